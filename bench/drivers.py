@@ -21,15 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
 
 from driver_runs import shell_of
+from engine_verdict import verdict
 from program_mutations import changed, spoilt
+from programs import SMALL, alone, conv
 from sanitized import accelerator_runs, engine_bench, load_all
-from test_engine_driver import verdict
-from test_program import SMALL, alone, conv
 
 from hwgen.emit import c_driver, engine_wrapper, wrapper
+from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.program.compile import schedule
 from hwgen.program.file import digest
@@ -43,7 +44,9 @@ BATCH = 500
 def programs(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]:
     """What both drivers of an engine say of changed programs."""
     shell = EngineShellConfig(engine=SMALL, build_hash=0xABCD << 40)
-    files = c_driver.engine_files("engine") | {"engine_registers.h": wrapper.c_header(shell, "engine").encode()}
+    files = EnginePackage(shell=shell, top="engine").c_driver() | {
+        "engine_registers.h": wrapper.c_header(shell, "engine").encode()
+    }
     files[wrapper.REGISTERS] = json.dumps(engine_wrapper.to_json(shell, "engine_axi")).encode()
     for name, content in files.items():
         (folder / name).write_bytes(content)

@@ -21,9 +21,10 @@ from typing import Any
 
 from random_networks import random_plan
 
-from hwgen.emit import synthesis, verilog
+from hwgen.emit import synthesis
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.plan.plan import Plan
+from hwgen.verilog import convert
 
 KEPT = Path(__file__).resolve().parent.parent / "build" / "estimates"
 #: Errors at most: of the median network, of the worst one, and of the worst component of more than `LARGE` LUTs.
@@ -61,7 +62,7 @@ def components(plan: Plan) -> Iterator[tuple[str, ComponentConfig]]:
 
 def digest(part: ComponentConfig) -> str:
     """Return the SHA-256 digest of a component's Verilog."""
-    files = verilog.convert(synthesis.SideBySide([part.component()]), "top")
+    files = convert(synthesis.SideBySide([part.component()]), "top")
     return hashlib.sha256(b"".join(name.encode() + content for name, content in sorted(files.items()))).hexdigest()
 
 

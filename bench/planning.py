@@ -1,14 +1,16 @@
 """The time that loading and planning every built-in network takes, at full size, and what the plan is.
 
-Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--large] [--ample] [NAME ...]
-(default: all of 'hwgen models', for vc709; with --large: deep networks and large maps)
+Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--large | --light] [--ample] [NAME ...]
+(default: all of 'hwgen models', for vc709; with --large: deep networks and large maps; with --light, for zedboard:
+models of the onnx package that don't fit it as one group)
 
 Prints a table in Markdown: seconds of this process's CPU, and the most memory it has held until then (a case alone in
 its process says what it takes itself). A network that does not fit says what runs out. ``chain:N`` is an ONNX model of
 N 3x3 convolutions of 8 channels at 32 x 32, one behind the other; in ``residual:N`` every two of them are followed by a
 sum with what they take, in ``dense:N`` each one by a concatenation of all before. ``map:HxW`` is one 3x3 convolution of
 3 to 16 channels on a map of that size.
-With ``--ample`` the board has memory and logic for any network, but its own DSP slices.
+With ``--ample`` the board has memory and logic for any network, but its own DSP slices. Fails if a network exceeds its
+mark (`MARKS`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,7 @@ from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
 from hwgen.network.zoo import builtin
-from hwgen.plan.request import OBJECTIVES
+from hwgen.options import OBJECTIVES
 
 COLUMNS = {
     "network": "---",
@@ -54,6 +57,18 @@ COLUMNS = {
 
 #: Deep networks and large maps.
 LARGE = ("chain:200", "residual:101", "dense:31", "map:3000x3000", "vgg16:7@224x224", "vgg16:10@224x224")
+
+#: Models that are cut into groups, or refused, where a board is small.
+LIGHT = ("light_densenet121", "light_inception_v1", "light_inception_v2", "light_shufflenet")
+
+#: CPU seconds of loading and of planning at most.
+MARKS = {
+    "chain:200": (5, 15),
+    "residual:101": (5, 15),
+    "dense:31": (5, 30),
+    **dict.fromkeys(LIGHT, (20, 40)),
+    "light_shufflenet": (5, 55),
+}
 
 
 class Writer:
@@ -192,6 +207,12 @@ def measure(name: str, board: boards.Board, objective: str) -> dict[str, Any]:
     return {**found, "plan_s": round(time.process_time() - planning, 2), "peak_mb": peak}
 
 
+def is_late(row: dict[str, Any]) -> bool:
+    """Whether a network takes longer than its mark, if it has one."""
+    load_s, plan_s = MARKS.get(row["network"], (inf, inf))
+    return row["load_s"] > load_s or row["plan_s"] > plan_s
+
+
 def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}".removesuffix(".00")
@@ -202,20 +223,23 @@ def main() -> None:
     known = [name for name, _ in builtin.names()]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a built-in network, perhaps with prefix and size")
-    parser.add_argument("--board", default="vc709")
+    parser.add_argument("--board", help="vc709 by default; zedboard with --light")
     parser.add_argument("--objective", default="interval", choices=OBJECTIVES)
-    parser.add_argument("--large", action="store_true", help="deep networks and large maps")
+    cases = parser.add_mutually_exclusive_group()
+    cases.add_argument("--large", action="store_true", help="deep networks and large maps")
+    cases.add_argument("--light", action="store_true", help="models of the onnx package that one group can't hold")
     parser.add_argument("--ample", action="store_true", help="memory and logic for any network")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
-    board = boards.load(arguments.board)
+    board = boards.load(arguments.board or ("zedboard" if arguments.light else "vc709"))
     if arguments.ample:
         board = replace(board, bram36=10**6, lut=10**8, ff=10**8)
     network.load("decoilfnet-example")  # imports ONNX Runtime, which is not the first network's fault
     print("| " + " | ".join(name.replace("_s", " (s)") for name in COLUMNS) + " |")
     print("| " + " | ".join(COLUMNS.values()) + " |")
     results = []
-    for name in arguments.names or (LARGE if arguments.large else known):
+    names = LIGHT if arguments.light else LARGE if arguments.large else known
+    for name in arguments.names or names:
         results.append(measure(name, board, arguments.objective))
         print("| " + " | ".join(cell(results[-1].get(key)) for key in COLUMNS) + " |", flush=True)
     print(
@@ -224,6 +248,9 @@ def main() -> None:
     )
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
+    late = [row["network"] for row in results if is_late(row)]
+    if late:
+        sys.exit(f"beyond the mark: {', '.join(late)}")
 
 
 if __name__ == "__main__":

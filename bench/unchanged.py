@@ -31,6 +31,7 @@ import small_models
 
 import hwgen
 from hwgen.emit import synthesis
+from hwgen.plan.engine import group_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DIGITS = ROOT / "examples" / "digits"
@@ -162,8 +163,7 @@ def measure(case: Case, yosys: bool = False) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         frames = model.random_frames(FRAMES)
         folder = Path(temporary) / "design"
-        on_engine = design.plan.on_engine is not None
-        design.build(folder, None if on_engine else frames)
+        design.build(folder, None if group_of(design.plan) else frames)
         measured |= {"verilog": files(folder), **_run(design, frames)}
         for source in case.programs:
             other = hwgen.load(source)
@@ -190,9 +190,7 @@ def _run(design: hwgen.Design, frames: Any) -> dict[str, Any]:
 
 def _synthesised(design: hwgen.Design) -> dict[str, Any]:
     """Return what Yosys makes of all components of a design together."""
-    engine = design.plan.on_engine
-    configs = design.plan.configs() if engine is None else [engine.design]
-    total = sum((synthesis.synthesise(config).measured for config in configs), synthesis.Resources())
+    total = sum((synthesis.synthesise(circuit).measured for circuit in design.plan.circuits()), synthesis.Resources())
     return total.as_dict()
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 import difflib
 import importlib
 import tomllib
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import resources
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.boards.devices import DEVICES, device_of
+from hwgen.devices import DEFAULT, Device, family_of
 from hwgen.errors import BoardError
 
 if TYPE_CHECKING:
     from amaranth.vendor import XilinxPlatform
 
-__all__ = ["Board", "is_part", "is_zynq", "load", "names"]
+__all__ = ["Board", "load", "names"]
 
 
 MOST = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
@@ -108,6 +108,11 @@ class Board:
         if not isinstance(self.board_parts, tuple) or not all(isinstance(each, str) for each in self.board_parts):
             raise BoardError(f"board {self.name}: board_parts must be a list of strings, not {self.board_parts!r}")
 
+    @property
+    def family(self) -> Device:
+        """Device family of the board's part; `hwgen.devices.DEFAULT` if no family knows the part."""
+        return family_of(self.part) or DEFAULT
+
     def transfer_cycles(self, size: int) -> int:
         """Clock cycles that ``size`` bytes take over the off-chip memory's port, at its peak rate."""
         return ceil(size * self.clock_mhz / (1000 * self.memory_gb_s))
@@ -135,16 +140,6 @@ def names() -> list[str]:
     return sorted(Path(file.name).stem for file in resources.files(__name__).iterdir() if file.name.endswith(".toml"))
 
 
-def is_part(name: str) -> bool:
-    """Whether it is a part of a known device, such as ``xc7z020clg400-1`` (in any case)."""
-    return device_of(name) is not None
-
-
-def is_zynq(part: str) -> bool:
-    """Whether it is a part of the family Zynq-7000, with a processing system."""
-    return (device_of(part) or "").startswith("7z")
-
-
 def load(name: str) -> Board:
     """Read a board by its name (in any case), or from a TOML file of one's own (a path ending in ``.toml``).
 
@@ -166,18 +161,17 @@ def load(name: str) -> Board:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise BoardError(f"board file {name} can't be read: {reason}") from error
         return _parse(text, name=Path(name).stem, source=name)
-    if is_part(key):
-        return _of_part(key)
+    if (family := family_of(key)) is not None:
+        return _of_part(key, family)
     near = difflib.get_close_matches(key, names(), n=1, cutoff=0.0)
     raise BoardError(f"unknown board {name!r}; did you mean {near[0]!r}? (known: {', '.join(names())})")
 
 
-def _of_part(part: str) -> Board:
-    device = device_of(part)
+def _of_part(part: str, family: Device) -> Board:
+    device = family.device_of(part)
     assert device is not None
-    lut, ff, dsp, bram36 = DEVICES[device]
     return Board(
-        name=part, device=f"XC{device.upper()}", part=part, lut=lut, ff=ff, dsp=dsp, bram36=bram36,
+        name=part, device=device, part=part, **asdict(family.capacities[device]),
         clock_mhz=PART_MHZ, memory_gb_s=PART_GB_S, description=f"{part}, without a board",
     )  # fmt: skip
 

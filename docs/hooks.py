@@ -7,6 +7,9 @@ from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from hwgen.options import rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "examples/digits/README.md": "digits.md"}
@@ -19,6 +22,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=relinked(text, PurePosixPath(source).parent)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return a page with the table of a plan's options where it asks for them."""
+    head = ["| in Python | on the command line | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    lines = [*head, *(f"| {' | '.join(row)} |" for row in rows())]
+    return markdown.replace("<!-- options of a plan -->", "\n".join(lines))
 
 
 def relinked(text: str, folder: PurePosixPath) -> str:

@@ -30,6 +30,7 @@ from hwgen.arguments import checked, shown
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
+from hwgen.options import documented
 from hwgen.progress import Listener, followed, tell
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from hwgen.simulate import Options, Run, Simulator
     from hwgen.simulate.check import Mismatch
     from hwgen.simulate.compare import Comparison, Seen
+    from hwgen.templates.tile import TileGroup
 
 __all__ = ["Design", "Model", "Result", "check", "load", "read_array", "sweep"]
 
@@ -536,6 +538,7 @@ class Model:
         return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits)
 
     @checked
+    @documented
     def plan(
         self,
         board: str | Board,
@@ -562,14 +565,7 @@ class Model:
         cluster : str, optional
             Where they run (`hwgen.work.pool`): on this machine if not given. It is asked only if there are such steps.
         options
-            What is asked of the plan, each a parameter of `hwgen.plan.Request`: ``dsp``, ``lut`` and ``bram`` (at
-            most), ``clock`` (MHz), ``objective`` (``interval``, ``latency``, ``traffic`` or ``dsp``), with the last
-            of these ``interval`` (cycles at most) or ``fps`` (frames a second at least), ``groups``
-            (``conv1_1-pool1,conv2_1-pool2``), ``in_turn``, ``macs_per_dsp`` (1, 2 or ``auto``),
-            ``requantise`` (``dsp``, ``lut`` or ``auto``), ``template`` (``stream``, ``pyramid`` or ``tile``),
-            ``bandwidth`` (GB/s of off-chip memory), ``tile`` (rows, columns), ``overlap`` (``reuse``, ``reload`` or
-            ``recompute``), ``array`` (output maps, pixels), ``bus_bits`` (an engine's port to memory: 32, 64 or
-            128) and ``batch`` (frames that a program of an engine computes).
+            What is asked of the plan, by the names of `hwgen.options.Options` (the parameters of `hwgen.plan.Request`).
 
         Raises
         ------
@@ -896,7 +892,7 @@ class Design:
         default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
         folder = default if directory is None else directory
         emit.check_folder(folder)
-        if self.plan.on_engine is not None:
+        if self._on_engine is not None:
             if x is not None:
                 raise InputError(f"{self.network.name} is computed by an engine, which has no test bench for frames")
             how = {"others": {page.NAME: self.page()}, "say": say, "force": force}
@@ -919,11 +915,17 @@ class Design:
             maps.append(golden.run(group.network, maps[-1]))
         return maps
 
+    @property
+    def _on_engine(self) -> TileGroup | None:
+        from hwgen.plan.engine import group_of
+
+        return group_of(self.plan)
+
     def _circuit(self) -> Circuit:
         """The engine of a plan on one."""
         from hwgen.emit.engine import Circuit
 
-        group = self.plan.on_engine
+        group = self._on_engine
         assert group is not None
         return self.circuit or Circuit.of(group.template.engine, group.template.memory, self.board)
 
@@ -938,11 +940,11 @@ class Design:
         ModelError
             If weights are not known.
         """
-        if self.plan.on_engine is None:
+        if self._on_engine is None:
             raise InputError(
                 f"plan of {self.network.name} for {self.board.name} is not on an engine: it has no program"
             )
-        return self.plan.on_engine.schedule.program
+        return self._on_engine.schedule.program
 
     def report(self) -> str:
         """The plan for people, in Markdown."""
@@ -1033,7 +1035,7 @@ class Design:
         from hwgen.network import golden
         from hwgen.simulate import check
 
-        if (group := self.plan.on_engine) is not None:
+        if (group := self._on_engine) is not None:
             _check_engine_options(self.network, simulator, stalls)
             if not (wave_frames is wave_layers is None):
                 raise InputError("waves of an engine are of one frame and the whole engine: nothing of them is chosen")
@@ -1166,7 +1168,7 @@ class Design:
         from hwgen.simulate.compare import Seen
         from hwgen.simulate.engine import Memory
 
-        if (group := self.plan.on_engine) is not None:
+        if (group := self._on_engine) is not None:
             circuit, memory = self._circuit(), Memory(timing=group.template.memory)
             runs = on_engine.run_frames(circuit.verilog, self.program, frames[0], memory)
             found = on_engine.all_maps(circuit.verilog, group.schedule, frames[0], memory)

@@ -97,7 +97,8 @@ def program(command: Sequence[str], place: str | Path, **options: Any) -> Iterat
                     guard(process)
                     yield process
                 except BaseException:
-                    kill(process)
+                    if process in _programs:  # not in a child that was forked since
+                        kill(process)
                     raise
         finally:
             _programs.pop(process, None)
@@ -206,8 +207,9 @@ def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Pa
             lock = _lock(place)
         yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
-        _folders.discard(place)
+        if place in _folders:  # not in a child that was forked since
+            shutil.rmtree(place, ignore_errors=True)
+            _folders.discard(place)
         if lock is not None:
             os.close(lock)
 
@@ -313,8 +315,9 @@ def watch() -> Iterator[None]:
         clean()
         raise Stopped(this.number) from error
     finally:
-        this.close()
-        _watched = None
+        if _watched is this:  # not in a child that was forked since
+            this.close()
+            _watched = None
 
 
 @contextmanager
@@ -339,6 +342,20 @@ def clean() -> None:
     _end_others()
     for place in list(_folders):
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _leave_to_parent() -> None:
+    """Forget programs, folders and signals in a forked child: they are its parent's, who ends and removes them."""
+    global _watched
+    _programs.clear()
+    _folders.clear()
+    if _watched is not None:
+        _watched.restore()
+        _watched = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class _Watch:
@@ -376,11 +393,15 @@ class _Watch:
                 break
         os.close(self._end)
 
-    def close(self) -> None:
-        self._closed.set()
+    def restore(self) -> None:
+        """Give the signals back to the handlers that they had before."""
         signal.set_wakeup_fd(self._wake_before)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def close(self) -> None:
+        self._closed.set()
+        self.restore()
         with suppress(OSError):
             os.write(self._wake, b"\0")
         os.close(self._wake)

@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class TopIsNoPackage:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    helpers = [path.stem for path in (ROOT / "rtl_tests" / "support").glob("*.py") if path.stem not in sys.modules]
+    pytest.register_assert_rewrite(*helpers)  # a failed check says what was compared
     config.pluginmanager.register(TopIsNoPackage())
 
 

@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ OPERATORS = [
 ]
 
 
-class Target:
+class Target(ABC):
     """A kind of input. ``folder`` holds the corpus; ``here`` is the worker's own folder."""
 
     #: Cases that the issue asks for.
@@ -53,9 +54,9 @@ class Target:
     def __init__(self, folder: Path, here: Path) -> None:
         self.folder, self.here = folder, here
 
+    @abstractmethod
     def run(self, rng: random.Random) -> int:
         """Make a case, and return hwgen's exit status: in Python, 1 and 2 of its errors."""
-        raise NotImplementedError
 
 
 def _status(function: Callable[[], object]) -> int:

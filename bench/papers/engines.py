@@ -14,7 +14,8 @@ from hwgen.explore.fronts import WORD_BYTES
 from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.explore.pyramid import Pair, back_map
 from hwgen.network.ops import Op
-from hwgen.templates.unroll import Choice, Unroll, ceil_div, least_factors
+from hwgen.templates.unroll import Choice, least_factors
+from hwgen.templates.work import Unroll, ceil_div
 
 # T and Z: engines of Tm x Tn floating-point multiply-adds.
 

@@ -12,6 +12,7 @@ from hwgen.cli import options
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, check_default
 from hwgen.errors import InputError
+from hwgen.options import flag
 
 if TYPE_CHECKING:
     from hwgen.api import Design, Inputs, Model, Result
@@ -23,7 +24,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     options.until_option(parser)
     parser.add_argument("--engine", required=True, metavar="DIR", help="what hwgen build --template tile wrote")
     parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
-    parser.add_argument("--batch", type=options.positive, metavar="N", help=options.BATCH)
+    options.steering_options(parser, "batch")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: NAME.program in DIR)")
     options.work_options(parser, options.STEPS)
 
@@ -76,7 +77,7 @@ def check_options(arguments: argparse.Namespace) -> None:
         return
     steering = [*common.asked(arguments), *(["board"] if arguments.board is not None else [])]
     if given := [name for name in steering if name not in ("bandwidth", "batch")]:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        names = " and ".join(flag(name) for name in given)
         raise InputError(f"{names} would plan another circuit than that of --engine: leave one of them out")
     if arguments.simulator != "verilator":
         raise InputError(f"an engine runs in verilator only, not in {arguments.simulator}")

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.cli.options import STEPS, check_jobs, plan_options, report_option, work_options
+from hwgen.cli.options import STEPS, check_jobs, given_options, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
+from hwgen.options import PYRAMID, asked_template, flag, steering
 
 if TYPE_CHECKING:
     from hwgen.api import Design, Model
@@ -63,7 +64,7 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
     """The same of a model that is loaded already."""
     options = asked(arguments)
     if arguments.plan is not None and options:
-        given = " and ".join(f"--{name.replace('_', '-')}" for name in options)
+        given = " and ".join(flag(name) for name in options)
         raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
     design = model.plan(board, plan=arguments.plan, **side_by_side(arguments), **options)
     for note in (check_steering(arguments, design), without_steps(arguments, design)):
@@ -94,10 +95,9 @@ def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def asked(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options that were given ask of a plan: parameters of a `hwgen.plan.Request`."""
-    from hwgen.plan import Request, asked_template
     from hwgen.templates import TEMPLATES
 
-    found = {name: value for name in Request.names() if (value := getattr(arguments, name)) not in (None, False)}
+    found = given_options(arguments)
     template = TEMPLATES.get(asked_template(found) or "")
     if arguments.verb == "simulate" and (arguments.plan is not None or template is None or template.holds_weights):
         found.pop("bandwidth", None)  # of the simulation; only what computes from off-chip memory is planned for it
@@ -118,25 +118,25 @@ def plan(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     board = board_of(arguments)
     from hwgen import network
-    from hwgen.plan import Request, asked_template
-    from hwgen.plan.planner import sure_refusal, what_can_be_built
+    from hwgen.plan import Request
+    from hwgen.plan.instead import what_can_be_built
     from hwgen.templates import TEMPLATES
-    from hwgen.templates.budget import weights_of
+    from hwgen.templates.budget import weight_shortage, weights_of
 
     template = TEMPLATES.get(asked_template(asked(arguments)) or "")
 
     def refused(weights: list[tuple[str, int]]) -> bool:
         if template is not None and not template.holds_weights:
             return False
-        if refusal := sure_refusal(weights, board):
+        if refusal := weight_shortage(weights, board):
             print(f"{arguments.model} doesn't fit with all weights on the chip: {refusal}", flush=True)
-        return bool(refusal)
+        return refusal is not None
 
     # Before a built-in network is quantised, and before any is planned: both may take a while.
     said = arguments.until is None and refused(network.weight_bits(arguments.model))
     model = load(arguments)
     weights = weights_of(model.network.layers)
-    if not said and not any(sure_refusal([layer], board) for layer in weights):  # a single layer is soon refused
+    if not said and not any(weight_shortage([layer], board) for layer in weights):  # a single layer is soon refused
         refused(weights)
     design = steered(model, board, arguments)
     outputs.add(arguments.output, design.to_json().encode())
@@ -184,8 +184,8 @@ def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
     InputError
         If the plan has no pyramids at all.
     """
-    given = [name for name in ("tile", "overlap") if getattr(arguments, name) is not None]
-    steered = [group for group in design.plan.groups if set(given) <= {*group.template.options}]
+    given = [name for name in steering(PYRAMID) if getattr(arguments, name) is not None]
+    steered = [group for group in design.plan.groups if set(given) <= {*steering(group.template.name)}]
     if not given:
         return None
     if not steered:

@@ -1,4 +1,4 @@
-"""``hwgen synth``: what Yosys makes of an accelerator, or of an engine, beside what its plan estimates."""
+"""``hwgen synth``: what Yosys makes of a planned circuit, beside what its plan estimates."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ def run(arguments: argparse.Namespace) -> int:
     synthesis.require(with_paths=arguments.paths)  # before planning, which may take a while
     design = planned(arguments)
     print(design.table(), flush=True)
-    engine = design.plan.on_engine
-    configs = design.plan.configs() if engine is None else [engine.design]
+    circuits = design.plan.circuits()
     with work.pool(arguments.cluster, arguments.jobs or synthesis.most_runs()) as pool:
-        parts = [synthesis.synthesise(config, with_paths=arguments.paths, pool=pool) for config in configs]
+        device = design.plan.board.family
+        parts = [
+            synthesis.synthesise(circuit, device=device, with_paths=arguments.paths, pool=pool) for circuit in circuits
+        ]
     result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(result.to_json()))

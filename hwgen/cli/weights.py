@@ -10,6 +10,7 @@ from hwgen.cli import options, waves
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, check_default
 from hwgen.errors import InputError
+from hwgen.options import flag
 
 if TYPE_CHECKING:
     from hwgen.api import Inputs, Model, Result
@@ -63,7 +64,7 @@ def check_options(arguments: argparse.Namespace) -> None:
         *(name for name in ("engine", "plan") if getattr(arguments, name) is not None),
     ]
     if given := [name for name in steering if name != "bandwidth"]:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        names = " and ".join(flag(name) for name in given)
         raise InputError(f"{names} would be another circuit than that of --design: leave one of them out")
     if arguments.simulator == "amaranth":
         raise InputError("--design is Verilog, which verilator and icarus simulate, not amaranth")

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 
 from hwgen.emit import wrapper
-from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
-from hwgen.gateware.engine.port import Error
 
-__all__ = ["engine_files", "files"]
+__all__ = ["files", "filled"]
 
 
 def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
@@ -34,22 +32,13 @@ def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
         f"#define {prefix}_DMAS {max(inputs, len(shell.outputs))}u",
     ]
     return {
-        f"{top}_driver.h": _filled("driver.h", names, "sizes", sizes),
-        f"{top}_driver.c": _filled("driver.c", names, "layouts", _layouts(ends)),
+        f"{top}_driver.h": filled("driver.h", names, "sizes", sizes),
+        f"{top}_driver.c": filled("driver.c", names, "layouts", _layouts(ends)),
     }
 
 
-def engine_files(top: str) -> dict[str, bytes]:
-    """The same for an engine; they are those of every engine."""
-    names = {"engine_axi": wrapper.module(top), "engine_": f"{top}_", "ENGINE_": f"{top.upper()}_"}
-    return {
-        f"{top}_driver.h": _filled("engine_driver.h", names, "errors", _errors(top.upper())),
-        f"{top}_driver.c": _filled("engine_driver.c", names),
-    }
-
-
-def _filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
-    """A file of this package for a design: its names, and lines in the place of a mark."""
+def filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
+    """Return a file of this package for a design: with the design's names, and with lines in the place of a mark."""
     text = re.sub("|".join(names), lambda found: names[found[0]], _text(name))
     text = text.replace("/* @platform@ */", _text("platform.h").rstrip())
     return text.replace(f"/* @{mark}@ */", "\n".join(lines)).encode()
@@ -57,12 +46,6 @@ def _filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable
 
 def _text(name: str) -> str:
     return resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
-
-
-def _errors(prefix: str) -> list[str]:
-    """What the engine says of a run, as entries of an enumeration."""
-    named = {error: "OK" if error is Error.NONE else error.name for error in ERRORS}
-    return [f"    {prefix}_{named[error]} = {error.value}, /* {about} */" for error, about in ERRORS.items()]
 
 
 def _layouts(ends: Iterable[EndConfig]) -> list[str]:

@@ -9,18 +9,18 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from hwgen.boards import Board
-from hwgen.emit import c_driver, engine_wrapper, ip_xact, kept, package, project, testbench, wrapper
+from hwgen.emit import engine_wrapper, testbench, wrapper
+from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
-from hwgen.emit.verilog import convert
 from hwgen.errors import BoardError, ConfigError, InputError
 from hwgen.fields import Entries, shown
-from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.names import file_name
 from hwgen.program.file import MAGIC, Program
 from hwgen.schedule.engine import MemoryTiming
+from hwgen.verilog import convert, kept
 
 __all__ = ["NAME", "PROGRAM_HEAD", "TOP", "Circuit", "build", "files", "program_name", "read"]
 
@@ -124,14 +124,12 @@ def build(
     directory = Path(directory)
     name = program_name(program.name)
     shell = engine_wrapper.shell_of(circuit.engine, circuit.memory.pace, circuit.verilog)
-    around = engine_wrapper.files(shell, TOP) | c_driver.engine_files(TOP)
-    names = [*circuit.verilog, *around, name]
+    package = EnginePackage(shell=shell, top=TOP)
+    around = package.files()
     contents = {
         **circuit.verilog,
         **around,
-        ip_xact.NAME: ip_xact.description(shell, TOP, names),
-        package.NAME: package.script(shell, TOP, circuit.board.part, names),
-        **project.files(shell, TOP, circuit.board, names),
+        **package.scripts(circuit.board, [*circuit.verilog, *around, name]),
         NAME: circuit.described,
         name: bytes(program),
         "Makefile": testbench.makefile_of_lint(TOP).encode(),
@@ -139,7 +137,7 @@ def build(
         "plan.json": plan_json.encode(),
         **(others or {}),
     }
-    text = _report(report, name, program, shell, contents)
+    text = _report(report, name, program, package, contents)
     contents["report.md"] = text.encode(errors="backslashreplace")
     replace_folder(contents, directory, say, force=force)
     return directory
@@ -220,7 +218,7 @@ def _sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _report(text: str, name: str, program: Program, shell: EngineShellConfig, contents: Collection[str]) -> str:
+def _report(text: str, name: str, program: Program, package: EnginePackage, contents: Collection[str]) -> str:
     """What `text` says of the plan, the files, the memory of the program, and the ports."""
     regions = [("input", program.input), *((f"output {each.name}", each) for each in program.outputs)]
     rows = [
@@ -228,19 +226,14 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig, co
         (f"`{NAME}`", "the engine's sizes; `hwgen compile MODEL --engine DIR` makes programs of other networks by it"),
         (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/engine.md)"),
         (
-            f"`{wrapper.module(TOP)}.v`",
-            f"module `{wrapper.module(TOP)}`, the engine with buses for a board (see below)",
+            f"`{package.module}.v`",
+            f"module `{package.module}`, the engine with buses for a board (see below)",
         ),
         (
             f"`{wrapper.REGISTERS}`, `{TOP}_registers.h`, `{TOP}_registers.py`",
             "its registers, for programs, for C and for Python",
         ),
-        (f"`{ip_xact.NAME}`", f"describes the IP of `{wrapper.module(TOP)}` in IP-XACT: the folder as it is"),
-        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(TOP)}` in Vivado, in a folder of its own"),
-        *(
-            [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]
-            * (project.NAME in contents)
-        ),
+        *package.script_rows(contents),
         (f"`{TOP}_driver.py`", "runs programs on it on a PYNQ board, from and into NumPy arrays"),
         (f"`{TOP}_driver.c`, `{TOP}_driver.h`", "runs programs on it from C, without an operating system"),
         ("`Makefile`", "`make lint`"),
@@ -272,6 +265,6 @@ def _report(text: str, name: str, program: Program, shell: EngineShellConfig, co
         "| `done`, `error` | out | the run has ended; what ended it |",
         f"| `m_axi__*` | | AXI4 master to memory, {bits} bits wide |",
         "",
-        *engine_wrapper.report(shell, TOP),
+        *engine_wrapper.report(package.shell, TOP),
     ]
     return "\n".join(lines)

@@ -1,20 +1,22 @@
-"""The files of an engine's bus wrapper: its Verilog, and what software must know of its registers."""
+"""Files around an engine: its bus wrapper, and what software must know of its registers."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from hwgen.emit import verilog, wrapper
+from hwgen.emit import wrapper
+from hwgen.emit.bus_package import Package
+from hwgen.emit.c_driver import filled
 from hwgen.gateware.bus import registers as description
 from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
-from hwgen.gateware.bus.engine_wrapper import EngineWrapper
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, digest
+from hwgen.gateware.engine.port import Error
 
-__all__ = ["files", "report", "shell_of"]
+__all__ = ["EnginePackage", "report", "shell_of", "to_json"]
 
 
 def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> EngineShellConfig:
@@ -22,29 +24,28 @@ def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> 
     return EngineShellConfig(engine=engine, pace=pace, build_hash=wrapper.build_hash(contents))
 
 
-def files(shell: EngineShellConfig, top: str) -> dict[str, bytes]:
-    """What lies beside the engine ``top``.
+@dataclass(frozen=True, kw_only=True)
+class EnginePackage(Package):
+    """Bus wrapper of an engine, with a bus to memory. The driver in C is that of every engine."""
 
-    ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h`` and ``TOP_registers.py``, ``TOP_driver.py``.
+    shell: EngineShellConfig
 
-    Raises
-    ------
-    ToolError
-        If Verilog can't be written of one of its operators.
-    """
-    name = wrapper.module(top)
-    head = (
-        f"Bus wrapper {name}, written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.\n"
-        "An AXI4 master to memory, registers on AXI4-Lite (registers.json says which), an interrupt."
-    )
-    document = json.dumps(to_json(shell, name), indent=1) + "\n"
-    return {
-        **verilog.convert(EngineWrapper(shell, top), name, head=head),
-        wrapper.REGISTERS: document.encode(),
-        f"{top}_registers.h": wrapper.c_header(shell, top).encode(),
-        f"{top}_registers.py": wrapper.python_constants(shell, top).encode(),
-        f"{top}_driver.py": wrapper.driver(),
-    }
+    @property
+    def buses(self) -> list[str]:
+        return ["An AXI4 master to memory, registers on AXI4-Lite (registers.json says which), an interrupt."]
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json(self.shell, self.module)
+
+    def c_driver(self) -> dict[str, bytes]:
+        prefix = self.top.upper()
+        names = {"engine_axi": self.module, "engine_": f"{self.top}_", "ENGINE_": f"{prefix}_"}
+        words = {error: "OK" if error is Error.NONE else error.name for error in ERRORS}
+        errors = [f"    {prefix}_{words[error]} = {error.value}, /* {about} */" for error, about in ERRORS.items()]
+        return {
+            f"{self.top}_driver.h": filled("engine_driver.h", names, "errors", errors),
+            f"{self.top}_driver.c": filled("engine_driver.c", names),
+        }
 
 
 def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.boards import Board
-from hwgen.emit import c_driver, ip_xact, manifest, package, project, stimuli, testbench, weights, wrapper
+from hwgen.emit import manifest, stimuli, testbench, weights, wrapper
+from hwgen.emit.bus_package import AcceleratorPackage
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
@@ -161,15 +161,11 @@ def _contents(
             raise InputError(f"frames and expected outputs must be as many, not {count} and {len(each)}")
     stalls = stimuli.Stalls.make(None, 0, len(sinks), len(sources))
     contents = files(config, component=component, top=top)
-    shell = wrapper.shell_of(config, contents)
-    around = wrapper.files(config, shell, top)
-    around |= c_driver.files(shell, top)
+    package = AcceleratorPackage(shell=wrapper.shell_of(config, contents), top=top)
+    around = package.files()
     if isinstance(config, AcceleratorConfig) and config.loader is not None:
         around[weights.NAME] = weights.describe(config, top)
-    names = [*contents, *around, *software]
-    around[ip_xact.NAME] = ip_xact.description(shell, top, names)
-    around[package.NAME] = package.script(shell, top, board.part if board else "", names)
-    around |= project.files(shell, top, board, names)
+    around |= package.scripts(board, [*contents, *around, *software])
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
         inputs=sources,
@@ -187,7 +183,7 @@ def _contents(
     contents["Makefile"] = testbench.makefile(top).encode()
     contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
-    text = _report(report, config, top, contents | around, count) + "\n".join(_bus_report(shell, top, slowest))
+    text = _report(report, config, package, contents | around, count) + "\n".join(_bus_report(package, slowest))
     contents["report.md"] = text.encode(errors="backslashreplace")
     return contents | around
 
@@ -197,9 +193,10 @@ def waivers() -> bytes:
     return resources.files("hwgen.emit").joinpath(LINT).read_bytes()
 
 
-def _bus_report(shell: ShellConfig, top: str, slowest: int) -> list[str]:
+def _bus_report(package: AcceleratorPackage, slowest: int) -> list[str]:
     """The report's section on the bus wrapper; ``slowest``: cycles of the slowest layer."""
-    used, name = shell.resources, wrapper.module(top)
+    shell, top, name = package.shell, package.top, package.module
+    used = shell.resources
     rows = [
         f"| `{end.name}` | `{end.port.name}` | {8 * end.width} | {end.frame_bytes:,} | {end.words.count:,} | "
         f"{wrapper.speed(end, slowest)} |"
@@ -356,7 +353,8 @@ def report_of_files(text: str, rows: Sequence[tuple[str, str]]) -> list[str]:
     return [text.rstrip("\n"), "", "## Files", "", "| file | what it is |", "| --- | --- |", *table, ""]
 
 
-def _report(text: str, config: Config, top: str, contents: dict[str, bytes], frames: int) -> str:
+def _report(text: str, config: Config, package: AcceleratorPackage, contents: dict[str, bytes], frames: int) -> str:
+    top = package.top
     memories = [name for name in contents if name.endswith(".mem")]
     beats = [name for name in contents if name.endswith(".hex")]
     rows = [
@@ -364,7 +362,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
         (f"`{testbench.module(top)}.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
         (", ".join(f"`{name}`" for name in beats), "its input beats, and the outputs of the golden model"),
-        (f"`{wrapper.module(top)}.v`", f"module `{wrapper.module(top)}`, the same on AXI4 (see below)"),
+        (f"`{package.module}.v`", f"module `{package.module}`, the same on AXI4 (see below)"),
         (
             f"`{wrapper.REGISTERS}`, `{top}_registers.h`, `{top}_registers.py`",
             "its registers and streams, for programs, for C and for Python",
@@ -372,12 +370,7 @@ def _report(text: str, config: Config, top: str, contents: dict[str, bytes], fra
         (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
         (f"`{top}_driver.c`, `{top}_driver.h`", "runs it from C, without an operating system"),
         *([(f"`{weights.NAME}`", "what its weights may be, for `hwgen weights`")] if weights.NAME in contents else []),
-        (f"`{ip_xact.NAME}`", f"describes the IP of `{wrapper.module(top)}` in IP-XACT: the folder as it is"),
-        (f"`{package.NAME}`", f"makes an IP of `{wrapper.module(top)}` in Vivado, in a folder of its own"),
-        *(
-            [(f"`{project.NAME}`", "makes a Vivado project of it for the board, and its bitstream")]
-            * (project.NAME in contents)
-        ),
+        *package.script_rows(contents),
         ("`Makefile`", "`make icarus`, `make verilator`, `make lint`"),
     ]
     lines = [

@@ -9,15 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hwgen.emit import wrapper
-from hwgen.gateware.bus import engine_wrapper
-from hwgen.gateware.bus import wrapper as stream_wrapper
-from hwgen.gateware.bus.engine_shell import EngineShellConfig
-from hwgen.gateware.bus.engine_wrapper import MEMORY
-from hwgen.gateware.bus.module import CONTROL
+from hwgen.gateware.bus.base import CONTROL, BusShellConfig, Space
 from hwgen.gateware.bus.registers import SPACE_BYTES, Access, Field, Register
-from hwgen.gateware.bus.shell import ShellConfig
 
-__all__ = ["ACCESS", "LIBRARY", "VENDOR", "VERSION", "Interface", "Ip", "Space", "fields_of", "ip_of"]
+__all__ = ["ACCESS", "LIBRARY", "VENDOR", "VERSION", "Interface", "Ip", "fields_of", "ip_of"]
 
 VENDOR, LIBRARY, VERSION = "hwgen", "user", "1.0"
 #: IP-XACT has a word for each access (IEEE 1685-2009, accessType), but what clearing by ones does it says elsewhere.
@@ -65,15 +60,6 @@ class Interface:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
-    """Addresses that a master reaches: the name of its interface, how many bytes, and bits of its data."""
-
-    name: str
-    bytes: int
-    bits: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Ip:
     """An IP: a bus wrapper with what belongs to it.
 
@@ -107,30 +93,28 @@ class Ip:
     bytes: int = SPACE_BYTES
 
 
-def ip_of(shell: ShellConfig | EngineShellConfig, top: str, names: Iterable[str]) -> Ip:
-    """The IP of a bus wrapper.
+def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
+    """Return the IP of a bus wrapper.
 
     Parameters
     ----------
-    shell : ShellConfig or EngineShellConfig
-        Of the bus wrapper.
+    shell : BusShellConfig
+        Shell of the bus wrapper.
     top : str
-        The module of the accelerator, or of the engine.
+        The module of the circuit in it.
     names : iterable of str
         Files of the module, its wrapper and what software needs: Verilog and memories become sources.
     """
     names = sorted(names)
-    engine = isinstance(shell, EngineShellConfig)
-    what = "programmable engine" if engine else f"accelerator {top}"
     return Ip(
         name=wrapper.module(top),
-        description=f"The {what}, written by hwgen; build hash 0x{shell.build_hash:016x}",
+        description=f"The {shell.title(top)}, written by hwgen; build hash 0x{shell.build_hash:016x}",
         revision=shell.build_hash % (1 << _REVISION_BITS),
         sources=tuple(each for each in names if each.endswith(_SOURCES)),
         software=tuple(each for each in names if not each.endswith(_SOURCES)),
-        ports=engine_wrapper.ports(shell) if isinstance(shell, EngineShellConfig) else stream_wrapper.ports(shell),
+        ports=shell.ports,
         interfaces=tuple(_interfaces(shell)),
-        spaces=tuple(_spaces(shell)),
+        spaces=shell.spaces,
         registers=tuple(shell.registers),
     )
 
@@ -140,26 +124,19 @@ def fields_of(register: Register) -> tuple[Field, ...]:
     return tuple(each for each in register.fields if each.name != "VALUE")
 
 
-def _interfaces(shell: ShellConfig | EngineShellConfig) -> Iterator[Interface]:
-    if isinstance(shell, EngineShellConfig):
-        given, members = engine_wrapper.parameters(shell), engine_wrapper.ports(shell)
-    else:
-        given, members = stream_wrapper.parameters(shell), stream_wrapper.ports(shell)
-    masters = {MEMORY, *(end.name for end in shell.outputs)}
+def _interfaces(shell: BusShellConfig) -> Iterator[Interface]:
+    given, members = shell.parameters, shell.ports
+    memories = {space.name for space in shell.spaces}
+    masters = {*memories, *(end.name for end in shell.outputs)}
     busses: dict[str, dict[str, str]] = {}
     for port in members:
         if port not in _SINGLE:
             name, signal = port.rsplit("_", 1)
             busses.setdefault(name, {})[signal.upper()] = port
     for name, ports in busses.items():
-        kind = "interface:aximm" if name in (CONTROL, MEMORY) else "interface:axis"
+        kind = "interface:aximm" if name in (CONTROL, *memories) else "interface:axis"
         mode = "master" if name in masters else "slave"
         yield Interface(name=name, kind=kind, mode=mode, ports=ports, parameters=given.get(name, {}))
     for port, (kind, mode, signal) in _SINGLE.items():
         assert (members[port].flow is Out) == (mode == "master")
         yield Interface(name=port, kind=kind, mode=mode, ports={signal: port}, parameters=given[port])
-
-
-def _spaces(shell: ShellConfig | EngineShellConfig) -> Iterator[Space]:
-    if isinstance(shell, EngineShellConfig):
-        yield Space(name=MEMORY, bytes=1 << shell.memory.address_bits, bits=8 * shell.memory.data_bytes)

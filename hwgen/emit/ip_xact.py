@@ -11,9 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hwgen.emit.ip import ACCESS, LIBRARY, VENDOR, VERSION, Interface, Ip, fields_of, ip_of
-from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Access, Register
-from hwgen.gateware.bus.shell import ShellConfig
 
 __all__ = ["NAME", "description"]
 
@@ -36,23 +35,21 @@ _VIEWS = (
 )
 #: What there is a word for among the types of files (IEEE 1685-2009, fileType); of others their ending says it.
 _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
-#: The families whose slices the gateware is made for: Vivado offers an IP for those that it names.
-_FAMILIES = ("artix7", "kintex7", "spartan7", "virtex7", "zynq")
 
 
-def description(shell: ShellConfig | EngineShellConfig, top: str, names: Iterable[str]) -> bytes:
-    """``component.xml``: the IP as `hwgen.emit.package.script` makes it, of the files where they lie.
+def description(shell: BusShellConfig, top: str, names: Iterable[str], families: Iterable[str]) -> bytes:
+    """Return ``component.xml``: the IP as `hwgen.emit.package.script` makes it, of the files where they are.
 
-    Parameters are those of `hwgen.emit.ip.ip_of`.
+    ``families`` are those that Vivado offers the IP for. The other parameters are those of `hwgen.emit.ip.ip_of`.
     """
-    root = _component(ip_of(shell, top, names))
+    root = _component(ip_of(shell, top, names), families)
     ElementTree.register_namespace("spirit", _SPIRIT)
     ElementTree.register_namespace("xilinx", _XILINX)
     ElementTree.indent(root)
     return (_HEAD + ElementTree.tostring(root, encoding="unicode") + "\n").encode()
 
 
-def _component(ip: Ip) -> Element:
+def _component(ip: Ip, families: Iterable[str]) -> Element:
     """The order of all elements is that of the schema, which Vivado wants."""
     spaces = [
         _node("addressSpace", *_texts(name=each.name), _long("range", each.bytes), _long("width", each.bits))
@@ -69,7 +66,7 @@ def _component(ip: Ip) -> Element:
         _node("fileSets", *_file_sets(ip)),
         *_texts(description=ip.description),
         _node("parameters", component_name),
-        _node("vendorExtensions", _extensions(ip)),
+        _node("vendorExtensions", _extensions(ip, families)),
     )
 
 
@@ -168,11 +165,10 @@ def _file_type(name: str) -> list[Element]:
     return _texts(fileType=_FILE_TYPES[ending]) if ending in _FILE_TYPES else _texts(userFileType=ending)
 
 
-def _extensions(ip: Ip) -> Element:
-    families = (_vendors("family", family, lifeCycle="Production") for family in _FAMILIES)
+def _extensions(ip: Ip, families: Iterable[str]) -> Element:
     return _vendors(
         "coreExtensions",
-        _vendors("supportedFamilies", *families),
+        _vendors("supportedFamilies", *(_vendors("family", family, lifeCycle="Production") for family in families)),
         _vendors("taxonomies", _vendors("taxonomy", "/UserIP")),
         _vendors("displayName", ip.name),
         _vendors("vendorDisplayName", VENDOR),

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 from hwgen.emit.ip import ACCESS, LIBRARY, VENDOR, VERSION, fields_of, ip_of
-from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import Register
-from hwgen.gateware.bus.shell import ShellConfig
 
 __all__ = ["NAME", "script", "word"]
 
@@ -17,15 +16,15 @@ __all__ = ["NAME", "script", "word"]
 NAME = "package_ip.tcl"
 
 
-def script(shell: ShellConfig | EngineShellConfig, top: str, part: str, names: Iterable[str]) -> bytes:
+def script(shell: BusShellConfig, top: str, part: str, names: Iterable[str]) -> bytes:
     """``package_ip.tcl``: what the design is, then how Vivado packages it.
 
     Parameters
     ----------
-    shell : ShellConfig or EngineShellConfig
-        Of the bus wrapper.
+    shell : BusShellConfig
+        Shell of the bus wrapper.
     top : str
-        The module of the accelerator, or of the engine.
+        The module of the circuit in it.
     part : str
         The device, as Vivado calls it; empty if there is none yet.
     names : iterable of str

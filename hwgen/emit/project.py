@@ -1,65 +1,63 @@
-"""The script that makes a Vivado project of a result for a Zynq-7000 board: ``project.tcl``."""
+"""The script that makes a Vivado project of a result for a board with a processing system: ``project.tcl``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import resources
 
-from hwgen.boards import Board, is_zynq
+from hwgen.boards import Board
 from hwgen.emit import package, wrapper
 from hwgen.emit.package import word
-from hwgen.gateware.bus.engine_shell import EngineShellConfig
-from hwgen.gateware.bus.engine_wrapper import MEMORY
-from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+from hwgen.gateware.bus.base import BusShellConfig, BusStream
 
 __all__ = ["NAME", "files"]
 
 #: The script in a result folder.
 NAME = "project.tcl"
 
-#: Interrupts that the processing system takes from the programmable logic (UG585, IRQ_F2P).
-_MOST_INTERRUPTS = 16
 #: Bits of the length that a DMA counts at most, and those that it has by itself (PG021).
 _LENGTH_BITS = (14, 26)
 #: What is not needed beside the bitstream on a PYNQ board.
 _NOT_THERE = (".v", ".mem", ".h", ".c", ".tcl")
 
 
-def files(
-    shell: ShellConfig | EngineShellConfig, top: str, board: Board | None, names: Iterable[str]
-) -> dict[str, bytes]:
+def files(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
     """``project.tcl``, if the board can have one.
 
-    That is a Zynq-7000 board that Vivado has files of, and a design with no more interrupts than its processing
-    system takes, one for each stream and one for the accelerator, and frames that a DMA can count.
+    The board must have a processing system and files in Vivado. The design must need no more interrupts than the
+    processing system takes, one for each stream and one for the accelerator, and frames that a DMA can count.
 
     Parameters
     ----------
-    shell : ShellConfig or EngineShellConfig
-        Of the bus wrapper.
+    shell : BusShellConfig
+        Shell of the bus wrapper.
     top : str
-        The module of the accelerator, or of the engine.
+        The module of the circuit in it.
     board : Board, optional
     names : iterable of str
         Files of the module, its wrapper and what software needs.
     """
     ends = (*shell.inputs, *shell.outputs)
-    if board is None or not board.board_parts or not is_zynq(board.part):
+    processor = None if board is None else board.family.processor_of(board.part)
+    if board is None or processor is None or not board.board_parts:
         return {}
-    if len(ends) >= _MOST_INTERRUPTS or any(end.frame_bytes >> _LENGTH_BITS[1] for end in ends):
+    if len(ends) >= processor.interrupts or any(end.frame_bytes >> _LENGTH_BITS[1] for end in ends):
         return {}
-    return {NAME: _script(shell, top, board, sorted(names))}
+    head = _head(shell, top, board, sorted(names))
+    body = resources.files("hwgen.emit").joinpath(processor.project_script).read_text(encoding="utf-8")
+    return {NAME: f"{head}\n\n{body}".encode()}
 
 
-def _script(shell: ShellConfig | EngineShellConfig, top: str, board: Board, names: Iterable[str]) -> bytes:
+def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -> str:
+    """Return the part of the script that states the design."""
     module = wrapper.module(top)
-    longest = max((end.frame_bytes for end in (*shell.inputs, *shell.outputs)), default=0)
-    engine = isinstance(shell, EngineShellConfig)
-    between = "and " if engine else "a DMA for each stream in and out, and "
+    streams = (*shell.inputs, *shell.outputs)
+    longest = max((stream.frame_bytes for stream in streams), default=0)
+    between = "a DMA for each stream in and out, and " if streams else "and "
     values = {
         "name": top,
         "module": module,
-        "inner": "engine" if engine else "accelerator",
+        "inner": shell.circuit,
         "board": board.name,
         "board_part": board.part,
         "mhz": f"{board.clock_mhz:.12g}",
@@ -70,7 +68,7 @@ def _script(shell: ShellConfig | EngineShellConfig, top: str, board: Board, name
         "board_files": ("what Vivado may call its files of the board", [[each] for each in board.board_parts]),
         "senders": ("streams that go into the accelerator: name, bits", map(_stream, shell.inputs)),
         "receivers": ("streams that come out of it", map(_stream, shell.outputs)),
-        "masters": ("buses to memory, beside those of DMAs", [[MEMORY]] if engine else []),
+        "masters": ("buses to memory, beside those of DMAs", [[space.name] for space in shell.spaces]),
         "beside": (
             "what lies beside the bitstream on a PYNQ board",
             [[each] for each in names if not each.endswith(_NOT_THERE)],
@@ -87,9 +85,8 @@ def _script(shell: ShellConfig | EngineShellConfig, top: str, board: Board, name
     ]
     for key, (about, rows) in lists.items():
         lines += ["", f"# {about}", f"set {key} {{", *(f"    {' '.join(map(word, row))}" for row in rows), "}"]
-    body = resources.files("hwgen.emit").joinpath(NAME).read_text(encoding="utf-8")
-    return ("\n".join(lines) + "\n\n" + body).encode()
+    return "\n".join(lines)
 
 
-def _stream(end: EndConfig) -> list[str]:
-    return [end.name, str(8 * end.width)]
+def _stream(stream: BusStream) -> list[str]:
+    return [stream.name, str(8 * stream.width)]

@@ -1,7 +1,7 @@
 """What Yosys makes of an accelerator, component by component, beside what the plan estimates.
 
-Every component of every layer is synthesised alone, as its own top (``synth_xilinx -family xc7 -flatten -noiopad``),
-and equal ones once: Yosys comes as WebAssembly, which is slow and has no more than 4 GiB. A component alone keeps what
+Every component of every layer is synthesised alone, as its own top (`hwgen.devices.YosysFlow.command`), and equal ones
+once: Yosys comes as WebAssembly, which is slow and has no more than 4 GiB. A component alone keeps what
 the whole accelerator may share or drop at its borders, so the sum is, if anything, a little more than the whole.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,36 +17,29 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from amaranth import Const, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen import installing, processes, work
+from hwgen.devices import DEFAULT, Device
 from hwgen.emit import paths, verilog
 from hwgen.emit.paths import LogicPath
 from hwgen.errors import ToolError
-from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.layer import ComponentConfig
+from hwgen.gateware.stream import Port
 from hwgen.progress import tell
-from hwgen.report.legend import COMPONENTS
 from hwgen.report.table import columns
-
-#: LUTs that a cell takes, beside LUT1 to LUT6 and INV with one each.
-LUT_CELLS = {"SRL16E": 1, "SRLC32E": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4}
-FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
-#: Cells that take none of what is counted: carry chains and multiplexers beside the LUTs, buffers, constants, notes.
-FREE = ("CARRY4", "MUXF7", "MUXF8", "BUFG", "GND", "VCC", "$scopeinfo")
+from hwgen.verilog import convert
 
 #: LUTs and flip-flops of the components that go through Yosys together, as estimated.
 RUN_SIZE = 5000
 
 SCRIPT = (
-    "read_verilog -sv top.v; setattr -mod -set keep_hierarchy 1 {modules}; "
-    "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf -top top; tee -o stat.json stat -json"
+    "read_verilog -sv top.v; setattr -mod -set keep_hierarchy 1 {modules}; {synthesis}; tee -o stat.json stat -json"
 )
 #: Bytes that one run of Yosys may take.
 YOSYS_MEMORY = 4 << 30
@@ -55,26 +47,56 @@ YOSYS_MEMORY = 4 << 30
 TIME_LIMIT = 4 * 3600
 
 
-def count(cells: Mapping[str, int]) -> Resources:
-    """What a netlist takes, from the number of its cells by type.
+def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
+    """Return the resources of a netlist on a device family, from the count of its cells by type.
 
     Raises
     ------
     ToolError
-        If there is a cell that nothing is known about.
+        If the family has no such cell.
     """
-    known = {*LUT_CELLS, *FLIP_FLOPS, *FREE, "INV", "DSP48E1", "RAMB36E1", "RAMB18E1"}
-    odd = sorted(kind for kind in cells if kind not in known and not re.fullmatch(r"LUT[1-6]", kind))
-    if odd:
-        raise ToolError(f"Yosys left cells that don't belong to a 7-series device: {', '.join(odd)}")
+    flow, dsp = device.yosys, device.multiplier_slice.cell
+    known = {dsp, *flow.lut_cells, *flow.flip_flops, *flow.block_rams, *flow.free_cells, "$scopeinfo"}
+    if odd := sorted(cells.keys() - known):
+        raise ToolError(f"Yosys left cells that the {device.title} does not have: {', '.join(odd)}")
     counted = Counter(cells)
-    logic = counted["INV"] + sum(number for kind, number in counted.items() if re.fullmatch(r"LUT[1-6]", kind))
     return Resources(
-        dsp=counted["DSP48E1"],
-        bram36=counted["RAMB36E1"] + counted["RAMB18E1"] / 2,
-        lut=logic + sum(size * counted[kind] for kind, size in LUT_CELLS.items()),
-        ff=sum(counted[kind] for kind in FLIP_FLOPS),
+        dsp=counted[dsp],
+        bram36=sum(blocks * counted[cell] for cell, blocks in flow.block_rams.items()),
+        lut=sum(luts * counted[cell] for cell, luts in flow.lut_cells.items()),
+        ff=sum(counted[cell] for cell in flow.flip_flops),
     )
+
+
+class Part(Protocol):
+    """A layer, or what a circuit has in place of layers: its name, and its components by their names."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def components(self) -> Mapping[str, ComponentConfig]: ...
+
+
+class Circuit(Protocol):
+    """Configuration of a circuit that is synthesised component by component."""
+
+    @property
+    def input_ports(self) -> Sequence[Port]: ...
+
+    @property
+    def guards(self) -> Sequence[ComponentConfig]: ...
+
+    @property
+    def loader(self) -> ComponentConfig | None: ...
+
+    @property
+    def layers(self) -> Sequence[Part]: ...
+
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """Names of components that are parts of the design by themselves, for people."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +109,13 @@ class Row:
     measured: Resources
     path: LogicPath | None = None
     """The worst logic delay, if it was asked for and there is one."""
+    title: str = ""
+    """Name of the component where it is a part of the design by itself, and not of a layer."""
+
+    @property
+    def part(self) -> str:
+        """Name of the part of the design that the component belongs to, as the plan's page has it."""
+        return self.title or self.layer
 
     @property
     def name(self) -> str:
@@ -119,8 +148,8 @@ class Synthesis:
     def document(self) -> dict[str, Any]:
         """The section of ``report.html`` (`hwgen.report.page`), as plain values."""
         parts: dict[str, list[Row]] = {}
-        for row, name in zip(self.rows, self._names(), strict=True):
-            parts.setdefault(name, []).append(row)
+        for row in self.rows:
+            parts.setdefault(row.part, []).append(row)
         layers = [(name, Synthesis(tuple(rows))) for name, rows in parts.items()]
         components = [_entry(row.name, row.measured, row.estimate) for row in self.rows]
         for entry, row in zip(components, self.rows, strict=True):
@@ -132,12 +161,6 @@ class Synthesis:
             "layers": [{"name": name, **of.measured.as_dict()} for name, of in layers],
             "estimates": [{"name": name, **of.estimate.as_dict()} for name, of in layers],
         }
-
-    def _names(self) -> list[str]:
-        """Of what each row is a part, as the plan's page calls it: of its layer, or of an engine it is one itself."""
-        if all(row.layer == EngineDesign.name and row.component in COMPONENTS for row in self.rows):
-            return [COMPONENTS[row.component] for row in self.rows]
-        return [row.layer for row in self.rows]
 
     def _row_to_json(self, row: Row) -> dict[str, Any]:
         document = {"name": row.name, **row.measured.as_dict(), "estimate": row.estimate.as_dict()}
@@ -165,12 +188,16 @@ def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ..
 
 
 def synthesise(
-    config: AcceleratorConfig | EngineDesign, *, with_paths: bool = False, pool: work.Pool | None = None
+    config: Circuit, *, device: Device = DEFAULT, with_paths: bool = False, pool: work.Pool | None = None
 ) -> Synthesis:
-    """Every component of an accelerator, or of an engine, through Yosys.
+    """Synthesise every component of a circuit by Yosys.
 
     Parameters
     ----------
+    config : Circuit
+        An `AcceleratorConfig`, or another circuit that names its parts as one does.
+    device : Device
+        Family that is synthesised for.
     with_paths : bool
         Find the worst logic delay of each, too.
     pool : Pool, optional
@@ -201,19 +228,28 @@ def synthesise(
         tell(what, len(found), len(set(first)), "component")
 
     tasks = [[parts[number] for number in run] for run in runs]
-    work.run(pool, measured_parts, tasks, shared=(with_paths,), done=lambda number, got: done(runs[number], got))
+    work.run(pool, measured_parts, tasks, shared=(with_paths, device), done=lambda number, got: done(runs[number], got))
     return Synthesis(
         tuple(
-            Row(layer=layer, component=name, estimate=expected, measured=found[number][0], path=found[number][1])
+            Row(
+                layer=layer,
+                component=name,
+                estimate=expected,
+                measured=found[number][0],
+                path=found[number][1],
+                title=config.titles.get(name, ""),
+            )
             for (layer, name, _), expected, number in zip(named, estimates, first, strict=True)
         ),
         with_paths=with_paths,
     )
 
 
-def measured_parts(with_paths: bool, parts: Sequence[ComponentConfig]) -> list[tuple[Resources, LogicPath | None]]:
-    """What Yosys makes of some components in one run, and the worst path of each if that is asked for."""
-    used, worst = measure_paths(parts) if with_paths else (measure(parts), [None] * len(parts))
+def measured_parts(
+    with_paths: bool, device: Device, parts: Sequence[ComponentConfig]
+) -> list[tuple[Resources, LogicPath | None]]:
+    """Return what Yosys makes of each component in one run, and its worst path if ``with_paths``."""
+    used, worst = measure_paths(parts, device) if with_paths else (measure(parts, device), [None] * len(parts))
     return list(zip(used, worst, strict=True))
 
 
@@ -269,18 +305,20 @@ def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
         raise ToolError(f"Yosys was stopped after {TIME_LIMIT:,} s: take fewer DSP slices, or fewer layers") from error
 
 
-def measure(parts: Sequence[ComponentConfig]) -> list[Resources]:
-    """What Yosys makes of the components of some configurations.
+def measure(parts: Sequence[ComponentConfig], device: Device = DEFAULT) -> list[Resources]:
+    """Return what Yosys makes of the components of some configurations.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    return [count(number) for number in cells([part.component() for part in parts])]
+    return [count(counted, device) for counted in cells([part.component() for part in parts], device)]
 
 
-def measure_paths(parts: Sequence[ComponentConfig]) -> tuple[list[Resources], list[LogicPath | None]]:
+def measure_paths(
+    parts: Sequence[ComponentConfig], device: Device = DEFAULT
+) -> tuple[list[Resources], list[LogicPath | None]]:
     """As `measure`, and the path through each component whose cells take longest.
 
     Raises
@@ -288,23 +326,25 @@ def measure_paths(parts: Sequence[ComponentConfig]) -> tuple[list[Resources], li
     ToolError
         If Yosys is missing or fails.
     """
-    counted, worst = cells_and_paths([part.component() for part in parts])
-    return [count(number) for number in counted], worst
+    netlists, worst = cells_and_paths([part.component() for part in parts], device)
+    return [count(counted, device) for counted in netlists], worst
 
 
-def cells(parts: Sequence[wiring.Component]) -> list[Counter[str]]:
-    """Cells of each component after ``synth_xilinx``, by type. All are synthesised in one run, yet each for itself.
+def cells(parts: Sequence[wiring.Component], device: Device = DEFAULT) -> list[Counter[str]]:
+    """Return the cells of each component after synthesis, by type. One run synthesises all, yet each for itself.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    counted, _ = _run(parts, with_paths=False)
+    counted, _ = _run(parts, device, with_paths=False)
     return counted
 
 
-def cells_and_paths(parts: Sequence[wiring.Component]) -> tuple[list[Counter[str]], list[LogicPath | None]]:
+def cells_and_paths(
+    parts: Sequence[wiring.Component], device: Device = DEFAULT
+) -> tuple[list[Counter[str]], list[LogicPath | None]]:
     """As `cells`, and the path through each component whose cells take longest; ``None`` where there are but wires.
 
     Raises
@@ -312,17 +352,21 @@ def cells_and_paths(parts: Sequence[wiring.Component]) -> tuple[list[Counter[str
     ToolError
         If Yosys is missing or fails.
     """
-    return _run(parts, with_paths=True)
+    return _run(parts, device, with_paths=True)
 
 
-def _run(parts: Sequence[wiring.Component], *, with_paths: bool) -> tuple[list[Counter[str]], list[LogicPath | None]]:
+def _run(
+    parts: Sequence[wiring.Component], device: Device, *, with_paths: bool
+) -> tuple[list[Counter[str]], list[LogicPath | None]]:
     require()
     side_by_side = SideBySide(parts)
     modules = {name: f"top_{name}" for name in side_by_side.names}
-    script = SCRIPT.format(modules=" ".join(f"={module}" for module in modules.values()))
+    script = SCRIPT.format(
+        modules=" ".join(f"={module}" for module in modules.values()), synthesis=device.yosys.command
+    )
     with processes.workplace() as folder:
-        verilog.write_files(verilog.convert(side_by_side, "top"), folder)
-        run = _yosys(f"{script}; {paths.SCRIPT}" if with_paths else script, folder)
+        verilog.write_files(convert(side_by_side, "top"), folder)
+        run = _yosys(f"{script}; {paths.script(device)}" if with_paths else script, folder)
         if run.returncode:
             lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
             reason = next((line for line in lines if "ERROR" in line), lines[-1])
@@ -334,7 +378,7 @@ def _run(parts: Sequence[wiring.Component], *, with_paths: bool) -> tuple[list[C
     statistics = json.loads(text[text.index("{") :])["modules"]
     # A component of wires alone is no module.
     counted = [Counter(statistics.get(f"\\{module}", {}).get("num_cells_by_type", {})) for module in modules.values()]
-    worst = paths.parse(analysis)
+    worst = paths.parse(analysis, device)
     return counted, [worst.get(module) for module in modules.values()]
 
 

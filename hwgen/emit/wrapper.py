@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from hwgen.emit import verilog
 from hwgen.emit.verilog import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.bus import registers as description
-from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig, ends_of
-from hwgen.gateware.bus.wrapper import Wrapper
 
 #: The description of registers and streams in a result folder.
 REGISTERS = "registers.json"
@@ -65,33 +62,8 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
         outputs=ends_of(output_ports(config), "m_axis"),
         build_hash=build_hash(contents) if contents else 0,
         weights=getattr(config, "loader", None) is not None,
+        error_ports=tuple(error_ports(config)),
     )
-
-
-def files(config: Config, shell: ShellConfig, top: str) -> dict[str, bytes]:
-    """What lies beside the accelerator ``top``.
-
-    ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h`` and ``TOP_registers.py``, ``TOP_driver.py``.
-
-    Raises
-    ------
-    ToolError
-        If Verilog can't be written of one of its operators.
-    """
-    name = module(top)
-    head = [
-        f"Bus wrapper {name}, written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
-        "AXI4-Stream at both ends, registers on AXI4-Lite (registers.json says which), an interrupt.",
-        *(f"{end.name}: {describe(end)}" for end in (*shell.inputs, *shell.outputs)),
-    ]
-    document = json.dumps(to_json(shell, name), indent=1) + "\n"
-    return {
-        **verilog.convert(Wrapper(shell, top, error_ports(config)), name, head="\n".join(head)),
-        REGISTERS: document.encode(),
-        f"{top}_registers.h": c_header(shell, top).encode(),
-        f"{top}_registers.py": python_constants(shell, top).encode(),
-        f"{top}_driver.py": driver(),
-    }
 
 
 def driver() -> bytes:
@@ -157,7 +129,7 @@ def stream(end: EndConfig) -> dict[str, Any]:
     }
 
 
-def _constants(shell: ShellConfig | EngineShellConfig) -> Iterable[tuple[str, int, str]]:
+def _constants(shell: BusShellConfig) -> Iterable[tuple[str, int, str]]:
     """Name, value and comment of each constant that software may want."""
     yield "BUILD_HASH", shell.build_hash, "what BUILD_HASH_HIGH and BUILD_HASH_LOW must say"
     for end in (*shell.inputs, *shell.outputs):
@@ -172,7 +144,7 @@ def _constants(shell: ShellConfig | EngineShellConfig) -> Iterable[tuple[str, in
     yield "VERSION_MAJOR_IS", registers["VERSION"]["MAJOR"].reset, "the VERSION_MAJOR that this file goes with"
 
 
-def c_header(shell: ShellConfig | EngineShellConfig, top: str) -> str:
+def c_header(shell: BusShellConfig, top: str) -> str:
     """Offsets of registers in bytes, masks of their fields, and sizes of frames, for C."""
     prefix = top.upper()
     guard = f"{prefix}_REGISTERS_H"
@@ -191,7 +163,7 @@ def c_header(shell: ShellConfig | EngineShellConfig, top: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def python_constants(shell: ShellConfig | EngineShellConfig, top: str) -> str:
+def python_constants(shell: BusShellConfig, top: str) -> str:
     """The same for Python."""
     lines = [
         f'"""Registers of {module(top)}, written by hwgen: offsets in bytes, masks of fields."""',

@@ -18,7 +18,8 @@ from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span
 from hwgen.progress import tell
 from hwgen.templates.stages import stage_of
-from hwgen.templates.unroll import Choice, LayerWork, Unroll, choices
+from hwgen.templates.unroll import Choice, choices
+from hwgen.templates.work import LayerWork, Unroll
 
 WORD_BYTES = 4
 """The papers count in 32-bit words."""

@@ -16,7 +16,8 @@ from hwgen.explore import pyramid
 from hwgen.explore.pyramid import Layers, Linked
 from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span, front, spans
-from hwgen.templates.unroll import Choice, Unroll, ceil_div
+from hwgen.templates.unroll import Choice
+from hwgen.templates.work import Unroll, ceil_div
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from amaranth import Module
 from amaranth.lib import wiring
@@ -74,6 +74,9 @@ class AcceleratorConfig:
         If there is no layer, a layer takes what is not before it, an input is not taken or taken twice, a FIFO has no
         reader, neighbours don't fit, or there are not as many names as inputs or outputs.
     """
+
+    titles: ClassVar[Mapping[str, str]] = {}
+    """Names of components that are parts of the design by themselves: none, as all are parts of layers."""
 
     name: str
     layers: tuple[LayerConfig, ...]

@@ -3,7 +3,7 @@
 A RAMB36E1 holds 36,864 bits and a RAMB18E1 half of that, in a few fixed aspect ratios (Xilinx UG473, tables 1-7
 and 1-8, simple dual port: one port writes, the other reads). A memory is made of one kind of block in one ratio,
 side by side for width and stacked for depth, whichever takes least. That is how Yosys 0.66 maps the memories of
-this package too, RAM and ROM (rtl_tests/test_memory.py), provided it is told to use blocks: left alone it prefers
+this package too, RAM and ROM (`test_memory.py`), provided it is told to use blocks: left alone it prefers
 LUTs for small memories deeper than 64, such as 8 bits by 256 words.
 """
 

@@ -24,6 +24,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import gcd
 
+import numpy as np
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -378,12 +379,23 @@ class LineBufferConfig:
 
     def needed(self, row: int, step: int) -> int:
         """Pixels of the frame that must be written before the windows of ``row`` and row step ``step`` start."""
+        bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
+        return bottom * self.input.width + self._rights[step] + 1
+
+    @cached_property
+    def _rights(self) -> list[int]:
+        """Column of the last pixel of the map that the windows of each row step need."""
         # Windows that begin right of the map need nothing of it.
         begins = (self.input.width - 1 + self.padding[1]) // self.stride[1]
-        column = min((step + 1) * self.pixels - 1, self.output_width - 1, begins)
-        bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
-        right = min(max(column * self.stride[1] - self.padding[1] + self.extent[1] - 1, 0), self.input.width - 1)
-        return bottom * self.input.width + right + 1
+        column = np.minimum(np.arange(1, self.row_steps + 1) * self.pixels - 1, min(self.output_width - 1, begins))
+        right = column * self.stride[1] - self.padding[1] + self.extent[1] - 1
+        return np.clip(right, 0, self.input.width - 1).tolist()
+
+    @cached_property
+    def _lefts(self) -> list[int]:
+        """Leading pixels of a row that no window behind each row step needs."""
+        left = np.arange(1, self.row_steps + 1) * self.pixels * self.stride[1] - self.padding[1]
+        return np.clip(left, 0, self.input.width).tolist()
 
     def released(self, row: int, step: int) -> int:
         """Leading pixels of the frame that no window after those of (``row``, ``step``) needs; behind the last one also
@@ -396,20 +408,19 @@ class LineBufferConfig:
             return min(max(top + self.stride[0], 0), height) * width
         if top + self.stride[0] <= 0 or top >= height:
             return min(max(top, 0), height) * width
-        left = min(max((step + 1) * self.pixels * self.stride[1] - self.padding[1], 0), width)
-        return max(top, 0) * width + left
+        return max(top, 0) * width + self._lefts[step]
 
-    @property
+    @cached_property
     def need_steps(self) -> WindowSteps:
         """How ``needed`` grows from a window to the next; the last window of a frame is followed by the next frame's
         first."""
         rows, last = range(self.output_height), self.row_steps - 1
         ends = [self.needed(row + 1, 0) - self.needed(row, last) for row in rows[:-1]]
         ends.append(self.input.frame_pixels + self.needed(0, 0) - self.needed(rows[-1], last))
-        columns = tuple(self.needed(0, step + 1) - self.needed(0, step) for step in range(last))
+        columns = tuple(after - before for before, after in pairwise(self._rights))
         return WindowSteps(ends=tuple(ends), columns=columns, counts=(int(any(columns)),) * len(rows))
 
-    @property
+    @cached_property
     def release_steps(self) -> WindowSteps:
         """How ``released`` grows with each window."""
         rows, last = range(self.output_height), self.row_steps - 1
@@ -424,7 +435,8 @@ class LineBufferConfig:
         columns = (0,) * last
         if last and any(counts):
             row = counts.index(1)
-            ahead = [befores[row], *(self.released(row, step) for step in range(last))]
+            above = max(tops[row], 0) * self.input.width
+            ahead = [befores[row], *(above + left for left in self._lefts[:last])]
             columns = tuple(after - before for before, after in pairwise(ahead))
         return WindowSteps(ends=ends, columns=columns, counts=tuple(count * any(columns) for count in counts))
 

@@ -3,6 +3,6 @@
 from hwgen.plan.document import read, write
 from hwgen.plan.plan import Plan
 from hwgen.plan.planner import make
-from hwgen.plan.request import Request, asked_template
+from hwgen.plan.request import Request
 
-__all__ = ["Plan", "Request", "asked_template", "make", "read", "write"]
+__all__ = ["Plan", "Request", "make", "read", "write"]

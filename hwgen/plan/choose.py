@@ -6,12 +6,13 @@ from dataclasses import replace
 from math import inf
 
 from hwgen.boards import Board
-from hwgen.errors import PlanError
 from hwgen.network.graph import Network
+from hwgen.plan.placement import place
 from hwgen.plan.plan import Plan
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group, Template
-from hwgen.templates.budget import OverBudgetError, check_arithmetic, check_weights
+from hwgen.templates.budget import shortage, sure_shortage
+from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import Stream
 from hwgen.templates.task import Goal, Task
@@ -37,61 +38,54 @@ def promise(task: Task) -> float:
         limit = task.goal.interval
         way = task.search.least if limit is None else task.search.cheapest(limit)
         return inf if way is None else way.cost
-    found = task.search.fastest(lambda way: way.cost <= task.goal.dsp)
+    found = task.search.fastest_within(task.goal.dsp)
     return inf if found is None else found[0]
 
 
-def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group:
-    """The best group of the layers ``begin`` to ``end``, under the first template under which it fits.
+def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
+    """Return the best group of the layers ``begin`` to ``end``, under the first template under which it fits.
 
     Templates whose weights stay in off-chip memory are left to `off_chip_group`, unless they are asked for. Where DSP
-    slices run out, no other template is tried: all of them do the same multiplications.
+    slices run out, no other template is tried: all of them do the same multiplications. If none fits, the refusal is
+    that of the template that is wanted most.
 
-    Parameters and errors are those of `hwgen.templates.base.Template.search`.
+    Parameters
+    ----------
+    in_turn : bool
+        Other groups run before and after it: its time is one frame's.
     """
     asked = task.goal.template
-    refusal: PlanError | None = None
+    refusal: Refusal | None = None
     for template in _templates(True) if asked is None else (TEMPLATES[asked],):
-        try:
-            if template.holds_weights:
-                check_weights(task.network.layers[begin:end], task.board)
-                check_arithmetic(task.network.layers[begin:end], task.board)
-            return template.search(task, begin, end, in_turn)
-        except PlanError as error:
-            refusal = refusal or error
-            if not isinstance(error, OverBudgetError) or error.resource == "DSP slices":
-                break
+        lacking = sure_shortage(task.network.layers[begin:end], task.board) if template.holds_weights else None
+        group = lacking or attempt(template.search, task, begin, end, in_turn)
+        if not isinstance(group, Refusal):
+            return group
+        refusal = refusal or group
+        if group.resource in ("", "DSP slices"):
+            break
     assert refusal is not None
-    raise refusal
+    return refusal
 
 
-def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group:
-    """The same under a template whose weights stay in off-chip memory, where no template is asked for.
-
-    Raises
-    ------
-    PlanError
-        If there is none, or it can't compute these layers.
-    """
-    refusal = PlanError("no template computes from off-chip memory")
+def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
+    """Return the same under a template whose weights stay in off-chip memory, where no template is asked for."""
+    refusal = Refusal("no template computes from off-chip memory")
     for template in _templates(False) if task.goal.template is None else ():
-        try:
-            return template.search(task, begin, end, in_turn)
-        except PlanError as error:
-            refusal = error
-    raise refusal
+        group = attempt(template.search, task, begin, end, in_turn)
+        if not isinstance(group, Refusal):
+            return group
+        refusal = group
+    return refusal
 
 
-def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group:
-    """`best_group`, or `off_chip_group` if none fits."""
-    try:
-        return best_group(task, begin, end, in_turn=in_turn)
-    except OverBudgetError:
-        try:
-            return off_chip_group(task, begin, end, in_turn=in_turn)
-        except PlanError:
-            pass
-        raise
+def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
+    """Return `best_group`, or `off_chip_group` if it runs out of a resource."""
+    group = best_group(task, begin, end, in_turn=in_turn)
+    if not isinstance(group, Refusal) or not group.over_budget:
+        return group
+    other = off_chip_group(task, begin, end, in_turn=in_turn)
+    return group if isinstance(other, Refusal) else other
 
 
 def _templates(holding: bool) -> list[type[Template]]:
@@ -99,30 +93,15 @@ def _templates(holding: bool) -> list[type[Template]]:
     return [template for template in TEMPLATES.values() if template.holds_weights == holding]
 
 
-def _by_rows(task: Task, begin: int, end: int, in_turn: bool) -> GroupSearch:
-    check_weights(task.network.layers[begin:end], task.board)
-    check_arithmetic(task.network.layers[begin:end], task.board)
-    return GroupSearch(task, begin, end, in_turn, Stream())
-
-
-def quick(task: Task, begin: int, end: int) -> Way:
-    """The best way for the layers ``begin`` to ``end`` by DSP slices alone.
-
-    Raises
-    ------
-    OverBudgetError
-        If the slices don't suffice, or the weights can't fit whatever the unrolling.
-    """
-    return _by_rows(task, begin, end, True).quick()
+def quick(task: Task, begin: int, end: int) -> Way | Refusal:
+    """Return the best way for the layers ``begin`` to ``end``, row by row, by DSP slices alone."""
+    lacking = sure_shortage(task.network.layers[begin:end], task.board)
+    return lacking or GroupSearch(task, begin, end, True, Stream()).quick()
 
 
 def can_be_built(task: Task, count: int) -> bool:
     """Whether the first ``count`` layers fit as one group."""
-    try:
-        best_group(task, 0, count)
-    except PlanError:
-        return False
-    return True
+    return not isinstance(best_group(task, 0, count), Refusal)
 
 
 def may_fit(task: Task, count: int) -> bool:
@@ -130,12 +109,13 @@ def may_fit(task: Task, count: int) -> bool:
 
     With the least buffers; mostly they then fit with those that they need, too.
     """
-    try:
-        return _by_rows(task, 0, count, False).may_fit()
-    except PlanError:
+    if sure_shortage(task.network.layers[:count], task.board) is not None:
         return False
+    return attempt(GroupSearch(task, 0, count, False, Stream()).may_fit) is True
 
 
-def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan:
-    """The plan of these groups; see `Plan` for what is raised."""
-    return Plan(network=task.network, board=task.board, groups=groups, dsp=task.goal.dsp, notes=notes)
+def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan | Refusal:
+    """Return the plan of these groups, if they fit the board together."""
+    dsp = task.goal.dsp
+    lacking = shortage(place(groups, task.board, dsp).resources, task.board, dsp)
+    return lacking or Plan(network=task.network, board=task.board, groups=groups, dsp=dsp, notes=notes)

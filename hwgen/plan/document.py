@@ -13,8 +13,8 @@ from hwgen.network import host
 from hwgen.network.graph import Network
 from hwgen.network.loaded import is_loaded, loaded
 from hwgen.network.ops import Op
+from hwgen.options import CONSTANT, RUNTIME
 from hwgen.plan.plan import Plan
-from hwgen.plan.request import WEIGHTS
 from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.stall import check_stall
 from hwgen.templates import TEMPLATES
@@ -24,7 +24,7 @@ from hwgen.templates.fields import bounded, field, shown
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Stage
 from hwgen.templates.task import lanes_out
-from hwgen.templates.unroll import LayerWork, Unroll
+from hwgen.templates.work import LayerWork, Unroll
 
 #: Where the FIFO of a group's output leads to; behind it stands the output's name where there are several.
 OUTPUT = "output"
@@ -152,8 +152,8 @@ def read(text: str, network: Network, board: Board) -> Plan:
 def _loaded(document: Any, network: Network) -> Network:
     """The network as the plan has it: with weights that are constants, or that are loaded at run time."""
     weights = document.get("weights", "constant")
-    if weights not in WEIGHTS:
-        raise PlanError(f"plan: weights must be {' or '.join(map(repr, WEIGHTS))}, not {shown(weights)}")
+    if weights not in (CONSTANT, RUNTIME):
+        raise PlanError(f"plan: weights must be {CONSTANT!r} or {RUNTIME!r}, not {shown(weights)}")
     return network if weights == "constant" else loaded(network)
 
 

@@ -10,7 +10,13 @@ from hwgen.network.graph import Network
 from hwgen.plan import document
 from hwgen.plan.plan import Plan
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.templates.tile import Tile
+from hwgen.templates.tile import Tile, TileGroup
+
+
+def group_of(plan: Plan) -> TileGroup | None:
+    """Return the only group of a plan if an engine computes it."""
+    (group, *others) = plan.groups
+    return group if isinstance(group, TileGroup) and not others else None
 
 
 def on_engine(
@@ -34,7 +40,7 @@ def on_engine(
     if batch is not None:
         raise PlanError("a given plan has its own batch: give batch or plan, not both")
     plan = document.read(text, network, board)
-    if (found := plan.on_engine) is None:
+    if (found := group_of(plan)) is None:
         raise PlanError("plan is not on an engine: it has no group of the template 'tile' alone")
     if found.template.engine != engine:
         raise PlanError(

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from math import inf
-from typing import NoReturn
 
 import numpy as np
 
-from hwgen.blocking import on_board
-from hwgen.errors import InputError, PlanError
+from hwgen.errors import InputError
 from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
-from hwgen.network.ops import Op
-from hwgen.plan.choose import best_group, can_be_built, may_fit, plan_of, quick
+from hwgen.plan import instead
+from hwgen.plan.choose import best_group, plan_of, quick
 from hwgen.plan.cuts import Span, front, spans
 from hwgen.progress import tell
 from hwgen.templates.base import Group
-from hwgen.templates.budget import OverBudgetError, check_weights
 from hwgen.templates.latency import estimate_latency
+from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
 #: Steps of cycles at which slices are counted to bound the cycles of groups.
 GRID = 1.02
-
-#: Multiply-adds of layers that are mostly planned within a second.
-QUICK_MACS = 10_000_000
 
 #: Groups that are estimated at most, to see whether groups in turn are faster than one.
 MOST_ESTIMATES = 40
@@ -84,24 +79,26 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
     )
 
 
-def cut(task: Task) -> tuple[Group, ...]:
-    """The best way to cut the network into two groups or more.
+def cut(task: Task) -> tuple[Group, ...] | Refusal:
+    """Return the best way to cut the network into two groups or more.
 
     Dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with each group's time estimated; the groups of
     the best grouping are then planned and scheduled exactly, and the search repeated with what was learnt, until
     nothing of it is estimated any more.
 
-    Raises
-    ------
-    PlanError
-        If a layer does not even fit alone; names it, what runs out, and what fits.
+    If a layer does not even fit alone, the refusal names it, what runs out, and what fits.
     """
     cutting = _Cutting(task)
-    groups = cutting.run()
-    if not cutting.loads and plan_of(task, groups).placement.loads_weights:
+    groups = cutting.hopeless() or cutting.run()
+    if isinstance(groups, Refusal) or cutting.loads:
+        return groups
+    plan = plan_of(task, groups)
+    if isinstance(plan, Refusal):
+        return plan
+    if plan.placement.loads_weights:
         # More block RAM than the weights' bits: their shapes don't fill it.
         cutting.loads = True
-        groups = cutting.run()
+        return cutting.run()
     return groups
 
 
@@ -150,12 +147,7 @@ def _least_cycles(task: Task) -> dict[Span, float]:
     Each layer by itself takes the least slices for so many cycles, whatever its neighbours' beats are.
     """
     search, goal, count = task.search, task.goal, len(task.works)
-    fronts = []
-    for number in range(count):
-        options = search.alone(number)
-        cycles, slices = (np.concatenate([getattr(of, name) for of in options]) for name in ("cycles", "cost"))
-        order = np.argsort(cycles, kind="stable")
-        fronts.append((cycles[order], np.minimum.accumulate(slices[order])))
+    fronts = [search.alone(number) for number in range(count)]
     low, high = min(float(cycles[0]) for cycles, _ in fronts), max(float(cycles[-1]) for cycles, _ in fronts)
     steps = np.append(low * GRID ** np.arange(int(np.log(high / low) / np.log(GRID)) + 1), high)
     slices = np.full((count + 1, len(steps)), 0.0)
@@ -184,65 +176,13 @@ def _from(task: Task, span: Span, cycles: float) -> float:
     return inf
 
 
-def _estimate(task: Task, span: Span) -> tuple[int, int]:
-    """DSP slices of a group, and cycles of one frame."""
+def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
+    """Return the DSP slices of a group, and the estimated cycles of one frame."""
     way = quick(task, *span)
+    if isinstance(way, Refusal):
+        return way
     windows = [layer.window for layer in task.part(*span).layers]
     return int(way.cost), int(estimate_latency(task.search.part(*span).works, windows, way.unrolls))
-
-
-def is_quick(layers: Sequence[Op]) -> bool:
-    """Whether planning these layers is mostly done within a second."""
-    return sum(layer.macs for layer in layers) <= QUICK_MACS
-
-
-def first_text(task: Task, count: int, fit: Callable[[Task, int], bool] = can_be_built) -> str:
-    """How many of the first ``count`` layers ``fit`` (all, or by bisection of the cuts); empty if not even one."""
-    places = [place for place in task.network.boundaries if place <= count]
-    low, high, trial = 0, len(places) - 1, len(places) - 1
-    while low < high:
-        if fit(task, places[trial]):
-            low = trial
-        else:
-            high = trial - 1
-        trial = (low + high + 1) // 2
-    names = [layer.name for layer in task.network.layers[: places[low]]]
-    if len(names) < 2:
-        return f"{names[0]} alone" if names else ""
-    return f"the first {len(names)} layers ({names[0]} to {names[-1]})"
-
-
-def _fit(layers: str) -> str:
-    return f"{layers} {'fits' if layers.endswith(' alone') else 'fit'}"
-
-
-def check_layers(task: Task) -> None:
-    """Refuse at once a network with a layer whose weights all memory of the device can't hold.
-
-    Names how many of the layers before it can be built; if planning these would take long, how many may be.
-
-    Raises
-    ------
-    PlanError
-    """
-    for number, layer in enumerate(task.network.layers):
-        try:
-            check_weights([layer], task.board)
-        except OverBudgetError as error:
-            planned = is_quick(task.network.layers[:number])
-            first = first_text(task, number, can_be_built if planned else may_fit)
-            may = f"; {_fit(first) if planned else f'{first} may fit'}" if first else ""
-            message = f"{layer.name} does not fit {task.board.name} even alone: {error}"
-            raise PlanError(message + may + _in_tiles(task, layer)) from None
-
-
-def _in_tiles(task: Task, layer: Op) -> str:
-    """What becomes of a layer whose weights or maps are too large, in the best tiles."""
-    try:
-        moved, cycles = on_board.bytes_and_cycles(layer, task.board, task.goal.products)
-    except PlanError:  # nor does a window of it fit
-        return ""
-    return f"; tile by tile (hwgen block) it would move {moved:,} bytes and take at least {cycles:,} cycles a frame"
 
 
 def _is_one(span: Span) -> bool:
@@ -258,20 +198,33 @@ class _Cutting:
         self.loads = bits > task.board.bram36 * BRAM36_BITS
         self.layers = task.network.layers
         self.exact: dict[Span, Group] = {}
-        self.refused: dict[Span, OverBudgetError] = {}
+        self.refused: dict[Span, Refusal] = {}
         self.estimates: dict[Span, tuple[int, int]] = {}
 
-    def run(self) -> tuple[Group, ...]:
+    def run(self) -> tuple[Group, ...] | Refusal:
+        """Return the groups of the best grouping; the refusal of some layers where there is none."""
         while True:
             path = self._best()
             if path is None:
-                self._refuse()
+                return self._refusal()
             unknown = [span for span in path if span not in self.exact]
             tell(f"{self.task.network.name}: looking for fusion groups", len(path) - len(unknown), len(path), "group")
             if not unknown:
                 return tuple(self.exact[span] for span in path)
             for span in unknown:
-                self._fits(span)
+                if not self._fits(span) and not self.refused[span].over_budget:
+                    return self.refused[span]
+
+    def hopeless(self) -> Refusal | None:
+        """Return the refusal of layers between two cuts that no group can hold, if there are any.
+
+        Groups that hold such layers need not be estimated. But a group that begins with a copy of the layer before it
+        takes more than the same layers do in a longer group.
+        """
+        for span in pairwise(self.task.network.boundaries):
+            if not self._costs(span) and self.task.network.copy_at(span[0]) is None:
+                return self._refusal()
+        return None
 
     def _best(self) -> tuple[Span, ...] | None:
         """The best grouping by what is known."""
@@ -289,11 +242,11 @@ class _Cutting:
         if span in self.refused or span == (0, len(self.layers)):
             return []  # one group was tried before
         if span not in self.exact and span not in self.estimates:
-            try:
-                self.estimates[span] = _estimate(self.task, span)
-            except OverBudgetError as error:
-                self.refused[span] = error
+            estimate = _estimate(self.task, span)
+            if isinstance(estimate, Refusal):
+                self.refused[span] = estimate
                 return []
+            self.estimates[span] = estimate
         if span in self.exact:
             slices, cycles = self.exact[span].resources.dsp, self.exact[span].frame_cycles
         else:
@@ -304,26 +257,28 @@ class _Cutting:
         cycles = max(cycles, board.transfer_cycles(maps)) + board.transfer_cycles(weights)
         return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
-    def _refuse(self) -> NoReturn:
-        """Name layers between two cuts that don't fit even alone; if there were none, groups of these would do.
+    def _refusal(self) -> Refusal:
+        """Return the refusal of layers between two cuts that don't fit even alone.
 
-        The first ones known: planning those before them to find others may take minutes.
+        If there were none, groups of these would do. The first ones known are named: planning those before them to find
+        others may take minutes.
         """
-        alone = list(pairwise(self.task.network.boundaries))
+        task, alone = self.task, list(pairwise(self.task.network.boundaries))
         known = [span for span in alone if span in self.refused]
         span = next(span for span in known or alone if not self._fits(span))
-        refusal, error = self.refused[span], str(self.refused[span])
-        fit = first_text(self.task, span[0])
-        tiles = _in_tiles(self.task, self.layers[span[0]]) if refusal.resource == "BRAM36" and _is_one(span) else ""
+        refusal = self.refused[span]
+        if not refusal.over_budget:
+            return refusal
+        reason, fit = str(refusal), instead.first_that_fit(task, span[0])
+        tiles = ""
+        if refusal.resource == "BRAM36" and _is_one(span):
+            tiles = instead.layer_in_tiles(task, self.layers[span[0]])
         if refusal.resource == "DSP slices":
             # Of all layers the neediest, so that what these need is enough.
             least, span = self._neediest(alone)
-            error = (
-                f"no unrolling fits {self.task.goal.dsp} DSP slices: the least is {least} ({self._text(span)} {least})"
-            )
+            reason = f"no unrolling fits {task.goal.dsp} DSP slices: the least is {least} ({self._text(span)} {least})"
         do = " does" if _is_one(span) else ", which can't be cut, do"
-        message = f"{self._text(span)}{do} not fit {self.task.board.name} even alone: {error}"
-        raise PlanError(message + (f"; {_fit(fit)}" if fit else "") + tiles)
+        return Refusal(f"{self._text(span)}{do} not fit {task.board.name} even alone: {reason}{fit}{tiles}")
 
     def _text(self, span: Span) -> str:
         first, last = self.layers[span[0]].name, self.layers[span[1] - 1].name
@@ -337,8 +292,9 @@ class _Cutting:
     def _fits(self, span: Span) -> bool:
         """Plan a group exactly, if that wasn't done yet."""
         if span not in self.exact and span not in self.refused:
-            try:
-                self.exact[span] = best_group(self.task, *span, in_turn=True)
-            except OverBudgetError as error:
-                self.refused[span] = error
+            group = best_group(self.task, *span, in_turn=True)
+            if isinstance(group, Refusal):
+                self.refused[span] = group
+            else:
+                self.exact[span] = group
         return span in self.exact

@@ -13,7 +13,7 @@ from hwgen.boards import Board
 from hwgen.gateware.cost import Resources
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group
-from hwgen.templates.budget import OverBudgetError, check_budget
+from hwgen.templates.budget import shortage
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,4 @@ def place(groups: tuple[Group, ...], board: Board, dsp: int) -> Placement:
     if len(groups) == 1:
         return Alone(groups, board)
     apart = Apart(groups, board)
-    try:
-        check_budget(apart.resources, board, dsp)
-    except OverBudgetError:
-        return Shared(groups, board)
-    return apart
+    return apart if shortage(apart.resources, board, dsp) is None else Shared(groups, board)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import PlanError
@@ -16,7 +17,6 @@ from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group
 from hwgen.templates.budget import check_budget
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.tile import TileGroup
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,16 +65,11 @@ class Plan:
         return place(self.groups, self.board, self.dsp)
 
     @property
-    def on_engine(self) -> TileGroup | None:
-        """The only group, if an engine computes it."""
-        (group, *others) = self.groups
-        return group if isinstance(group, TileGroup) and not others else None
-
-    @property
     def obstacle(self) -> str | None:
         """Why the plan can't be built yet; ``None`` if it can."""
-        if len(self.groups) > 1 and any(isinstance(group, TileGroup) for group in self.groups):
-            return f"{len(self.groups)} groups, some of which an engine computes"
+        alone = next((group.template.alone for group in self.groups if group.template.alone), "")
+        if alone and len(self.groups) > 1:
+            return f"{len(self.groups)} groups, some of which {alone}"
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:
@@ -90,6 +85,17 @@ class Plan:
             raise PlanError(f"plan of {self.network.name} for {self.board.name} has {len(configs)} groups, not one")
         return configs[0]
 
+    def circuits(self) -> list[Any]:
+        """Return the circuits that the plan describes, group by group, as `hwgen.emit.synthesis` takes them.
+
+        Raises
+        ------
+        PlanError
+            If it is not buildable yet.
+        """
+        self._check_buildable()
+        return [group.circuit for group in self.groups]
+
     def configs(self) -> list[AcceleratorConfig]:
         """The hardware that the plan describes, group by group.
 
@@ -98,12 +104,15 @@ class Plan:
         PlanError
             If it is not buildable yet.
         """
+        self._check_buildable()
+        return [group.config for group in self.groups]
+
+    def _check_buildable(self) -> None:
         if self.obstacle is not None:
             raise PlanError(
                 f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
                 "fewer layers, fewer groups or a larger board might do"
             )
-        return [group.config for group in self.groups]
 
     @property
     def resources(self) -> Resources:

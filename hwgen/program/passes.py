@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ModelError
-from hwgen.gateware.engine.add import FRACTION, SHARE_BITS
+from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["COLUMNS", "COMPONENTS", "OWN", "UNDER_OWN", "UNDER_TABLE", "of", "text"]
+__all__ = ["COLUMNS", "OWN", "UNDER_OWN", "UNDER_TABLE", "of", "text"]
 
 COLUMNS = {
     "Tn": "input channels that the layer takes in a cycle",
@@ -46,18 +46,6 @@ UNDER_OWN: Mapping[str, tuple[str, ...]] = {
     )
 }
 """The same in short."""
-
-COMPONENTS: Mapping[str, str] = {
-    "memory_side": "memory side",
-    "steps": "steps",
-    "lanes": "lanes",
-    "maps": "map buffer",
-    "weights": "weight buffer",
-    "array": "array",
-    "drains": "drain",
-    "finish": "finish",
-}
-"""What the components of an engine are called, by their names in its circuit."""
 
 
 def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:

@@ -119,14 +119,19 @@ class _Deadlines:
 
     def __init__(self, schedule: Schedule, deadline: Times):
         self._schedule, self._deadline = schedule, deadline
-        self.endless = schedule.latest(deadline)
-        """Latest times, whatever the depths are: FIFOs count as endless."""
-        self._latest, self._wasted = self.endless, 0
+        # Whatever the depths are: FIFOs count as endless. The first trial sharpens these times.
+        self._latest, self._wasted = schedule.latest(deadline), schedule.events
 
-    def sharpen(self) -> None:
+    def sharpen(self) -> bool:
         """Take the present depths into account, if trials that failed moved as many events as that costs."""
-        if self._wasted >= self._schedule.events:
+        worth = self._wasted >= self._schedule.events
+        if worth:
             self._latest, self._wasted = self._schedule.latest(self._deadline, endless=False), 0
+        return worth
+
+    def least_depth(self, number: int) -> int:
+        """Return a lower bound of the depth of FIFO ``number``: with less, some event would be later than it may be."""
+        return self._schedule.credits_used(number, self._latest)
 
     def solve(self) -> bool:
         """Solve the schedule as far as no event is later than it may be; whether none is."""
@@ -147,12 +152,14 @@ def _least_depth(
 
     ``deadlines``: by when events must happen for frames to slip no more than is allowed.
     """
-    low, high = (max(schedule.credits_used(number, times), least) for times in (deadlines.endless, None))
+    low, high = (max(depth, least) for depth in (deadlines.least_depth(number), schedule.credits_used(number)))
     schedule.shrink(number, depth=high)
     middle, final = low, True
     while low < high:
         schedule.mark()
-        deadlines.sharpen()
+        if deadlines.sharpen() and (needed := deadlines.least_depth(number)) > low:
+            low, middle, final = needed, needed, True
+            continue
         schedule.shrink(number, depth=middle)
         on_time = deadlines.solve()
         late = schedule.frame_ends[1:] - target[1:]

@@ -20,6 +20,7 @@ from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.schedule.solve import Cycles, steady_cycles
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
 from hwgen.templates.task import Task
@@ -30,15 +31,13 @@ class Template(ABC):
 
     name: ClassVar[str]
     """In plans, options and messages."""
-    options: ClassVar[tuple[str, ...]] = ()
-    """The planner's options that steer this template alone."""
     holds_weights: ClassVar[bool] = True
     """Whether all weights of a group lie on the chip while it runs."""
 
     @classmethod
     @abstractmethod
-    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
-        """The best group of the layers ``begin`` to ``end`` of the task's network.
+    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
+        """Return the best group of the layers ``begin`` to ``end`` of the task's network, or why none fits.
 
         Parameters
         ----------
@@ -48,7 +47,7 @@ class Template(ABC):
         Raises
         ------
         PlanError
-            If nothing fits; an OverBudgetError names what runs out.
+            If a layer, tile or schedule refuses itself (see `hwgen.templates.refusal.attempt`).
         """
 
     @classmethod
@@ -100,6 +99,9 @@ class Template(ABC):
     def is_moot(self, network: Network, option: str) -> bool:
         """Whether one of this template's options makes no difference to a group of these layers."""
         return False
+
+    alone: ClassVar[str] = ""
+    """Why a plan with other groups beside one of these can't be built yet, as a clause; empty if it can."""
 
     # What a template overrides whose groups are not layers with streams in between.
 
@@ -160,6 +162,11 @@ class Group:
     def config(self) -> AcceleratorConfig:
         """The hardware."""
         return self.template.configure(self.network, self.layers)
+
+    @property
+    def circuit(self) -> Any:
+        """Configuration of the circuit, as synthesis takes it."""
+        return self.config
 
     @cached_property
     def map_bytes(self) -> int:

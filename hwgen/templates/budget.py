@@ -5,31 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwgen.boards import Board
-from hwgen.errors import PlanError
 from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.cost import Resources
 from hwgen.network.ops import Op
+from hwgen.templates.refusal import Refusal, fitting
 from hwgen.templates.stages import stage_of
 
 
-class OverBudgetError(PlanError):
-    """A plan that needs more than the board has; ``resource`` says of what, ``needed`` how much."""
+def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
+    """Return which resource of the board runs out, the first of them; ``None`` if all suffice.
 
-    def __init__(self, message: str, resource: str, needed: float):
-        super().__init__(message)
-        self.resource, self.needed = resource, needed
-
-
-def check_budget(used: Resources, board: Board, dsp: int) -> None:
-    """Refuse what the board can't hold.
-
-    Raises
-    ------
-    OverBudgetError
-        Naming the resource that runs out.
+    Parameters
+    ----------
+    dsp : int
+        Number of DSP slices that may be used.
     """
     if used.dsp > dsp:
-        raise OverBudgetError(
+        return Refusal(
             f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll"
             + (" or allow more (dsp)" if dsp < board.dsp else ""),
             "DSP slices",
@@ -41,12 +33,24 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
         ("flip-flops", used.ff, board.ff),
     ):
         if needed > there:
-            raise OverBudgetError(
+            return Refusal(
                 f"plan needs {needed:,.12g} {name}, but {board.name} ({board.device}) has "
                 f"{there:,}: take fewer layers, fewer DSP slices or a larger board",
                 name,
                 needed,
             )
+    return None
+
+
+def check_budget(used: Resources, board: Board, dsp: int) -> None:
+    """Refuse what the board can't hold.
+
+    Raises
+    ------
+    OverBudgetError
+        Naming the resource that runs out.
+    """
+    fitting(shortage(used, board, dsp))
 
 
 def memory_bits(board: Board) -> int:
@@ -54,32 +58,12 @@ def memory_bits(board: Board) -> int:
     return board.bram36 * BRAM36_BITS + board.lut * 64
 
 
-def check_weights(layers: Sequence[Op], board: Board) -> None:
-    """Refuse at once what no unrolling can mend: more weights than all memory of the device holds.
+def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
+    """Return what runs out however the layers are unrolled: memory for their weights, or LUTs for a layer's sums.
 
-    Raises
-    ------
-    OverBudgetError
+    ``None`` if neither surely does.
     """
-    check_weight_bits(weights_of(layers), board)
-
-
-def check_arithmetic(layers: Sequence[Op], board: Board) -> None:
-    """Refuse at once a layer whose arithmetic outgrows the device by itself, however it is unrolled.
-
-    Raises
-    ------
-    OverBudgetError
-    """
-    for layer in layers:
-        if (needed := stage_of(layer).least_luts) > board.lut:
-            raise OverBudgetError(
-                f"{layer.name}: {layer.taps} taps that are added up at once in float32 need {needed:,} LUTs, but "
-                f"{board.name} ({board.device}) has {board.lut:,}: GlobalAveragePool, or an input scale that is a "
-                "power of two, takes few",
-                "LUTs",
-                needed,
-            )
+    return weight_shortage(weights_of(layers), board) or _arithmetic_shortage(layers, board)
 
 
 def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
@@ -87,19 +71,38 @@ def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
     return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 
 
-def check_weight_bits(weights: Sequence[tuple[str, int]], board: Board) -> None:
-    """As `check_weights`, by names and bits of layers.
+def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal | None:
+    """Return the block RAM that the weights of a layer lack, or those of all layers together.
 
-    Raises
-    ------
-    OverBudgetError
+    ``None`` if all memory of the device holds them.
+
+    Parameters
+    ----------
+    weights : sequence of (str, int)
+        Name of each layer that has weights, and bits of all of them.
     """
-    names, bits = [name for name, _ in weights], sum(count for _, count in weights)
-    needed = -(-bits // BRAM36_BITS)
-    if bits > memory_bits(board):
-        raise OverBudgetError(
-            f"{names[0] if len(names) == 1 else f'{names[0]} to {names[-1]}'}: weights need {needed:,} BRAM36, but "
-            f"{board.name} ({board.device}) has {board.bram36:,}",
-            "BRAM36",
-            needed,
-        )
+    for part in (*([layer] for layer in weights), weights):
+        names, bits = [name for name, _ in part], sum(count for _, count in part)
+        needed = -(-bits // BRAM36_BITS)
+        if bits > memory_bits(board):
+            return Refusal(
+                f"{names[0] if len(names) == 1 else f'{names[0]} to {names[-1]}'}: weights need {needed:,} BRAM36, but "
+                f"{board.name} ({board.device}) has {board.bram36:,}",
+                "BRAM36",
+                needed,
+            )
+    return None
+
+
+def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
+    """Return the LUTs that the first layer lacks whose arithmetic outgrows the device by itself."""
+    for layer in layers:
+        if (needed := stage_of(layer).least_luts) > board.lut:
+            return Refusal(
+                f"{layer.name}: {layer.taps} taps that are added up at once in float32 need {needed:,} LUTs, but "
+                f"{board.name} ({board.device}) has {board.lut:,}: GlobalAveragePool, or an input scale that is a "
+                "power of two, takes few",
+                "LUTs",
+                needed,
+            )
+    return None

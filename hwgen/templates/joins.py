@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hwgen.errors import PlanError
+from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.channel_table import ChannelTableConfig
-from hwgen.gateware.engine.add import FRACTION
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
@@ -48,7 +48,7 @@ from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import block_rams
 from hwgen.templates.stage import Kind, Stage, beat_format
-from hwgen.templates.unroll import LayerWork, Unroll
+from hwgen.templates.work import BlockWalk, LayerWork, SelectWalk, TurnWalk, Unroll
 
 #: Bits of a sum of several maps at most: scales far apart take many.
 MOST_SUM_BITS = 53
@@ -157,13 +157,13 @@ class MulStage(StepStage[Mul]):
         return ProductConfig(window=window, zeros=(first.zero, second.zero))
 
     def finish(self, compute: Compute, lanes: int) -> ThresholdConfig:
-        return _thresholds(self.op, compute, lanes, self.op.rounded, self.op.reach)
+        return thresholds(self.op, compute, lanes, self.op.rounded, self.op.reach)
 
 
-def _thresholds(
+def thresholds(
     op: Op, compute: Compute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], reach: tuple[int, int]
 ) -> ThresholdConfig:
-    """Between the ``outputs`` of integers that reach from the least to the greatest."""
+    """Return the thresholds between the ``outputs`` of integers that reach from the least to the greatest."""
     kind, source, (least, most) = op.output.type, compute.window.input, reach
     low, high = (int(outputs(np.array(end))) for end in reach)
     return ThresholdConfig(
@@ -214,7 +214,7 @@ class SumStage(StepStage[Sum]):
         def outputs(sums: np.ndarray) -> np.ndarray:
             return self.op.rounded(np.ldexp(sums.astype(np.float64), exponent))
 
-        return _thresholds(self.op, compute, lanes, outputs, compute.sum_range)
+        return thresholds(self.op, compute, lanes, outputs, compute.sum_range)
 
 
 class ExtremeStage(StepStage[Max]):
@@ -251,7 +251,7 @@ class ConcatStage(StepStage[Concat]):
 
     @property
     def work(self) -> dict[str, Any]:
-        return {**super().work, "turns": tuple(each.channels for each in self.op.inputs)}
+        return {**super().work, "walk": TurnWalk(tuple(each.channels for each in self.op.inputs))}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         kind, window = self.op.output.type, JoinConfig(inputs=tuple(sources), in_turn=True)
@@ -315,7 +315,7 @@ class SelectStage(StepStage[Select]):
 
     @property
     def work(self) -> dict[str, Any]:
-        return {**super().work, "apart": True}
+        return {**super().work, "walk": SelectWalk()}
 
     def compute(self, sources: Sequence[BeatFormat], lanes: int = 1) -> RecodeConfig:
         (source,) = sources
@@ -351,7 +351,7 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
 
     @property
     def work(self) -> dict[str, Any]:
-        return {**super().work, "parts": self._parts, "most_pixels": 1}
+        return {**super().work, "walk": BlockWalk(*self._parts), "most_pixels": 1}
 
     def check(self, plan: LayerPlan) -> None:
         super().check(plan)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hwgen.network.maps import Window
-from hwgen.templates.unroll import LayerWork, Unroll
+from hwgen.templates.work import LayerWork, Unroll
 
 #: Cycles from a window's last step to its first beat at the next layer, but for the chains.
 _PIPELINE = 16
@@ -48,7 +48,7 @@ def _through(
     work: LayerWork, window: Window, unroll: Unroll, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """When the rows of a layer's output start and end, given those of its input."""
-    walk = float(work.walk(unroll))
+    walk = float(work.pixel_cycles(unroll))
     row = walk * -(-work.width // unroll.tp)
     numbers = np.arange(work.height)
     needed = np.clip(numbers * window.stride[0] - window.padding[0] + window.extent[0] - 1, 0, work.input_height - 1)

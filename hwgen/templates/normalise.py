@@ -19,7 +19,7 @@ from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes, t
 from hwgen.templates.joins import StepStage
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import beat_format
-from hwgen.templates.unroll import LayerWork, Unroll
+from hwgen.templates.work import LayerWork, SerialWalk, Unroll
 
 #: Leading bits of a scale at most that choose a factor, and bits of a factor behind the point that are tried in turn.
 _MOST_FACTOR_BITS, _FRACTIONS = 13, range(6, 17)
@@ -216,7 +216,7 @@ class LRNStage(StepStage[LRN]):
     @property
     def work(self) -> dict[str, Any]:
         window = self.window(beat_format(self.op.input, 1))
-        return {**super().work, "serial": window.window_cycles}
+        return {**super().work, "walk": SerialWalk(window.window_cycles)}
 
     @property
     def least_finish_slices(self) -> int:

@@ -24,21 +24,23 @@ from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.graph import Network
 from hwgen.network.maps import MOST_SIDE
 from hwgen.network.ops import Op
+from hwgen.options import OVERLAPS, PYRAMID, RECOMPUTE, REUSE
 from hwgen.templates.base import Group, Template
-from hwgen.templates.budget import OverBudgetError
 from hwgen.templates.compose import compose
 from hwgen.templates.fields import field, read_input_pixels
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import IN_TILES, stage_of
 from hwgen.templates.task import Task, lanes_out
-from hwgen.templates.tiles import KINDS, RECOMPUTE, REUSE, axes
+from hwgen.templates.tiles import axes
 from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, most, tips
-from hwgen.templates.unroll import LayerWork, Search, Way, ceil_div, interval
+from hwgen.templates.unroll import Search, Way, interval
+from hwgen.templates.work import LayerWork, ceil_div
 
-#: Overlaps of pyramids, the one that is wanted most first.
-OVERLAPS = (REUSE, RECOMPUTE)
+#: Overlaps that are tried, the one that is wanted most first.
+TRIED_OVERLAPS = (REUSE, RECOMPUTE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,7 @@ class Pyramid(Template):
     overlap: str
     pixels: int = 1
 
-    name = "pyramid"
-    options = ("tile", "overlap")
+    name = PYRAMID
 
     def tiles(self, network: Network) -> list[tuple[Axis, Axis]]:
         """Rows and columns of each layer's tiles.
@@ -114,22 +115,20 @@ class Pyramid(Template):
     def is_moot(self, network: Network, option: str) -> bool:
         """An overlap is, where the tiles are the same whatever becomes of what pyramids share."""
         tiles = self.tiles(network)
-        return option == "overlap" and all(axes(network.layers, self.tile, kind) == tiles for kind in KINDS)
+        return option == "overlap" and all(axes(network.layers, self.tile, kind) == tiles for kind in OVERLAPS)
 
     @classmethod
-    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
+    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
         """See `Template.search`: with reuse, if that fits."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer)  # that of some kinds doesn't come tile by tile
-        overlaps = (task.goal.overlap,) if task.goal.overlap else OVERLAPS
-        for overlap in overlaps:
-            try:
-                return _best(task, begin, end, in_turn, overlap)
-            except PlanError:
-                if overlap == overlaps[-1]:
-                    raise
-        raise AssertionError("the last overlap returns or raises")
+        preferred, *others = (task.goal.overlap,) if task.goal.overlap else TRIED_OVERLAPS
+        group = _best(task, begin, end, in_turn, preferred)
+        for overlap in others:
+            if isinstance(group, Refusal):
+                group = _best(task, begin, end, in_turn, overlap)
+        return group
 
 
 def check_chain(network: Network, name: str) -> None:
@@ -234,16 +233,16 @@ class PyramidSearch(GroupSearch):
             for plan, layer, lanes in zip(super()._layers(way), self.network.layers, self._lanes(way), strict=True)
         )
 
-    def _fastest(self, search: Search) -> Way:
+    def _fastest(self, search: Search) -> Way | Refusal:
         """One after the other from the least that slices alone allow: those for wider FIFOs don't fall steadily."""
-        found = search.fastest(lambda way: way.cost <= self.goal.dsp, self._floor)
+        found = search.fastest_within(self.goal.dsp, self._floor)
         if found is None:
-            self._refuse_slices(search)
+            return self._too_few_slices(search)
         for cycles in search.intervals[bisect_left(search.intervals, found[0]) :]:
             way = search.cheapest(cycles)
             if way is not None and self._slices(way) <= self.goal.dsp:
                 return way
-        return self._refuse_slices(search)
+        return self._too_few_slices(search)
 
     def _slices(self, way: Way) -> int:
         """With those of requantisers for wider FIFOs."""
@@ -275,45 +274,35 @@ class PyramidSearch(GroupSearch):
         return fastest
 
 
-def _best(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group:
-    """The best group of pyramids with this overlap: of the tips that fit, the one that promises the least interval.
-
-    Raises
-    ------
-    PlanError
-        If none fits, or the tile that is asked for is none.
-    """
-    goal = task.goal
-    shapes = task.network.layers[begin:end]
+def _best(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
+    """Return the best group of pyramids with this overlap: of the tips that fit, that of the least interval."""
+    goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
-    for tip in worth_trying:
-        last = tip == worth_trying[-1]
-        try:
-            choice = _with_tip(task, begin, end, in_turn, Pyramid(tile=tip, overlap=overlap))
-            # Slower unrolling, which takes long to search, only where no smaller memory is left to try.
-            group, refusal = (choice.best(), None) if last else choice.first()
-        except PlanError as error:
-            if last or (isinstance(error, OverBudgetError) and error.resource == "DSP slices"):
-                raise
-            continue
-        if group is not None:
+    if isinstance(worth_trying, Refusal):
+        return worth_trying
+    *larger, least = (Pyramid(tile=tip, overlap=overlap) for tip in worth_trying)
+    for template in larger:
+        group = attempt(_with_tip, task, begin, end, in_turn, template)
+        if not isinstance(group, Refusal) or group.resource == "DSP slices":
             return group
-        assert refusal is not None
-        if refusal.resource == "DSP slices":
-            raise refusal
-    raise AssertionError("the last tip returns or raises")
+    # Slower unrolling, which takes long to search, only where no smaller memory is left to try.
+    return attempt(_with_tip, task, begin, end, in_turn, least, slower=True)
 
 
-def _with_tip(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid) -> PyramidSearch:
-    """With as many pixels a beat of the input as serve the objective, by DSP slices alone.
+def _with_tip(
+    task: Task, begin: int, end: int, in_turn: bool, template: Pyramid, slower: bool = False
+) -> Group | Refusal:
+    """Return the best group of pyramids with this tip; with ``slower`` unrolling, too, where the best is too large."""
+    search = _with_input(task, begin, end, in_turn, template)
+    if isinstance(search, Refusal):
+        return search
+    return search.best() if slower else search.first()
 
-    Raises
-    ------
-    PlanError
-        If the slices don't suffice, or no interval is short enough, whatever the beats.
-    """
+
+def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid) -> PyramidSearch | Refusal:
+    """Return the search with as many pixels a beat of the input as serve the objective, by DSP slices alone."""
     found: list[tuple[float, int, bool, PyramidSearch, Way]] = []
-    refusal: PlanError | None = None
+    refusal: Refusal | None = None
     few = task.goal.objective == "dsp"
     for in_all, pixels in product((False, True), INPUT_PIXELS):
         choice = PyramidSearch(task, begin, end, in_turn, replace(template, pixels=pixels), in_all=in_all)
@@ -323,14 +312,14 @@ def _with_tip(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid
             way = choice.quick()
         except ConfigError:  # tiles don't begin at beats of so many pixels
             continue
-        except PlanError as error:
-            refusal = error
+        if isinstance(way, Refusal):
+            refusal = way
             continue
         cost = way.cost if few else interval(choice.works, way.unrolls)
         found.append((cost, pixels, in_all, choice, way))
     if not found:
         assert refusal is not None
-        raise refusal
+        return refusal
     # Of each balance the fewest pixels; then what is faster, all pyramids counted as they are.
     best = [
         min((one for one in found if one[2] == in_all), default=None, key=lambda one: one[:2])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from hwgen.errors import PlanError
 from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
@@ -18,12 +17,14 @@ from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
 from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
-from hwgen.templates.budget import OverBudgetError, check_budget
+from hwgen.templates.budget import shortage
 from hwgen.templates.latency import estimate_latency
 from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.task import Goal, Task
-from hwgen.templates.unroll import LayerWork, Rank, Search, Unroll, Way, ceil_div, interval, least_text
+from hwgen.templates.unroll import Rank, Search, Way, interval, least_text
+from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Ways whose buffers are sized in vain before another price is tried.
 MOST_SIZED = 3
@@ -79,39 +80,36 @@ class GroupSearch:
         """The group with these choices."""
         return Group(network=self.network, layers=layers, template=self.template)
 
-    def best(self) -> Group:
-        """The best group that fits.
-
-        Raises
-        ------
-        OverBudgetError
-            If none does.
-        """
-        group, refusal = self.first()
-        if group is not None:
+    def best(self) -> Group | Refusal:
+        """Return the best group that fits."""
+        way = self.quick()
+        if isinstance(way, Refusal):
+            return way
+        group = self._of(way)
+        if not isinstance(group, Refusal):
             return group
-        assert refusal is not None
         if self.in_turn:
-            return self._slower(refusal)
-        if refusal.resource != "BRAM36":
-            return replace(self, moves=True)._slower(refusal)
-        return self._with_moves(refusal)
+            return self._slower(group)
+        if group.resource != "BRAM36":
+            return replace(self, moves=True)._slower(group)
+        return self._with_moves(group)
 
-    def _with_moves(self, refusal: OverBudgetError) -> Group:
-        """The best group with memories in LUTs, or without, if that is as good; ``refusal``: why the first doesn't fit.
+    def _with_moves(self, refusal: Refusal) -> Group | Refusal:
+        """Return the best group with memories in LUTs, or without, if that is as good.
 
         Nothing of what fits without is moved, and of what doesn't as little as will do.
+
+        Parameters
+        ----------
+        refusal : Refusal
+            Why the best group by DSP slices alone does not fit.
         """
-        try:
-            moved = replace(self, moves=True)._first_or_slower(refusal)
-        except OverBudgetError:
+        moved = replace(self, moves=True)._first_or_slower(refusal)
+        if isinstance(moved, Refusal):
             return self._slower(refusal)
         most = moved.slowest if self.goal.objective in ("interval", "traffic") else None
-        try:
-            plain = replace(self, most=most)._slower(refusal)
-        except OverBudgetError:
-            return moved
-        return moved if self._worth(moved) < self._worth(plain) else plain
+        plain = replace(self, most=most)._slower(refusal)
+        return moved if isinstance(plain, Refusal) or self._worth(moved) < self._worth(plain) else plain
 
     def _worth(self, group: Group) -> int:
         """How good a group is by the objective: less is better."""
@@ -119,49 +117,42 @@ class GroupSearch:
             return group.steady.latency
         return group.resources.dsp if self.goal.objective == "dsp" else group.slowest
 
-    def _first_or_slower(self, refusal: OverBudgetError) -> Group:
-        """The best group by DSP slices alone, or else the best that fits; ``refusal``: why no better one is known."""
-        group, _ = self.first()
-        return self._slower(refusal) if group is None else group
+    def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
+        """Return the best group by DSP slices alone, or else the best that fits; ``refusal``: of a better one."""
+        group = self.first()
+        return self._slower(refusal) if isinstance(group, Refusal) else group
 
-    def _slower(self, refusal: OverBudgetError) -> Group:
-        """The best group where the best one by slices does not fit; ``refusal``: why.
-
-        Raises
-        ------
-        OverBudgetError
-            If none fits.
-        """
+    def _slower(self, refusal: Refusal) -> Group | Refusal:
+        """Return the best group that fits where the best one by DSP slices was refused."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves:
-            try:
-                return replace(self, tables_in="lut")._first_or_slower(refusal)
-            except OverBudgetError:
-                pass  # or logic runs out
+            group = replace(self, tables_in="lut")._first_or_slower(refusal)
+            if not isinstance(group, Refusal):  # logic did not run out
+                return group
         # The price of block RAM changes nothing where it is logic that runs out.
         prices = (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
         tried = (self.within(search) for search in prices)
         found = [group for group in tried if group is not None]
         if not found:
-            raise self.least_refusal(refusal)
+            return self.least_refusal(refusal)
         return min(found, key=lambda group: (group.slowest, group.resources.dsp))
 
-    def first(self) -> tuple[Group | None, OverBudgetError | None]:
-        """The best group by DSP slices alone; or what of the rest of the board it exceeds."""
+    def first(self) -> Group | Refusal:
+        """Return the best group by DSP slices alone, if the rest of the board suffices for it."""
         way = self.quick()
+        return way if isinstance(way, Refusal) else self._of(way)
+
+    def _of(self, way: Way) -> Group | Refusal:
+        """Return the group of the best way by DSP slices, made soon where the objective wants that."""
         soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
         if soon and self._lack(way) is None:
             way = self._soonest(way)
         if (refusal := self._lack(way)) is not None:
-            return None, refusal
+            return refusal
         group = self._sized(way)
-        try:
-            check_budget(group.resources, self.task.board, self.goal.dsp)
-        except OverBudgetError as error:
-            return None, error
-        return group, None
+        return shortage(group.resources, self.task.board, self.goal.dsp) or group
 
-    def quick(self) -> Way:
-        """The best way by DSP slices alone: of the least interval, or of the fewest slices."""
+    def quick(self) -> Way | Refusal:
+        """Return the best way by DSP slices alone: of the least interval, or of the fewest slices."""
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def within(self, search: Search) -> Group | None:
@@ -177,12 +168,10 @@ class GroupSearch:
                 continue
             before = way.unrolls
             group, sized = self._sized(way), sized + 1
-            try:
-                check_budget(group.resources, self.task.board, self.goal.dsp)
+            if shortage(group.resources, self.task.board, self.goal.dsp) is None:
                 return group
-            except OverBudgetError:  # by rows or FIFOs beyond the least
-                if sized == MOST_SIZED:
-                    break
+            if sized == MOST_SIZED:  # rows or FIFOs beyond the least are too many
+                break
         return None
 
     def _steps(self, search: Search) -> list[int]:
@@ -210,32 +199,29 @@ class GroupSearch:
         """Cycles a frame that the maps take over the boundary: being faster gains nothing."""
         return self.task.board.transfer_cycles(self.network.map_bytes)
 
-    def _fewest(self, search: Search) -> Way:
+    def _fewest(self, search: Search) -> Way | Refusal:
         limit = None if self.in_turn else self.goal.interval
         way = search.least if limit is None else search.cheapest(limit)
         if way is not None and self._slices(way) <= self.goal.dsp:
             return way
         nearest = search.fastest(lambda way: self._slices(way) <= self.goal.dsp)
         if nearest is None:
-            self._refuse_slices(search)
-        raise PlanError(
+            return self._too_few_slices(search)
+        return Refusal(
             f"no plan has an interval of at most {limit:,} cycles within {self.goal.dsp} DSP slices: the nearest has "
             f"{nearest[0]:,}"
         )
 
-    def _fastest(self, search: Search) -> Way:
-        found = search.fastest(lambda way: self._slices(way) <= self.goal.dsp, self._floor)
-        if found is None:
-            self._refuse_slices(search)
-        return found[1]
+    def _fastest(self, search: Search) -> Way | Refusal:
+        found = search.fastest_within(self.goal.dsp, self._floor)
+        return self._too_few_slices(search) if found is None else found[1]
 
-    def _refuse_slices(self, search: Search) -> NoReturn:
-        raise OverBudgetError(
-            f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}", "DSP slices", search.least.cost
-        )
+    def _too_few_slices(self, search: Search) -> Refusal:
+        reason = f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}"
+        return Refusal(reason, "DSP slices", search.least.cost)
 
-    def least_refusal(self, refusal: OverBudgetError) -> OverBudgetError:
-        """``refusal``, or that of the fewest slices if it needs less of the same."""
+    def least_refusal(self, refusal: Refusal) -> Refusal:
+        """Return ``refusal``, or that of the fewest slices if it needs less of the same."""
         least = self.least_lack()
         if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
             return least
@@ -243,9 +229,12 @@ class GroupSearch:
 
     def may_fit(self) -> bool:
         """Whether the fewest slices, or the fastest way within the slices, fit with the least buffers."""
-        return self.least_lack() is None or self._lack(self.quick()) is None
+        if self.least_lack() is None:
+            return True
+        way = self.quick()
+        return not isinstance(way, Refusal) and self._lack(way) is None
 
-    def least_lack(self) -> OverBudgetError | None:
+    def least_lack(self) -> Refusal | None:
         """What of the board the fewest slices with the least buffers exceed."""
         return self._lack(self.search.least)
 
@@ -282,17 +271,13 @@ class GroupSearch:
         config = self.make(self._layers(way)).config
         return Schedule(config, 1, depths=[None] * len(config.links)).cycles.latency
 
-    def _lack(self, way: Way) -> OverBudgetError | None:
+    def _lack(self, way: Way) -> Refusal | None:
         """What of the board the way exceeds with the least buffers."""
         layers = self._layers(way)
         rows = [self.template.stage(layer).least_rows for layer in self.network.layers]
         group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
-        try:
-            group = memory_moves.moved(group, self.task.board) if self.moves else group
-            check_budget(group.resources, self.task.board, self.goal.dsp)
-        except OverBudgetError as error:
-            return error
-        return None
+        group = memory_moves.moved(group, self.task.board) if self.moves else group
+        return shortage(group.resources, self.task.board, self.goal.dsp)
 
     def _fits(self, way: Way) -> bool:
         """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
@@ -372,7 +357,7 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
     """For each layer the next few choices with as many pixels that are faster, and the fastest, within the slices."""
     for number, (work, unroll, rank) in enumerate(zip(search.works, way.unrolls, way.ranks, strict=True)):
         options = next(options for options in search.options(number) if options.tp == unroll.tp)
-        now = work.output_steps(unroll.tp) * work.walk(unroll)
+        now = work.output_steps(unroll.tp) * work.pixel_cycles(unroll)
         usable = (options.cost <= rank[0] + left) & (options.cycles < now) & (options.beats <= work.beats(unroll))
         places = np.flatnonzero(usable)
         if len(places):

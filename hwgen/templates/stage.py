@@ -16,7 +16,7 @@ from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.unroll import LayerWork, Unroll
+from hwgen.templates.work import LayerWork, Unroll
 
 Kind = TypeVar("Kind", bound=Op)
 Beats = tuple[tuple[int, ...], ...]

@@ -69,7 +69,7 @@ from hwgen.templates.layers import LayerPlan
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.normalise import LRNStage
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
-from hwgen.templates.unroll import LayerWork, Unroll
+from hwgen.templates.work import LayerWork, Unroll
 
 
 class MaxPoolStage(WindowStage[MaxPool | Crop]):
@@ -124,7 +124,10 @@ class ConvStage(WindowStage[Conv]):
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         bits = unroll.tm * self.op.weight_bits
         return weight_block_rams(
-            unroll.tk if self.channelwise else unroll.tn * unroll.tk, bits, work.chain, np.asarray(work.walk(unroll))
+            unroll.tk if self.channelwise else unroll.tn * unroll.tk,
+            bits,
+            work.chain,
+            np.asarray(work.pixel_cycles(unroll)),
         )
 
     def sum_bits(self, macs_per_dsp: int = 1) -> int:

@@ -9,10 +9,12 @@ from typing import Any
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
+from hwgen.options import STREAM
 from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
 from hwgen.templates.fields import read_input_pixels, shown
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.refusal import Refusal
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.task import Task
 
@@ -21,10 +23,10 @@ from hwgen.templates.task import Task
 class Stream(Template):
     """A group that is computed row by row. There is nothing to choose but for each layer."""
 
-    name = "stream"
+    name = STREAM
 
     @classmethod
-    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
+    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
         return GroupSearch(task, begin, end, in_turn, cls()).best()
 
     @classmethod

@@ -11,17 +11,19 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.gateware.multiply import CHAIN, PACKED_CHAIN
 from hwgen.network.graph import Network
+from hwgen.options import Steering
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
-from hwgen.templates.unroll import LayerWork, Search, Unroll, ceil_div
+from hwgen.templates.unroll import Search
+from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
 BRAM_PRICES = (0.25, 1, 4, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Goal:
-    """What is asked of a plan.
+class Goal(Steering):
+    """What is asked of a plan, with the options that steer a template as they were asked for.
 
     Parameters
     ----------
@@ -37,16 +39,6 @@ class Goal:
         Layers whose requantisers multiply by LUTs, not by DSP slices.
     template : str, optional
         ``stream`` or ``pyramid``: how all groups are built. By default row by row, where that fits.
-    tile : tuple of int, optional
-        Rows and columns of a pyramid's tip.
-    overlap : str, optional
-        Of neighbouring pyramids, as in `hwgen.templates.tiles`.
-    array : tuple of int, optional
-        Output maps and pixels that an engine computes at once.
-    bus_bits : int
-        Width of an engine's port to memory.
-    batch : int
-        Frames that a program of an engine computes.
     """
 
     objective: str
@@ -55,11 +47,6 @@ class Goal:
     macs_per_dsp: int = 1
     in_luts: frozenset[str] = frozenset()
     template: str | None = None
-    tile: tuple[int, int] | None = None
-    overlap: str | None = None
-    array: tuple[int, int] | None = None
-    bus_bits: int = 64
-    batch: int = 1
 
     @property
     def products(self) -> int:

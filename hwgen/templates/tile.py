@@ -19,6 +19,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
+from hwgen.options import BUS_BITS, ENGINE
 from hwgen.program.batch import check_frames
 from hwgen.program.compile import Schedule, in_order, schedule
 from hwgen.program.figures import Figures, figures, maps_read
@@ -28,10 +29,11 @@ from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group, Template
-from hwgen.templates.budget import OverBudgetError, check_budget
+from hwgen.templates.budget import shortage
 from hwgen.templates.fields import field as entry_of
 from hwgen.templates.fields import shown
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
 #: Arrays (maps by pixels) that are tried, the one that is wanted most first.
@@ -61,31 +63,29 @@ class Tile(Template):
     memory: MemoryTiming
     batch: int = 1
 
-    name = "tile"
-    options = ("array", "bus_bits", "batch")
+    name = ENGINE
     holds_weights = False
     streams = False
+    alone = "an engine computes"
 
     @classmethod
-    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group:
+    def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
         network = task.part(begin, end)
         if len(network.inputs) > 1:
-            raise PlanError(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
-        refusal: PlanError | None = None
+            return Refusal(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
+        refusal = None
+        bus_bits = task.goal.bus_bits or BUS_BITS[1]
         for maps, pixels in ARRAYS if task.goal.array is None else (task.goal.array,):
             try:
-                engine = EngineConfig(maps=maps, pixels=pixels, bus_bytes=task.goal.bus_bits // 8)
+                engine = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bits // 8)
             except ConfigError as error:
-                raise PlanError(f"array: {error}") from None
-            try:
-                check_budget(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
-            except OverBudgetError as error:
-                refusal = error
-                continue
-            template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch)
-            return template.grouped(network)
+                return Refusal(f"array: {error}")
+            refusal = shortage(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
+            if refusal is None:
+                template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
+                return template.grouped(network)
         assert refusal is not None
-        raise PlanError(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
+        return Refusal(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> TileGroup:
         """The network on this engine, as given or as the search finds it.
@@ -102,7 +102,7 @@ class Tile(Template):
         return TileGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
 
     def rows(self, group: Group) -> list[tuple[str, ...]]:
-        of, rows = _of(group), []
+        of, rows = engine_group(group), []
         beside = {name: names for names in of.schedule.choices for name in names}
         cycles = macs = 0
         for each in of.figures:
@@ -131,7 +131,7 @@ class Tile(Template):
         return (*said, tiles, orders, *(f"{count:,}" for count in (each.steps, each.read, each.written, each.cycles)))
 
     def document(self, group: Group) -> dict[str, Any]:
-        of = _of(group)
+        of = engine_group(group)
         return {
             **self.write(),
             **({"batch": self.batch, "cycles": {"run": of.cycles, "frame": of.frame_cycles}} if self.batch > 1 else {}),
@@ -172,7 +172,7 @@ class Tile(Template):
         raise PlanError(f"{network.name} is computed by an engine (template tile), not by an accelerator of its layers")
 
     def summary(self, group: Group) -> list[str]:
-        of, engine, memory = _of(group), self.engine, self.memory
+        of, engine, memory = engine_group(group), self.engine, self.memory
         macs = self.batch * sum(layer.macs for layer in of.network.layers) / of.cycles
         read, written = (-(-count // self.batch) for count in of.run_bytes)
         lines = [
@@ -261,6 +261,10 @@ class TileGroup(Group):
         """The circuit."""
         return EngineDesign(engine=self.template.engine)
 
+    @property
+    def circuit(self) -> EngineDesign:
+        return self.design
+
     @cached_property
     def resources(self) -> Resources:
         return self.design.resources
@@ -277,7 +281,8 @@ class TileGroup(Group):
         return 0.0
 
 
-def _of(group: Group) -> TileGroup:
+def engine_group(group: Group) -> TileGroup:
+    """Return a group of this template as what it is."""
     assert isinstance(group, TileGroup)
     return group
 

@@ -19,9 +19,7 @@ from itertools import pairwise
 from hwgen.errors import PlanError
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.network.ops import Op
-
-#: Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again.
-KINDS = REUSE, RELOAD, RECOMPUTE = "reuse", "reload", "recompute"
+from hwgen.options import OVERLAPS, RECOMPUTE, RELOAD, REUSE
 
 
 def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
@@ -38,8 +36,8 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
             f"{last.name}: tile must be between 1x1 and its output's {last.output_height}x{last.output_width}, "
             f"not {tip[0]}x{tip[1]}"
         )
-    if overlap not in KINDS:
-        raise PlanError(f"overlap must be {', '.join(map(repr, KINDS[:-1]))} or {KINDS[-1]!r}, not {overlap!r}")
+    if overlap not in OVERLAPS:
+        raise PlanError(f"overlap must be {', '.join(map(repr, OVERLAPS[:-1]))} or {OVERLAPS[-1]!r}, not {overlap!r}")
     rows, columns = (
         _again(layers, place, tip[place]) if overlap == RECOMPUTE else _kept(layers, place, tip[place], overlap)
         for place in (0, 1)

@@ -14,11 +14,11 @@ from math import gcd, prod
 
 import numpy as np
 
-from hwgen.errors import PlanError
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.ops import Op
+from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.tiles import axes
-from hwgen.templates.unroll import LayerWork, Unroll, ceil_div
+from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Pixels of a beat of the input of a group of pyramids, tried in turn.
 INPUT_PIXELS = (1, 2, 4, 8)
@@ -94,7 +94,7 @@ class PyramidWork:
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
         """Cycles of each pyramid: those of its windows, or of its beats where these are more."""
-        return np.maximum(self.windows * int(work.walk(unroll)), self.beats * int(work.beats(unroll)))
+        return np.maximum(self.windows * int(work.pixel_cycles(unroll)), self.beats * int(work.beats(unroll)))
 
     def _of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
         return replace(work, height=windows, width=1, input_height=beats, input_width=1)
@@ -105,8 +105,8 @@ def most(axis: Axis, what: str) -> int:
     return max(getattr(span, what) for span in axis.spans)
 
 
-def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair]:
-    """Tips that are worth trying: each one slower than the ones before, and with less memory.
+def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
+    """Return the tips that are worth trying: each one slower than the ones before, and with less memory.
 
     A frame takes as long as its multiply-adds, or as the tiles of the layer with the most pixels take to pass. Memory
     is what is kept, and two tiles of each layer. Of the tips about as fast as any the first has the least memory.
@@ -115,15 +115,14 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair]:
     ----------
     products : int
         Multiply-adds a cycle.
-
-    Raises
-    ------
-    PlanError
-        If no pyramid can be made of the group.
     """
     last = layers[-1]
     columns = _by_size(layers, overlap, last.output_width, 1)
     rows = _by_size(layers, overlap, last.output_height, 0)
+    if isinstance(columns, Refusal):
+        return columns
+    if isinstance(rows, Refusal):
+        return rows
     found = []
     for tip in product(rows, columns):
         if ceil_div(last.output_height, tip[0]) * ceil_div(last.output_width, tip[1]) <= MOST_PYRAMIDS:
@@ -137,18 +136,15 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair]:
     return [tip for _, tip in front]
 
 
-def _by_size(layers: Sequence[Op], overlap: str, size: int, place: int) -> dict[int, list[Axis]]:
-    """One axis of every layer's tiles, for several sizes of the tip: those that cut the output into equal parts."""
-    found: dict[int, list[Axis]] = {}
-    for tip in _sizes(size):
-        try:
-            both = axes(layers, (tip, 1) if place == 0 else (1, tip), overlap)
-        except PlanError:
-            if tip == size and not found:
-                raise
-            continue
-        found[tip] = [pair[place] for pair in both]
-    return found
+def _by_size(layers: Sequence[Op], overlap: str, size: int, place: int) -> dict[int, list[Axis]] | Refusal:
+    """Return one axis of every layer's tiles, for each size of the tip that cuts the output into equal parts.
+
+    Sizes of which no pyramid can be made are left out.
+    """
+    tiles = {tip: attempt(axes, layers, (tip, 1) if place == 0 else (1, tip), overlap) for tip in _sizes(size)}
+    found = {tip: [pair[place] for pair in both] for tip, both in tiles.items() if not isinstance(both, Refusal)}
+    whole = tiles[size]
+    return whole if isinstance(whole, Refusal) and not found else found
 
 
 def _sizes(size: int) -> Iterable[int]:

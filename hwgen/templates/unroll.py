@@ -19,197 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.gateware.multiply import CHAIN
-from hwgen.network.ops import Op
+from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Combinations of output pixels a cycle that are followed for a first bound, where layers join many maps.
 MOST_COMBINATIONS = 64
 
 #: Part of a cost by which sums of it may differ when they are rounded.
 ROUNDING = 1e-9
-
-#: Output pixels a cycle at most: more banks and multiplexers than that are not worth having.
-MOST_PIXELS = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerWork:
-    """What a layer has to do in one frame.
-
-    Parameters
-    ----------
-    name : str
-        For messages.
-    channels, outputs : int
-        Input and output channels, of all groups together.
-    groups : int
-        Groups of channels; both numbers are multiples of it.
-    height, width : int
-        Of the output map.
-    input_height, input_width : int
-        Of the input map.
-    taps : int
-        Of the kernel, ``Kh * Kw``.
-    channelwise : bool
-        Each output channel depends on one input channel alone (pools, depthwise convolutions): ``Tm`` is ``Tn``.
-    weighted : bool
-        It has weights, so that it takes multipliers.
-    chain : int
-        Multipliers in a chain at most.
-    least_steps : int
-        Cycles that an output fold takes at least, if any factors allow that many.
-    whole_windows : bool
-        All taps of a window are taken in one cycle.
-    back : tuple of int
-        For each of its inputs how many layers before this one it comes from: 1 for the layer before. What is before the
-        first layer is an input of the group.
-    in_step : int
-        Inputs, the first ones, without a line buffer: as many of their pixels come in a cycle as leave.
-    turns : tuple of int
-        Channels of each input, where these come one behind the other (concatenation).
-    apart : bool
-        Beats come in while output folds of a cycle each leave, each with lanes of their own (selections of channels).
-    parts : tuple of int
-        Parts of the channels of a pixel that comes in, and of one that leaves, that share no beat; a part has as many
-        channels on both sides (where channels become pixels, or pixels channels). Empty where there are none.
-    serial : int
-        Cycles of a pixel whose channels come and leave one after the other, whatever the factors; 0 elsewhere.
-    most_pixels : int
-        ``Tp`` at most.
-    """
-
-    name: str
-    channels: int
-    outputs: int
-    groups: int
-    height: int
-    width: int
-    input_height: int
-    input_width: int
-    taps: int
-    channelwise: bool
-    weighted: bool = True
-    chain: int = CHAIN
-    least_steps: int = 1
-    whole_windows: bool = False
-    back: tuple[int, ...] = (1,)
-    in_step: int = 0
-    turns: tuple[int, ...] = ()
-    apart: bool = False
-    parts: tuple[int, ...] = ()
-    serial: int = 0
-    most_pixels: int = MOST_PIXELS
-
-    @classmethod
-    def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:
-        """That of a layer in a frame; ``chain``: multipliers in a chain at most; ``more``: other parameters."""
-        known = {
-            "name": op.name,
-            "channels": op.channels,
-            "outputs": op.outputs,
-            "groups": op.groups,
-            "height": op.output_height,
-            "width": op.output_width,
-            "input_height": op.height,
-            "input_width": op.width,
-            "taps": op.taps,
-            "channelwise": op.channelwise,
-            "weighted": op.weight_count > 0,
-            "chain": chain,
-        }
-        return cls(**{**known, **more})
-
-    @property
-    def group_channels(self) -> int:
-        """Input channels of a group; lanes that keep their channels may hold any."""
-        if self.turns:
-            return max(self.turns)
-        if self.parts:
-            return self.channels // self.parts[0]
-        if self.serial:
-            return 1
-        return self.channels if self.channelwise else self.channels // self.groups
-
-    @property
-    def group_outputs(self) -> int:
-        if self.turns:
-            return max(self.turns)
-        if self.parts:
-            return self.outputs // self.parts[1]
-        if self.serial:
-            return 1
-        return self.outputs if self.channelwise else self.outputs // self.groups
-
-    def source(self, number: int) -> int:
-        """The layer whose output's pixels a beat of its first input has, if it is layer ``number`` itself.
-
-        An input of the group has those of the layer that takes it.
-        """
-        return number - self.back[0] if self.back[0] <= number else number
-
-    def products(self, unroll: Unroll) -> Any:
-        """That each output channel sums up in a cycle; factors may be arrays."""
-        return unroll.tk if self.channelwise else unroll.tn * unroll.tk
-
-    def multipliers(self, unroll: Unroll, macs: int = 1) -> Any:
-        """For each of the ``Tp`` pixels, if each does so many ``macs`` a cycle; factors may be arrays."""
-        return self.products(unroll) * ceil_div(unroll.tm, macs) if self.weighted else 0
-
-    def walk(self, unroll: Unroll) -> Any:
-        """Cycles for each step of output pixels."""
-        if self.turns:
-            return self._turn_folds(unroll)
-        if self.parts:
-            return self.parts[1] * ceil_div(self.group_outputs, unroll.tm)
-        if self.serial:
-            return ceil_div(self.serial, unroll.tm)
-        folds = ceil_div(self.group_outputs, unroll.tm) * ceil_div(self.taps, unroll.tk)
-        return folds if self.channelwise or self.apart else folds * self.beats(unroll)
-
-    def output_folds(self, unroll: Unroll) -> Any:
-        """Of a pixel, over all groups."""
-        if self.turns:
-            return self._turn_folds(unroll)
-        if self.parts:
-            return self.walk(unroll)
-        if self.serial:
-            return ceil_div(self.outputs, unroll.tm)
-        return (1 if self.channelwise else self.groups) * ceil_div(self.group_outputs, unroll.tm)
-
-    def steps(self, unroll: Unroll) -> Any:
-        """Cycles of an output fold."""
-        folds = 1 if self.channelwise or self.apart else ceil_div(self.group_channels, unroll.tn)
-        return folds * ceil_div(self.taps, unroll.tk)
-
-    def beats(self, unroll: Unroll) -> Any:
-        """Input beats for each step of input pixels."""
-        if self.turns:
-            return self._turn_folds(unroll)
-        if self.parts:
-            return self.parts[0] * ceil_div(self.group_channels, unroll.tn)
-        if self.serial:
-            return ceil_div(self.channels, unroll.tn)
-        return (1 if self.channelwise else self.groups) * ceil_div(self.group_channels, unroll.tn)
-
-    def _turn_folds(self, unroll: Unroll) -> Any:
-        return sum(ceil_div(channels, unroll.tn) for channels in self.turns)
-
-    def output_steps(self, pixels: int) -> int:
-        """Steps of ``pixels`` output pixels; rows don't share one."""
-        return self.height * ceil_div(self.width, pixels)
-
-    def input_steps(self, pixels: int) -> int:
-        return self.input_height * ceil_div(self.input_width, pixels)
-
-
-@dataclass(frozen=True)
-class Unroll:
-    """Unroll factors: input channels, output channels, kernel taps and output pixels a cycle."""
-
-    tn: int
-    tm: int
-    tk: int
-    tp: int = 1
 
 
 @dataclass(frozen=True)
@@ -236,17 +52,7 @@ def fabric(work: LayerWork, unroll: Unroll) -> Any:
     and unloaded, and the chains of each sum are added up. Of a pool: comparators, and what each channel takes anyhow.
     The weights' own LUTs are left out, as the number of multipliers says it all about them. Factors may be arrays.
     """
-    if work.apart:
-        return unroll.tp * 30 * (unroll.tn + unroll.tm)
-    if not work.weighted:
-        return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
-    chains = ceil_div(work.products(unroll), work.chain)
-    return unroll.tp * (30 * (unroll.tn * unroll.tk + unroll.tm) + 18 * (chains - 1) * unroll.tm)
-
-
-def ceil_div(dividend: Any, divisor: Any) -> Any:
-    """The quotient, rounded up; of integers or arrays of them."""
-    return -(-dividend // divisor)
+    return work.walk.luts(work, unroll)
 
 
 def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
@@ -255,7 +61,7 @@ def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
     ``source``: pixels of an input beat.
     """
     return max(
-        work.output_steps(unroll.tp) * work.walk(unroll),
+        work.output_steps(unroll.tp) * work.pixel_cycles(unroll),
         work.input_steps(source) * work.beats(unroll),
     )
 
@@ -334,7 +140,7 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
     wanted = np.lexsort((tm, tn, fabric(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
     tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
     unroll = Unroll(tn, tm, tk)  # type: ignore[arg-type]
-    walk, beats = np.asarray(work.walk(unroll)), np.asarray(work.beats(unroll))
+    walk, beats = np.asarray(work.pixel_cycles(unroll)), np.asarray(work.beats(unroll))
     by_cycles = np.lexsort((walk, beats))
     run = np.cumsum(np.diff(beats[by_cycles], prepend=beats[by_cycles[:1]]) != 0)
     found = []
@@ -454,6 +260,7 @@ class Search:
         self._all, self._begin, self._end = tuple(works), 0, len(works)
         self._cost, self._copies = cost, copies or {}
         self._tables: dict[tuple[LayerWork, bool], list[_Options]] = {}
+        self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
         self._ways: dict[tuple[int, int, int], Way | None] = {}
 
     def part(self, begin: int, end: int) -> Search:
@@ -461,7 +268,7 @@ class Search:
         other = object.__new__(Search)
         other.__dict__.update(self.__dict__)
         other._begin, other._end = begin, end
-        for name in ("works", "intervals", "_readers", "_alike", "_order", "_sweep"):
+        for name in ("works", "intervals", "_readers", "_alike", "_order", "_sweep", "_layer_fronts"):
             other.__dict__.pop(name, None)
         return other
 
@@ -474,9 +281,18 @@ class Search:
         """Of layer ``number`` of this part."""
         return self._options(self.works[number], first=self.works[number].source(number) == number)
 
-    def alone(self, number: int) -> list[_Options]:
-        """Of layer ``number`` of all, if a group begins with it."""
-        return self._options(self._all[number], first=True)
+    def alone(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return cycles, rising, and the least cost within them, of layer ``number`` where a group begins with it."""
+        return self._front(self._all[number], first=True)
+
+    def _front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
+        key = work, first
+        if key not in self._fronts:
+            options = self._options(work, first)
+            cycles, cost = (np.concatenate([getattr(of, name) for of in options]) for name in ("cycles", "cost"))
+            order = np.argsort(cycles, kind="stable")
+            self._fronts[key] = cycles[order], np.minimum.accumulate(cost[order])
+        return self._fronts[key]
 
     def _options(self, work: LayerWork, first: bool) -> list[_Options]:
         key = work, first
@@ -495,14 +311,18 @@ class Search:
                 counts += [np.unique(options.beats) * work.input_steps(source) for source in sources]
         return np.unique(np.concatenate(counts)).tolist()
 
-    def cheapest(self, most: int) -> Way | None:
-        """The best way whose interval is at most ``most`` cycles; ``None`` if there is none."""
+    def cheapest(self, most: int, budget: float = inf) -> Way | None:
+        """The best way whose interval is at most ``most`` cycles; ``None`` if there is none that costs ``budget``."""
         key = self._begin, self._end, most
         if key not in self._ways:
-            self._ways[key] = self._cheapest(most)
-        return self._ways[key]
+            way = self._cheapest(most, budget)
+            if way is None and budget < inf:
+                return None
+            self._ways[key] = way
+        way = self._ways[key]
+        return None if way is None or way.cost > budget else way
 
-    def _cheapest(self, most: int) -> Way | None:
+    def _cheapest(self, most: int, budget: float) -> Way | None:
         """The same, not looked up.
 
         Where there are many combinations, the best of a few is found first: all that cost more for sure are left out.
@@ -511,9 +331,9 @@ class Search:
         rest = [0.0, *accumulate(reversed(least))][::-1]
         if rest[0] == inf:
             return None
-        way, is_exact = self._best_way(most, rest, inf, MOST_COMBINATIONS)
+        way, is_exact = self._best_way(most, rest, budget, MOST_COMBINATIONS)
         if not is_exact:
-            way, _ = self._best_way(most, rest, inf if way is None else way.cost * (1 + ROUNDING), None)
+            way, _ = self._best_way(most, rest, budget if way is None else way.cost * (1 + ROUNDING), None)
         if way is None:
             return None
         ranks, unrolls = (_in_order(self._order, values) for values in (way.ranks, way.unrolls))
@@ -629,21 +449,56 @@ class Search:
     def fastest(self, fits: Callable[[Way], bool], floor: int = 0) -> tuple[int, Way] | None:
         """The least interval, not below ``floor``, whose best way ``fits``, and that way; ``None`` if none does.
 
-        ``fits`` must not turn false as the interval grows (a cost below a limit does not).
+        ``fits`` must not turn false as the interval grows.
         """
-        intervals = self.intervals[min(bisect_left(self.intervals, floor), len(self.intervals) - 1) :]
 
         def good(most: int) -> bool:
             way = self.cheapest(most)
             return way is not None and fits(way)
 
         # `True` sorts after `False`: the first interval that fits.
-        index = bisect_left(intervals, True, key=good)
-        if index == len(intervals):
+        return self._at(bisect_left(self.intervals, True, self._first(floor), key=good))
+
+    def fastest_within(self, budget: float, floor: int = 0) -> tuple[int, Way] | None:
+        """Return the least interval, not below ``floor``, whose best way costs at most ``budget``, and that way.
+
+        ``None`` if there is none. A lower bound of the cost is within the budget at an interval mostly a few steps
+        below the one that is sought. So these steps double, and the rest is bisection.
+        """
+        intervals = self.intervals
+        low = bisect_left(intervals, True, self._first(floor), key=lambda most: self._least_cost(most) <= budget)
+        high, step = low, 1
+        while high < len(intervals) and self.cheapest(intervals[high], budget) is None:
+            low, high, step = high + 1, high + step, 2 * step
+        high = min(high, len(intervals))
+        return self._at(
+            bisect_left(intervals, True, low, high, key=lambda most: self.cheapest(most, budget) is not None)
+        )
+
+    def _first(self, floor: int) -> int:
+        """Return the index of the least interval that is not below ``floor``, or of the last."""
+        return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
+
+    def _at(self, index: int) -> tuple[int, Way] | None:
+        """Return the interval of an index and its best way; ``None`` behind the last."""
+        if index == len(self.intervals):
             return None
-        way = self.cheapest(intervals[index])
+        way = self.cheapest(self.intervals[index])
         assert way is not None
-        return intervals[index], way
+        return self.intervals[index], way
+
+    def _least_cost(self, most: int) -> float:
+        """Return a lower bound of the cost within ``most`` cycles: each layer by itself."""
+        total = 0.0
+        for cycles, cost in self._layer_fronts:
+            count = cycles.searchsorted(most, side="right")
+            total += cost[count - 1] if count else inf
+        return total
+
+    @cached_property
+    def _layer_fronts(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each layer what `alone` returns."""
+        return [self._front(work, work.source(number) == number) for number, work in enumerate(self.works)]
 
     @property
     def least(self) -> Way:

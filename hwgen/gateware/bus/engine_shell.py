@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, ClockDomain, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.bus.base import CONTROL, BusShell, BusShellConfig, Space
 from hwgen.gateware.bus.engine_registers import BASE_BITS, engine_registers
-from hwgen.gateware.bus.lite import LITE, Bank, BankConfig
+from hwgen.gateware.bus.lite import LITE, Bank
 from hwgen.gateware.bus.registers import Register
+from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine import axi
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.engine.port import PACE_BITS, Error
 
+#: Name of the bus to memory: the first part of its ports' names.
+MEMORY = "m_axi_mem"
+
 
 @dataclass(frozen=True, kw_only=True)
-class EngineShellConfig:
+class EngineShellConfig(BusShellConfig):
     """What stands between an engine and its buses.
 
     Parameters
@@ -42,6 +48,7 @@ class EngineShellConfig:
     pace: int = 1
     build_hash: int = 0
 
+    circuit = "engine"
     #: It has no streams.
     inputs = outputs = ()
 
@@ -49,14 +56,12 @@ class EngineShellConfig:
         if not 1 <= self.pace < 1 << PACE_BITS:
             raise ConfigError(f"pace must be from 1 to {(1 << PACE_BITS) - 1}, not {self.pace!r}")
 
+    def title(self, top: str) -> str:
+        return "programmable engine"
+
     @cached_property
     def registers(self) -> tuple[Register, ...]:
-        """By offset."""
         return engine_registers(self.build_hash, int(digest(self.engine), 16), self.pace)
-
-    @property
-    def bank(self) -> BankConfig:
-        return BankConfig(registers=self.registers)
 
     @property
     def memory(self) -> axi.Master:
@@ -74,28 +79,65 @@ class EngineShellConfig:
         cost.lut += 2 * (32 - BASE_BITS) + PACE_BITS + 30
         return cost.resources + self.bank.resources
 
+    @property
+    def signature(self) -> wiring.Signature:
+        return wiring.Signature(
+            {
+                "control": In(LITE),
+                "interrupt": Out(1),
+                "mem": Out(self.memory),
+                "m_axi": In(self.memory),
+                "start": Out(1),
+                "stop": Out(1),
+                "pace": Out(PACE_BITS),
+                "done": In(1),
+                "error": In(Error),
+            }
+        )
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        return {"control": CONTROL, "mem": MEMORY}
+
+    @property
+    def parameters(self) -> dict[str, dict[str, str]]:
+        """Parameters of interfaces for Vivado; for the bus to memory see PG373, Advanced Settings Parameters."""
+        engine = self.engine
+        return {
+            "aclk": {"ASSOCIATED_BUSIF": f"{MEMORY}:{CONTROL}", "ASSOCIATED_RESET": "aresetn"},
+            "aresetn": {"POLARITY": "ACTIVE_LOW"},
+            MEMORY: {
+                # Beats of a word on a bus of two.
+                "SUPPORTS_NARROW_BURST": str(int(engine.bus_bytes > LANES)),
+                "MAX_BURST_LENGTH": str(axi.MAX_BEATS),
+                "NUM_READ_OUTSTANDING": str(engine.outstanding),
+                "NUM_WRITE_OUTSTANDING": str(engine.outstanding),
+            },
+            "interrupt": {"SENSITIVITY": "LEVEL_HIGH"},
+        }
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        return (Space(name=MEMORY, bytes=1 << self.memory.address_bits, bits=8 * self.memory.data_bytes),)
+
     def component(self) -> EngineShell:
         return EngineShell(self)
 
-
-def signature_of(config: EngineShellConfig) -> wiring.Signature:
-    """What `EngineShell` is connected by."""
-    return wiring.Signature(
-        {
-            "control": In(LITE),
-            "interrupt": Out(1),
-            "mem": Out(config.memory),
-            "m_axi": In(config.memory),
-            "start": Out(1),
-            "stop": Out(1),
-            "pace": Out(PACE_BITS),
-            "done": In(1),
-            "error": In(Error),
-        }
-    )
+    def wrapper(self, top: str) -> EngineWrapper:
+        return EngineWrapper(self, top)
 
 
-class EngineShell(wiring.Component):
+class EngineWrapper(Wrapper):
+    """The shell and the engine in one module, clocked by ``aclk``.
+
+    Members, beside those of every wrapper
+    -------
+    m_axi_mem_awaddr ... : In, Out
+        To memory.
+    """
+
+
+class EngineShell(BusShell):
     """Registers that start an engine and say what became of it.
 
     Parameters
@@ -121,7 +163,7 @@ class EngineShell(wiring.Component):
 
     def __init__(self, config: EngineShellConfig):
         self._config = config
-        super().__init__(signature_of(config))
+        super().__init__(config.signature)
 
     @property
     def config(self) -> EngineShellConfig:
@@ -157,6 +199,19 @@ class EngineShell(wiring.Component):
             if register.reset and register.access == "r":
                 m.d.comb += getattr(bank, register.name.lower()).eq(register.reset)
         return m
+
+    def connections(self, domain: ClockDomain) -> dict[str, Any]:
+        ports = {
+            "i_clk": domain.clk,
+            "i_rst": domain.rst,
+            "i_program_base": Const(0, 32),
+            **{f"i_{name}": getattr(self, name) for name in ("start", "stop", "pace")},
+            "o_done": self.done,
+            "o_error": self.error.as_value(),
+        }
+        for name, member in self.config.memory.members.items():
+            ports[f"{'o' if member.flow is Out else 'i'}_m_axi__{name}"] = Value.cast(getattr(self.m_axi, name))
+        return ports
 
     def _run(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """Start, stop and the engine's way to memory; whether a run goes on, and whether it ends in this cycle."""

@@ -8,17 +8,20 @@ its last word has ``tlast``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, Value, unsigned
+from amaranth import Cat, ClockDomain, Const, Module, Mux, ResetInserter, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.bus.lite import BITS, LITE, Bank, BankConfig
+from hwgen.gateware.bus.base import CONTROL, BusShell, BusShellConfig
+from hwgen.gateware.bus.lite import BITS, LITE, Bank
 from hwgen.gateware.bus.registers import WEIGHTS_ERROR_BIT, Register, registers_of
 from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
+from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.guard import Guard, GuardConfig
 from hwgen.gateware.load.loader import STATE, WORD
@@ -131,7 +134,7 @@ def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tup
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShellConfig:
+class ShellConfig(BusShellConfig):
     """What stands between an accelerator and its buses.
 
     Parameters
@@ -141,6 +144,8 @@ class ShellConfig:
         64 bits that tell this design from others.
     weights : bool
         The accelerator's weights are loaded at run time.
+    error_ports : tuple of str
+        Ports on which the accelerator tells of wrong frames. The shell has guards of its own, so there are none.
 
     Raises
     ------
@@ -152,19 +157,20 @@ class ShellConfig:
     outputs: tuple[EndConfig, ...]
     build_hash: int = 0
     weights: bool = False
+    error_ports: tuple[str, ...] = field(default=(), repr=False)
+
+    circuit = "accelerator"
 
     def __post_init__(self) -> None:
         self.registers  # noqa: B018 (refuses too many streams)
 
+    def title(self, top: str) -> str:
+        return f"accelerator {top}"
+
     @cached_property
     def registers(self) -> tuple[Register, ...]:
-        """By offset."""
         inputs, outputs = ([end.name for end in ends] for ends in (self.inputs, self.outputs))
         return registers_of(inputs, outputs, self.build_hash, weights=self.weights)
-
-    @property
-    def bank(self) -> BankConfig:
-        return BankConfig(registers=self.registers)
 
     @cached_property
     def resources(self) -> Resources:
@@ -183,23 +189,48 @@ class ShellConfig:
         ]
         return sum((part.resources for part in parts), cost.resources)
 
+    @property
+    def signature(self) -> wiring.Signature:
+        members: dict[str, wiring.Member] = {"control": In(LITE), "interrupt": Out(1), "reset": Out(1)}
+        for end in self.inputs:
+            members |= {end.name: In(axis(end.width)), end.port.name: Out(end.port.beat.signature)}
+        for end in self.outputs:
+            members |= {end.name: Out(axis(end.width)), end.port.name: In(end.port.beat.signature)}
+        if self.weights:
+            members |= {"weights": Out(WORD), "weights_state": In(STATE)}
+        return wiring.Signature(members)
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        return {"control": CONTROL} | {end.name: end.name for end in (*self.inputs, *self.outputs)}
+
+    @property
+    def parameters(self) -> dict[str, dict[str, str]]:
+        buses = ":".join([*(end.name for end in (*self.inputs, *self.outputs)), CONTROL])
+        return {
+            "aclk": {"ASSOCIATED_BUSIF": buses, "ASSOCIATED_RESET": "aresetn"},
+            "aresetn": {"POLARITY": "ACTIVE_LOW"},
+            "interrupt": {"SENSITIVITY": "LEVEL_HIGH"},
+        }
+
     def component(self) -> Shell:
         return Shell(self)
 
-
-def signature_of(config: ShellConfig) -> wiring.Signature:
-    """What `Shell` is connected by."""
-    members: dict[str, wiring.Member] = {"control": In(LITE), "interrupt": Out(1), "reset": Out(1)}
-    for end in config.inputs:
-        members |= {end.name: In(axis(end.width)), end.port.name: Out(end.port.beat.signature)}
-    for end in config.outputs:
-        members |= {end.name: Out(axis(end.width)), end.port.name: In(end.port.beat.signature)}
-    if config.weights:
-        members |= {"weights": Out(WORD), "weights_state": In(STATE)}
-    return wiring.Signature(members)
+    def wrapper(self, top: str) -> AcceleratorWrapper:
+        return AcceleratorWrapper(self, top)
 
 
-class Shell(wiring.Component):
+class AcceleratorWrapper(Wrapper):
+    """The shell and the accelerator in one module, clocked by ``aclk``.
+
+    Members, beside those of every wrapper
+    -------
+    s_axis_tdata ... : In, Out
+        The shell's streams, each by its name and that of the signal.
+    """
+
+
+class Shell(BusShell):
     """Registers, and for each stream of the accelerator what makes of it one of the bus.
 
     Parameters
@@ -227,7 +258,7 @@ class Shell(wiring.Component):
 
     def __init__(self, config: ShellConfig):
         self._config = config
-        super().__init__(signature_of(config))
+        super().__init__(config.signature)
 
     @property
     def config(self) -> ShellConfig:
@@ -261,6 +292,28 @@ class Shell(wiring.Component):
             if register.reset and register.access == "r":
                 m.d.comb += getattr(bank, register.name.lower()).eq(register.reset)
         return m
+
+    def connections(self, domain: ClockDomain) -> dict[str, Any]:
+        ports = {"i_clk": domain.clk, "i_rst": domain.rst | self.reset}
+        for ends, forth, back in ((self.config.inputs, "i", "o"), (self.config.outputs, "o", "i")):
+            for name in (end.port.name for end in ends):
+                stream = getattr(self, name)
+                ports |= {
+                    f"{forth}_{name}__payload": stream.payload.as_value(),
+                    f"{forth}_{name}__valid": stream.valid,
+                    f"{back}_{name}__ready": stream.ready,
+                }
+        ports |= {f"i_{name}__clear": Const(0, 1) for name in self.config.error_ports}
+        if self.config.weights:
+            ports |= {
+                "i_weights__payload": self.weights.payload.as_value(),
+                "i_weights__valid": self.weights.valid,
+                "o_weights__ready": self.weights.ready,
+                "o_weights_state__good": self.weights_state.good,
+                "o_weights_state__error": self.weights_state.error,
+                "i_weights_state__clear": self.weights_state.clear,
+            }
+        return ports
 
     def _weights(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """Words from the registers to the accelerator, one waiting at most; when a load went wrong, and the state."""

@@ -1,89 +1,65 @@
-"""The module that a board takes in: an accelerator in its shell, with ports by the names that Vivado infers."""
+"""The module that a board takes in: a circuit in its shell, with ports by the names that Vivado infers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from amaranth import ClockDomain, Const
+from amaranth import ClockDomain, Instance, Module
 from amaranth.lib import wiring
+from amaranth.lib.wiring import In
 
-from hwgen.gateware.bus.module import CONTROL, BusModule, ports_of
-from hwgen.gateware.bus.shell import Shell, ShellConfig, signature_of
-
-
-def prefixes(shell: ShellConfig) -> dict[str, str]:
-    """What the ports of each bus begin with, by the bus's name in the shell."""
-    return {"control": CONTROL} | {end.name: end.name for end in (*shell.inputs, *shell.outputs)}
+from hwgen.gateware.bus.base import BusShellConfig
 
 
-def ports(shell: ShellConfig) -> dict[str, wiring.Member]:
-    """Ports of a wrapper by their names, in order."""
-    return ports_of(signature_of(shell), prefixes(shell))
-
-
-def parameters(shell: ShellConfig) -> dict[str, dict[str, str]]:
-    """What Vivado should know of the clock, the reset and the interrupt (UG994, Common Internal Bus Interfaces)."""
-    busses = ":".join([*(end.name for end in (*shell.inputs, *shell.outputs)), CONTROL])
-    return {
-        "aclk": {"ASSOCIATED_BUSIF": busses, "ASSOCIATED_RESET": "aresetn"},
-        "aresetn": {"POLARITY": "ACTIVE_LOW"},
-        "interrupt": {"SENSITIVITY": "LEVEL_HIGH"},
-    }
-
-
-class Wrapper(BusModule):
-    """The shell and the accelerator in one module, clocked by ``aclk``.
+class Wrapper(wiring.Component):
+    """The shell and the circuit in one module, clocked by ``aclk``.
 
     Parameters
     ----------
-    shell : ShellConfig
-        Of the accelerator's streams.
+    config : BusShellConfig
+        Configuration of the shell.
     top : str
-        The accelerator's module, which is not part of this one.
-    error_ports : sequence of str
-        On which it tells of wrong frames. The shell has guards of its own, so there are none.
+        The circuit's module, which is not part of this one.
 
     Members
     -------
     aclk, aresetn : In(1)
         Clock; reset, synchronous, active low.
-    s_axis_tdata ... : In, Out
-        The shell's streams, each by its name and that of the signal.
     s_axi_control_awaddr ... : In, Out
-        Its registers.
+        The registers, and the other buses of the shell, each by its name and that of the signal.
     interrupt : Out(1)
         High until it is cleared.
+
+    Each shell has a subclass of its own, whose docstring heads the wrapper's Verilog.
     """
 
-    def __init__(self, shell: ShellConfig, top: str, error_ports: Sequence[str] = ()):
-        self._error_ports = error_ports
-        super().__init__(Shell(shell), "accelerator", top, prefixes(shell))
-        for name, entries in parameters(shell).items():
-            text = ", ".join(f"{key} {value}" for key, value in entries.items())
-            getattr(self, name).attrs["X_INTERFACE_PARAMETER"] = text
+    def __init__(self, config: BusShellConfig, top: str):
+        self._config, self._top, self._shell = config, top, config.component()
+        super().__init__(config.ports)
+        for name, entries in config.parameters.items():
+            # The parameters of a bus stand at one of its ports, with the bus's name.
+            is_port = name in config.ports
+            port, named = (name, {}) if is_port else (f"{name}_awaddr", {"XIL_INTERFACENAME": name})
+            text = ", ".join(f"{key} {value}" for key, value in {**named, **entries}.items())
+            getattr(self, port).attrs["X_INTERFACE_PARAMETER"] = text
 
-    def _connections(self, domain: ClockDomain) -> dict[str, Any]:
-        """The accelerator's ports, by the names that they have in Verilog."""
-        shell = self._shell
-        found = {"i_clk": domain.clk, "i_rst": domain.rst | shell.reset}
-        for ends, forth, back in ((shell.config.inputs, "i", "o"), (shell.config.outputs, "o", "i")):
-            for name in (end.port.name for end in ends):
-                stream = getattr(shell, name)
-                found |= {
-                    f"{forth}_{name}__payload": stream.payload.as_value(),
-                    f"{forth}_{name}__valid": stream.valid,
-                    f"{back}_{name}__ready": stream.ready,
-                }
-        found |= {f"i_{name}__clear": Const(0, 1) for name in self._error_ports}
-        if shell.config.weights:
-            words, state = shell.weights, shell.weights_state
-            found |= {
-                "i_weights__payload": words.payload.as_value(),
-                "i_weights__valid": words.valid,
-                "o_weights__ready": words.ready,
-                "o_weights_state__good": state.good,
-                "o_weights_state__error": state.error,
-                "i_weights_state__clear": state.clear,
-            }
-        return found
+    def _bus(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield name, direction and the shell's signal of each port of a bus."""
+        for path, member, value in self._shell.signature.flatten(self._shell):
+            if name := self._config.port(path):
+                yield name, member.flow, value
+
+    def elaborate(self, platform):
+        m = Module()
+        # What is inside shares the clock's own signal: one that is assigned from it would change a moment later.
+        m.domains.sync = domain = ClockDomain("sync")
+        domain.clk = self.aclk
+        m.d.comb += domain.rst.eq(~self.aresetn)
+        m.submodules.shell = shell = self._shell
+        for name, flow, value in self._bus():
+            port = getattr(self, name)
+            m.d.comb += value.eq(port) if flow is In else port.eq(value)
+        m.d.comb += self.interrupt.eq(shell.interrupt)
+        m.submodules[self._config.circuit] = Instance(self._top, **shell.connections(domain))
+        return m

@@ -15,17 +15,12 @@ from amaranth import Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Bits behind the binary point of shares.
-FRACTION = 24
-#: Bits of a share, signed: the width of a block RAM.
-SHARE_BITS = 36
-#: Bits of the whole part of a sum, signed.
-WHOLE_BITS = SHARE_BITS + 1 - FRACTION
 #: Of `TableAdd`, in the order in which words count them: shares of the first operand and of the second, and rounding.
 TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
@@ -39,6 +41,17 @@ class EngineDesign:
     input_ports = guards = ()
     #: Nor a loader of weights: these come with its programs.
     loader = None
+    #: Names of components, for people.
+    titles: ClassVar[Mapping[str, str]] = {
+        "memory_side": "memory side",
+        "steps": "steps",
+        "lanes": "lanes",
+        "maps": "map buffer",
+        "weights": "weight buffer",
+        "array": "array",
+        "drains": "drain",
+        "finish": "finish",
+    }
 
     @property
     def memory_side(self) -> MemorySideConfig:

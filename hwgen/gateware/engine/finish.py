@@ -11,12 +11,14 @@ from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
+from hwgen.gateware.arithmetic.scale import PLACES, Scale, ScaleConfig
+from hwgen.gateware.arithmetic.shares import WHOLE_BITS
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, WHOLE_BITS, TableAdd, TableAddConfig, table
+from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, TableAdd, TableAddConfig, table
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
-from hwgen.gateware.engine.requantise import PLACES, Bound, BoundConfig, Scale, ScaleConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.requantise import SIGNIFICAND_BITS

@@ -1,6 +1,6 @@
 """Requantisation with constants that are loaded: those of each channel from memories, those of a layer from registers.
 
-A lane is that of the engine (`hwgen.gateware.engine.requantise`), which knows nothing of its numbers in advance.
+A lane is a `hwgen.gateware.arithmetic.scale.Scale` and a `Bound`, which know nothing of their numbers in advance.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.arithmetic.bound import BoundConfig
+from hwgen.gateware.arithmetic.scale import BIAS_BITS, PLACES, SHIFT_BITS, ScaleConfig
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.requantise import BIAS_BITS, PLACES, SHIFT_BITS, BoundConfig, ScaleConfig
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.requantise import SIGNIFICAND_BITS, Beats, ChannelsConfig, scale_sum

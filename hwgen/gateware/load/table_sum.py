@@ -1,7 +1,7 @@
 """Sums of two maps by tables that are loaded: what `hwgen.gateware.table_sum` does with constants.
 
-The tables are those of the engine (`hwgen.gateware.engine.add`): shares in fixed point with `FRACTION` bits behind the
-point, which tell the sums of any two scales apart that the engine adds.
+The tables hold shares in fixed point (`hwgen.gateware.arithmetic.shares`). Their `FRACTION` bits tell the sums apart at
+any two scales that the engine can add, too.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.arithmetic.bound import BoundConfig
+from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.engine.add import FRACTION, SHARE_BITS, WHOLE_BITS
-from hwgen.gateware.engine.requantise import BoundConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.load.store import Store, stored, writes_of

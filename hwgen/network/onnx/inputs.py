@@ -18,6 +18,7 @@ from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.dimensions import MOVES, moved
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
+from hwgen.network.ops import KINDS
 
 _POINTWISE = {
     *("Add", "Clip", "DequantizeLinear", "QLinearAdd", "QLinearMul", "QuantizeLinear", "Relu"),
@@ -27,9 +28,8 @@ _POINTWISE = {
 _CUT = {"Concat", "Gather", "Pad", "QLinearConcat", "Slice", "Split"}
 """Operators that make dimensions longer or shorter."""
 _CHANNELS_FIRST = {
-    *("AveragePool", "BatchNormalization", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GlobalAveragePool"),
-    *("LRN", "MaxPool", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "Resize", "SpaceToDepth"),
-    "Upsample",
+    *("BatchNormalization", "ConvInteger", "ConvTranspose", "QLinearConv"),
+    *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
 _PRODUCTS = {"MatMul", "QLinearMatMul"}
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}

@@ -13,7 +13,7 @@ import onnx
 
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.values import Map, Step
-from hwgen.network.ops import LRN, AveragePool, Conv, GlobalAveragePool, Join, Lookup
+from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
 
 
@@ -38,18 +38,15 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
 
 def _bound(step: Step, low: int, high: int) -> bool:
     """Make ``low`` and ``high`` the bounds of a layer's outputs; returns whether it can have them."""
-    output = replace(step.output, bounds=(low, high))
     if step.kind is Conv:
         if step.requantisation is None:
             return False
-    elif issubclass(step.kind, Join | LRN):
-        step.parameters |= {end: min(max(step.parameters[end], low), high) for end in ("low", "high")}
-    elif step.kind is GlobalAveragePool:
-        step.parameters["requantisation"] = replace(step.parameters["requantisation"], low=low, high=high)
-    elif step.kind is Lookup:
-        step.parameters["table"] = np.clip(step.parameters["table"], low, high)
-    elif step.kind is not AveragePool or _ends(output) != (low, high):
-        return False
+    else:
+        is_type = _ends(replace(step.output, bounds=(low, high))) == (low, high)
+        parameters = step.kind.clipped(step.parameters, low, high, is_type)
+        if parameters is None:
+            return False
+        step.parameters = parameters
     step.low, step.high = (min(max(end, low), high) for end in (step.low, step.high))
     step.output.bounds = low, high
     return True

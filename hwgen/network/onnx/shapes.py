@@ -23,7 +23,7 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.onnx.windows import window_of
-from hwgen.network.ops import POOLS, Add, Concat, Conv, Max, Min, Mul, Op, Sub, Sum, Upsample
+from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]
         if node.op_type in Upsample.operators and attributes.get("mode", b"nearest") == b"nearest" and len(maps) == 1:
             factors = after.height // maps[0].height, after.width // maps[0].width
             return Upsample(name=name, input=maps[0], output=after, window=Window(kernel=(1, 1)), factors=factors)
-        kind = next((kind for kind in (Add, Sub, Sum, Mul, Max, Min, Concat) if node.op_type in kind.operators), None)
+        kind = next((kind for kind in JOINS if node.op_type in kind.operators), None)
         if kind is None or (kind is Concat and attributes.get("axis", 1) not in (1, -3)):
             return None
         layer = kind.of_maps(name, maps)

@@ -20,15 +20,16 @@ from hwgen.network.ops.upsample import Upsample
 
 _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 
-_JOINS: tuple[type[Op], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat, Copy)
+JOINS: tuple[type[Join], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat)
 _MOVES: tuple[type[Op], ...] = (Upsample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
 
-KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *_JOINS, *_MOVES, Lookup, LRN)}
+KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *JOINS, Copy, *_MOVES, Lookup, LRN)}
 
 POOLS: dict[str, type[Op]] = {name: op for op in _POOLS for name in op.operators}
 """Kinds without weights that keep each channel to itself, by their ONNX operators."""
 
 __all__ = [
+    "JOINS",
     "KINDS",
     "LRN",
     "POOLS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,7 +42,12 @@ class AveragePool(Op):
 
     kind = "averagepool"
     operators = ("AveragePool", "QLinearAveragePool")
+    channels_first = True
     channelwise = True
+
+    @classmethod
+    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
+        return parameters if is_type else None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,7 +130,13 @@ class GlobalAveragePool(Op):
 
     kind = "globalaveragepool"
     operators = ("GlobalAveragePool", "QLinearGlobalAveragePool")
+    channels_first = True
     channelwise = True
+
+    @classmethod
+    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
+        rule = replace(parameters["requantisation"], low=low, high=high)
+        return {**parameters, "requantisation": rule}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -56,6 +56,7 @@ class Conv(Op):
 
     kind = "conv"
     operators = ("Conv",)
+    channels_first = True
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:

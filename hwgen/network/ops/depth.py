@@ -70,6 +70,7 @@ class DepthToSpace(_Blocks):
 
     kind = "depthtospace"
     operators = ("DepthToSpace",)
+    channels_first = True
     parts = True
 
     @property
@@ -93,6 +94,7 @@ class SpaceToDepth(_Blocks):
 
     kind = "spacetodepth"
     operators = ("SpaceToDepth",)
+    channels_first = True
     parts = False
 
     def __post_init__(self) -> None:

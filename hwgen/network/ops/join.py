@@ -13,7 +13,7 @@ import numpy as np
 from hwgen.errors import ConfigError
 from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_linear
 from hwgen.network.maps import UINT8, FeatureMap, Window
-from hwgen.network.ops.op import Op
+from hwgen.network.ops.op import Op, with_clipped_ends
 
 #: Bits of a map's integers at most: what becomes of each of them is listed.
 MOST_BITS = 8
@@ -39,6 +39,10 @@ class Join(Op):
     channelwise = True
     spread = 0
     """Inputs, the last ones, of one pixel that goes with all pixels of the others."""
+
+    @classmethod
+    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
+        return with_clipped_ends(parameters, low, high)
 
     def __post_init__(self) -> None:
         super().__post_init__()

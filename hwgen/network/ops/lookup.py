@@ -36,6 +36,10 @@ class Lookup(Op):
     operators = ("Sigmoid", "QLinearSigmoid", "QLinearLeakyRelu")
     channelwise = True
 
+    @classmethod
+    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
+        return {**parameters, "table": np.clip(parameters["table"], low, high)}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.taps != 1:

@@ -11,7 +11,7 @@ import numpy as np
 from hwgen.errors import ConfigError
 from hwgen.network.maps import UINT8, Window
 from hwgen.network.ops.join import MOST_BITS
-from hwgen.network.ops.op import Op
+from hwgen.network.ops.op import Op, with_clipped_ends
 
 #: Scales behind a fall, that one included, at which the output may be as before it again.
 RIPPLE = 32
@@ -226,6 +226,11 @@ class LRN(Op):
 
     kind = "lrn"
     operators = ("LRN",)
+    channels_first = True
+
+    @classmethod
+    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
+        return with_clipped_ends(parameters, low, high)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -52,6 +52,8 @@ class Op(ABC):
     """Whether the output has the input's type, scale and zero point: of what selects, and of constants around a map."""
     copies: ClassVar[bool] = False
     """Whether the output is the input, as it is."""
+    channels_first: ClassVar[bool] = False
+    """Whether its operators want the channels behind the batch, and so decide how an input's dimensions lie."""
     groups = 1
     """Groups of channels that have nothing in common (ONNX ``group``)."""
 
@@ -113,6 +115,19 @@ class Op(ABC):
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
         """The parameters of a layer whose input has the type ``kind``, which ``before`` holds, for which they are."""
         return parameters
+
+    @classmethod
+    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
+        """Return the parameters of a layer whose outputs are clipped; ``None`` if the kind can't clip them.
+
+        Parameters
+        ----------
+        low, high : int
+            Bounds of the outputs.
+        is_type : bool
+            Whether the bounds are those of the narrowest type that holds the outputs.
+        """
+        return None
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -231,3 +246,8 @@ class Op(ABC):
         """A frame with its padding."""
         top, left, bottom, right = self.window.padding
         return np.pad(frame, ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
+
+
+def with_clipped_ends(parameters: dict[str, Any], low: int, high: int) -> dict[str, Any]:
+    """Return a layer's parameters with its own bounds, ``low`` and ``high``, clipped."""
+    return {**parameters, **{end: min(max(parameters[end], low), high) for end in ("low", "high")}}

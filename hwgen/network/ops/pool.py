@@ -15,6 +15,7 @@ class MaxPool(Op):
 
     kind = "maxpool"
     operators = ("MaxPool",)
+    channels_first = True
     channelwise = True
     selects = keeps_type = True
 

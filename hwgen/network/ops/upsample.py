@@ -31,6 +31,7 @@ class Upsample(Op):
 
     kind = "upsample"
     operators = ("Resize", "Upsample")
+    channels_first = True
     channelwise = True
     selects = keeps_type = True
 

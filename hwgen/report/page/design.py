@@ -13,20 +13,16 @@ from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan
 from hwgen.report import legend
-from hwgen.report.page import engine
+from hwgen.report.page import templates
+from hwgen.report.page.sections import span
 from hwgen.report.plan import HEAD, rows, summary
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.tile import TileGroup
 
 __all__ = ["document"]
 
 #: What the resources of a board are called, by their keys.
 RESOURCES = {"dsp": "DSP slices", "bram36": "block RAMs (36 kbit)", "lut": "LUTs", "ff": "flip-flops"}
-
-#: What a bar beside the bytes that are moved stands for: its name, and what it means.
-_ONCE = ("if not fused", "Maps of all its layers, read and written one layer at a time")
-_ENGINE_ONCE = ("maps once", "The maps that the layer reads and writes, as they lie in memory, if each were moved once")
 
 _PLACES = {"lut": "LUT RAM", "block": "block RAM", "stream": "off chip, loaded for each run"}
 
@@ -39,7 +35,7 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
     ends : mapping
         What goes into the hardware and leaves it, as `host.describe` says.
     """
-    board, used = plan.board, plan.resources
+    board, used, sections = plan.board, plan.resources, templates.of_plan(plan)
     return {
         "model": plan.network.name,
         "about": _about(plan),
@@ -67,12 +63,14 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
             "board": {key: getattr(board, key) for key in RESOURCES},
             "used": used.as_dict(),
             "layers": [
-                {"name": name, **used.as_dict()} for group in plan.groups for name, used in _resources(group, plan)
+                {"name": name, **used.as_dict()}
+                for group in plan.groups
+                for name, used in templates.of_group(group).resources(group, plan)
             ],
         },
-        "traffic": _traffic(plan),
-        "once": _ENGINE_ONCE if plan.on_engine is not None else _ONCE,
-        "engine": None if plan.on_engine is None else engine.document(plan.on_engine),
+        "traffic": sections.traffic(plan),
+        "once": sections.bar,
+        "engine": sections.engine(plan.groups[0]),
         "operands": [_operands(*of, plan) for group in plan.groups if group.template.streams for of in _layers(group)],
         "roofline": _roofline(plan),
         "ends": _ends(ends),
@@ -91,20 +89,6 @@ def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
     """Groups that follow each other and have the same columns in the table, and what these mean."""
     found = groupby(plan.groups, key=lambda group: legend.of(group.template.name)[0])
     return [(columns, list(groups)) for columns, groups in found]
-
-
-def _resources(group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-    """What the parts of a group take, by name."""
-    if isinstance(group, TileGroup):
-        return engine.resources(group)
-    guards = sum((guard.resources for guard in group.config.guards), Resources())
-    name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
-    loader = group.config.loader
-    return [
-        *((layer.name, layer.resources) for layer in group.config.layers),
-        (name, guards),
-        *([("loader of weights", loader.resources)] if loader is not None else []),
-    ]
 
 
 def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
@@ -247,38 +231,6 @@ def _shape(source: FeatureMap) -> str:
     return " x ".join(map(str, source.shape))
 
 
-def _bytes(source: FeatureMap) -> int:
-    return source.values * source.type.dtype.itemsize
-
-
-def _traffic(plan: Plan) -> list[dict[str, Any]]:
-    """Bytes over the chip's boundary for each group and frame, and what its maps would be one layer at a time.
-
-    Of an engine it is each layer's bytes, and what its maps would be if each were moved once.
-    """
-    if plan.on_engine is not None:
-        return engine.traffic(plan.on_engine)
-    loads = plan.placement.loads_weights
-    return [
-        {
-            "name": _span(group),
-            "moved": {name.replace("_", " "): size for name, size in group.traffic_bytes(loads).items()},
-            "alone": sum(map(_alone, group.network.layers)),
-        }
-        for group in plan.groups
-    ]
-
-
-def _span(group: Group) -> str:
-    first, last = group.layers[0].name, group.layers[-1].name
-    return first if first == last else f"{first} to {last}"
-
-
-def _alone(node: Op) -> int:
-    """Bytes that a layer would move if its maps went off chip, its weights not."""
-    return sum(map(_bytes, node.inputs)) + _bytes(node.output)
-
-
 def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dict[str, Any]:
     """Where the operands of a layer live."""
     memory = layer.compute.weight_memory
@@ -320,18 +272,14 @@ def _roofline(plan: Plan) -> dict[str, Any]:
     for group in plan.groups:
         cycles = interval if len(plan.groups) == 1 else group.frame_cycles
         moved = sum(group.traffic_bytes(plan.placement.loads_weights).values())
-        points.append(_point("group", _span(group), group.network.macs, moved, cycles, clock))
-        if isinstance(group, TileGroup):
-            points += [_point("layer", *each, clock) for each in engine.points(group)]
-            continue
-        for node in group.network.layers:
-            points.append(_point("layer", node.name, node.macs, _alone(node), cycles, clock))
+        points.append(_point("group", span(group), group.network.macs, moved, cycles, clock))
+        points += [_point("layer", *layer, clock) for layer in templates.of_group(group).points(group, cycles)]
     return {
         "peak": board.dsp * packed * clock,
         "used": plan.resources.dsp * packed * clock,
         "packed": packed,
         "memory_gb_s": board.memory_gb_s,
-        "port_gb_s": None if plan.on_engine is None else engine.port_gb_s(plan.on_engine, board.clock_mhz),
+        "port_gb_s": templates.of_plan(plan).port_gb_s(plan.groups[0], board.clock_mhz),
         "points": [point for point in points if point["rate"]],
     }
 

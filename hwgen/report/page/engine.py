@@ -5,72 +5,134 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import place
+from hwgen.plan.plan import Plan
 from hwgen.program.figures import Figures
 from hwgen.program.maps import Step, steps
 from hwgen.program.tiles import Tiling
-from hwgen.report import legend
-from hwgen.templates.tile import MAPS_STAY, TileGroup, order
+from hwgen.report.page.bins import shares
+from hwgen.report.page.sections import Sections
+from hwgen.templates.base import Group
+from hwgen.templates.tile import MAPS_STAY, TileGroup, engine_group, order
 
-__all__ = ["document", "points", "port_gb_s", "resources", "traffic"]
+__all__ = ["EngineSections"]
 
 _WORD = 8 * LANES
 
+#: What colours mean.
+_KINDS = {
+    "work": "the array multiplies; the port reads maps and weights",
+    "input": "waits for loads; the port has nothing to do",
+    "buffer": "waits for the array or its sums; the port fetches jobs",
+    "room": "results are stored",
+}
+#: What a state is called, by what is in it.
+_SAYS = {
+    "array": {
+        "work": "multiplies",
+        "input": "waits for loads",
+        "buffer": "waits for sums to be drained, or begins a job",
+        "room": "has computed everything",
+    },
+    "port": {
+        "work": "reads maps and weights",
+        "input": "has nothing to do",
+        "buffer": "fetches jobs",
+        "room": "writes",
+    },
+    "layer": {
+        "work": "multiplies",
+        "input": "waits for loads",
+        "buffer": "waits for the array, or for sums to be drained",
+        "room": "stores its last results",
+    },
+}
 
-def resources(group: TileGroup) -> list[tuple[str, Resources]]:
-    """What each component takes, and what joins them."""
-    parts = [(legend.COMPONENTS[name], part.resources) for name, part in group.design.components.items()]
-    return [*parts, ("between them", group.design.own)]
 
+class EngineSections(Sections):
+    """What a page says of a group on an engine."""
 
-def traffic(group: TileGroup) -> list[dict[str, Any]]:
-    """Bytes of each layer over the port for a frame, and those of its maps if each were moved once."""
-    batch = group.template.batch
-    return [
-        {
-            "name": step.ops[0].name,
-            "moved": {
-                "maps read": -(-each.maps // batch),
-                "maps written": -(-each.written // batch),
-                "weights, parameters": -(-(each.read - each.maps - each.jobs) // batch),
-                "jobs": -(-each.jobs // batch),
-            },
-            "alone": _taken(group, step) + group.schedule.places[step.name].size,
+    bar = ("maps once", "The maps that the layer reads and writes, as they lie in memory, if each were moved once")
+
+    def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
+        """Return what each component takes, and what joins them."""
+        design = engine_group(group).design
+        parts = [(design.titles[name], part.resources) for name, part in design.components.items()]
+        return [*parts, ("between them", design.own)]
+
+    def traffic(self, plan: Plan) -> list[dict[str, Any]]:
+        """Return bytes of each layer over the port for a frame, and those of its maps if each were moved once."""
+        group = engine_group(plan.groups[0])
+        batch = group.template.batch
+        return [
+            {
+                "name": step.ops[0].name,
+                "moved": {
+                    "maps read": -(-each.maps // batch),
+                    "maps written": -(-each.written // batch),
+                    "weights, parameters": -(-(each.read - each.maps - each.jobs) // batch),
+                    "jobs": -(-each.jobs // batch),
+                },
+                "alone": _taken(group, step) + group.schedule.places[step.name].size,
+            }
+            for each, step in _computed(group)
+        ]
+
+    def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
+        """Return layers, or layers side by side, as the roofline has them; bytes and cycles are their own."""
+        group = engine_group(group)
+        figures = {each.layer.name: (each, step) for each, step in _computed(group)}
+        found = []
+        for names in group.schedule.choices:
+            these = [figures[name] for name in names]
+            macs = group.template.batch * sum(op.macs for _, step in these for op in step.ops)
+            moved = sum(each.read + each.written for each, _ in these)
+            found.append((" + ".join(names), macs, moved, sum(each.cycles for each, _ in these)))
+        return found
+
+    def port_gb_s(self, group: Group, clock_mhz: float) -> float:
+        template = engine_group(group).template
+        return template.engine.bus_bytes / template.memory.pace * clock_mhz / 1000
+
+    def engine(self, group: Group) -> dict[str, Any]:
+        """Return where operands live: buffers on the chip, maps and weights off chip, and each layer's tiles."""
+        group = engine_group(group)
+        schedule = group.schedule
+        return {
+            "buffers": _buffers(group.template.engine),
+            "layers": [_layer(group, each, step) for each, step in _computed(group)],
+            "beside": [list(names) for names in schedule.choices if len(names) > 1],
+            "constants": schedule.constants,
+            "size": schedule.size,
         }
-        for each, step in _computed(group)
-    ]
 
-
-def points(group: TileGroup) -> list[tuple[str, int, int, int]]:
-    """Layers, or layers side by side, as the roofline has them: name, MACs, bytes and cycles."""
-    figures = {each.layer.name: (each, step) for each, step in _computed(group)}
-    found = []
-    for names in group.schedule.choices:
-        these = [figures[name] for name in names]
-        macs = group.template.batch * sum(op.macs for _, step in these for op in step.ops)
-        moved = sum(each.read + each.written for each, _ in these)
-        found.append((" + ".join(names), macs, moved, sum(each.cycles for each, _ in these)))
-    return found
-
-
-def port_gb_s(group: TileGroup, clock_mhz: float) -> float:
-    """What the port moves at most."""
-    template = group.template
-    return template.engine.bus_bytes / template.memory.pace * clock_mhz / 1000
-
-
-def document(group: TileGroup) -> dict[str, Any]:
-    """Where operands live: buffers on the chip, maps and weights off chip, and how each layer is cut into tiles."""
-    schedule = group.schedule
-    return {
-        "buffers": _buffers(group.template.engine),
-        "layers": [_layer(group, each, step) for each, step in _computed(group)],
-        "beside": [list(names) for names in schedule.choices if len(names) > 1],
-        "constants": schedule.constants,
-        "size": schedule.size,
-    }
+    def times(self, group: Group, bins: int) -> dict[str, Any]:
+        """Return the array, the port, and the layers on them."""
+        group = engine_group(group)
+        found = group.bands
+        edges = np.unique(np.linspace(0, group.cycles, bins + 1).astype(np.int64))
+        layers = []
+        for band in found:
+            says, cycles = _SAYS[band.kind], band.cycles(edges)
+            states = [
+                {"kind": kind, "whom": "", "says": says[kind], "cycles": int(each.sum()), "shares": shares(each, edges)}
+                for kind, each in sorted(cycles.items(), key=lambda entry: -int(entry[1].sum()))
+                if each.any()
+            ]
+            if other := group.cycles - sum(state["cycles"] for state in states):
+                states.append({"kind": "turn", "whom": "", "says": "before or after it", "cycles": other, "shares": ""})
+            layers.append({"name": band.name or f"the {band.kind}", "first": 0, "states": states})
+        batch = group.template.batch
+        name, each = ("one frame", "Frames") if batch == 1 else (f"one run of {batch} frames", "Runs")
+        view = {"key": "frame", "name": name, "begin": 0, "edges": edges.tolist(), "layers": layers, "fifos": []}
+        notes = [f"{each} are computed one after the other, so that each of them looks like this one."]
+        if len(found) - 2 < len(group.network.layers):
+            notes.append("Layers that are computed on another one's way out have no band of their own.")
+        return {"views": [view], "notes": notes, "fifos": [], "kinds": _KINDS}
 
 
 def _computed(group: TileGroup) -> list[tuple[Figures, Step]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,48 +9,23 @@ import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.plan.plan import Plan
+from hwgen.report.page import templates
+from hwgen.report.page.bins import shares
 from hwgen.schedule.timeline import Timeline, Timelines, Window, one_frame, timelines
 from hwgen.templates.base import Group
-from hwgen.templates.tile import TileGroup
 
 __all__ = ["document"]
 
 #: Bins of a view at most, and cells of a layer in a bin of all views: many layers get fewer bins.
 MOST_BINS, MOST_CELLS = 480, 60_000
 
-#: What colours mean, of streams and of an engine.
+#: What colours mean.
 _KINDS = {
     "work": "works",
     "input": "waits for input",
     "room": "waits for room behind it",
     "buffer": "waits for its own buffer",
     "done": "has done its frames",
-}
-_ENGINE_KINDS = {
-    "work": "the array multiplies; the port reads maps and weights",
-    "input": "waits for loads; the port has nothing to do",
-    "buffer": "waits for the array or its sums; the port fetches jobs",
-    "room": "results are stored",
-}
-_ENGINE_SAYS = {
-    "array": {
-        "work": "multiplies",
-        "input": "waits for loads",
-        "buffer": "waits for sums to be drained, or begins a job",
-        "room": "has computed everything",
-    },
-    "port": {
-        "work": "reads maps and weights",
-        "input": "has nothing to do",
-        "buffer": "fetches jobs",
-        "room": "writes",
-    },
-    "layer": {
-        "work": "multiplies",
-        "input": "waits for loads",
-        "buffer": "waits for the array, or for sums to be drained",
-        "room": "stores its last results",
-    },
 }
 
 
@@ -62,8 +36,9 @@ def document(plan: Plan) -> dict[str, Any]:
     bytes of base64, 255 for all of its cycles. Of FIFOs it has the most beats in each bin.
     """
     bins = max(60, min(MOST_BINS, MOST_CELLS // max(len(plan.layers), 1)))
-    if isinstance(plan.groups[0], TileGroup):
-        return _of_engine(plan.groups[0], bins)
+    first = plan.groups[0]
+    if (views := templates.of_group(first).times(first, bins)) is not None:
+        return views
     if len(plan.groups) > 1:
         return _in_turn(plan, bins)
     group = next(iter(plan.groups))
@@ -72,30 +47,6 @@ def document(plan: Plan) -> dict[str, Any]:
     if found.steady is not None and (window := found.steady.steady(bins)) is not None:
         views.append(_view("steady", "frames in a row", [(found.steady, window)]))
     return {"views": views, "notes": _notes(plan, found), "fifos": _depths(group, found), "kinds": _KINDS}
-
-
-def _of_engine(group: TileGroup, bins: int) -> dict[str, Any]:
-    """The array, the port, and the layers on them."""
-    found = group.bands
-    edges = np.unique(np.linspace(0, group.cycles, bins + 1).astype(np.int64))
-    layers = []
-    for band in found:
-        says, cycles = _ENGINE_SAYS[band.kind], band.cycles(edges)
-        states = [
-            {"kind": kind, "whom": "", "says": says[kind], "cycles": int(each.sum()), "shares": _shares(each, edges)}
-            for kind, each in sorted(cycles.items(), key=lambda entry: -int(entry[1].sum()))
-            if each.any()
-        ]
-        if other := group.cycles - sum(state["cycles"] for state in states):
-            states.append({"kind": "turn", "whom": "", "says": "before or after it", "cycles": other, "shares": ""})
-        layers.append({"name": band.name or f"the {band.kind}", "first": 0, "states": states})
-    batch = group.template.batch
-    name, each = ("one frame", "Frames") if batch == 1 else (f"one run of {batch} frames", "Runs")
-    view = {"key": "frame", "name": name, "begin": 0, "edges": edges.tolist(), "layers": layers, "fifos": []}
-    notes = [f"{each} are computed one after the other, so that each of them looks like this one."]
-    if len(found) - 2 < len(group.network.layers):
-        notes.append("Layers that are computed on another one's way out have no band of their own.")
-    return {"views": [view], "notes": notes, "fifos": [], "kinds": _ENGINE_KINDS}
 
 
 def _in_turn(plan: Plan, bins: int) -> dict[str, Any]:
@@ -146,15 +97,10 @@ def _states(states: dict[Any, np.ndarray], window: Window, names: Sequence[str])
             "kind": state.kind,
             "whom": "" if state.whom is None else _name(names, state.whom),
             "cycles": int(cycles.sum()),
-            "shares": _shares(cycles, window.edges),
+            "shares": shares(cycles, window.edges),
         }
         for state, cycles in sorted(states.items(), key=lambda entry: -int(entry[1].sum()))
     ]
-
-
-def _shares(cycles: np.ndarray, edges: np.ndarray) -> str:
-    """Of each bin the share that is spent so, in a byte."""
-    return base64.b64encode(np.rint(cycles * 255 / np.diff(edges)).astype(np.uint8).tobytes()).decode()
 
 
 def _names(config: AcceleratorConfig) -> list[str]:

@@ -1,0 +1,110 @@
+"""Interface of a device family."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
+
+__all__ = ["Capacity", "Device", "MultiplierSlice"]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Resources of one device: look-up tables, flip-flops, multiplier slices and block RAMs of 36 kbit."""
+
+    lut: int
+    ff: int
+    dsp: int
+    bram36: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiplierSlice:
+    """Hardened multiply-add slice of a family.
+
+    Parameters
+    ----------
+    cell : str
+        Name of the primitive in a netlist.
+    wide_bits, narrow_bits : int
+        Widths of the two multiplier ports, two's complement, in bits.
+    sum_bits : int
+        Width of the adder behind the multiplier, in bits.
+    cascade_shift : int
+        Distance of the right shift with which a slice can pass its sum to the next slice, in bits.
+    operand_registers : int
+        Registers in front of each multiplier port.
+    product_registers, sum_registers : int
+        Registers behind the multiplier and behind the adder.
+    """
+
+    cell: str
+    wide_bits: int
+    narrow_bits: int
+    sum_bits: int
+    cascade_shift: int
+    operand_registers: int
+    product_registers: int
+    sum_registers: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Device:
+    """Device family.
+
+    Parameters
+    ----------
+    name : str
+        Key in `hwgen.devices.FAMILIES`.
+    title : str
+        Name of the family in messages.
+    part_pattern : re.Pattern
+        Part numbers of the family in small letters; the first group is the device without ``device_prefix``.
+    device_prefix : str
+        Letters with which the name of every device begins.
+    part_example : str
+        Part number of the family, for messages.
+    capacities : mapping of str to Capacity
+        Devices of the family, by name (``XC7Z020``).
+    multiplier_slice : MultiplierSlice
+        Slice that multiplies and adds.
+    yosys : YosysFlow
+        Synthesis by Yosys.
+    vivado : VivadoFlow or None
+        What Vivado is told; ``None`` if another tool makes the bitstream.
+    """
+
+    name: str
+    title: str
+    part_pattern: re.Pattern[str]
+    part_example: str
+    device_prefix: str
+    capacities: Mapping[str, Capacity]
+    multiplier_slice: MultiplierSlice
+    yosys: YosysFlow
+    vivado: VivadoFlow | None
+
+    def device_of(self, part: str) -> str | None:
+        """Return the device in a part number, a key of ``capacities``; ``None`` if the family has no such part."""
+        match = self.part_pattern.fullmatch(part.lower())
+        device = f"{self.device_prefix}{match[1].upper()}" if match is not None else ""
+        return device if device in self.capacities else None
+
+    def processor_of(self, part: str) -> Processor | None:
+        """Return the processing system in a part that a Vivado project can be built around; ``None`` if it has none."""
+        device = self.device_of(part)
+        if device is None or self.vivado is None or not self.vivado.has_processor(device):
+            return None
+        return self.vivado.processor
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)

@@ -1,0 +1,79 @@
+"""Tools of a device family: open synthesis, and what the vendor's tool is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Processor", "VivadoFlow", "YosysFlow"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class YosysFlow:
+    """Synthesis by Yosys, and the cells of its netlists.
+
+    Parameters
+    ----------
+    command : str
+        Command that synthesises the module ``top`` without pads.
+    timing_libraries : tuple of str
+        Verilog models of the cells with their delays, as Yosys' ``read_verilog`` takes them.
+    lut_cells : mapping of str to int
+        LUTs that each cell takes.
+    flip_flops : frozenset of str
+        Cells of one flip-flop.
+    block_rams : mapping of str to float
+        Block RAM that each cell takes, in blocks of 36 kbit.
+    free_cells : frozenset of str
+        Cells that take none of what is counted: carry chains, multiplexers beside the LUTs, buffers, constants.
+    clock_pins : re.Pattern
+        Clock pins of registers and memories.
+    """
+
+    command: str
+    timing_libraries: tuple[str, ...]
+    lut_cells: Mapping[str, int]
+    flip_flops: frozenset[str]
+    block_rams: Mapping[str, float]
+    free_cells: frozenset[str]
+    clock_pins: re.Pattern[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processor:
+    """Processing system beside the logic of some devices.
+
+    Parameters
+    ----------
+    device_prefix : str
+        First letters of the names of the devices that have it.
+    project_script : str
+        File in ``hwgen/emit`` whose commands build a project around it.
+    interrupts : int
+        Number of interrupts that it takes from the logic.
+    """
+
+    device_prefix: str
+    project_script: str
+    interrupts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VivadoFlow:
+    """Vivado's names for a family.
+
+    Parameters
+    ----------
+    ip_families : tuple of str
+        Families for which Vivado's catalogue offers an IP of the gateware.
+    processor : Processor or None
+        Processing system that a project can be built around.
+    """
+
+    ip_families: tuple[str, ...]
+    processor: Processor | None = None
+
+    def has_processor(self, device: str) -> bool:
+        """Whether a device, such as ``XC7Z020``, has the processing system."""
+        return self.processor is not None and device.startswith(self.processor.device_prefix)

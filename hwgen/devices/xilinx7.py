@@ -1,0 +1,106 @@
+"""Xilinx 7 series: Spartan-7, Artix-7, Kintex-7, Virtex-7 and Zynq-7000.
+
+Sources: Xilinx DS180 and DS190 (what each device holds), UG479 (multiplier slices).
+"""
+
+from __future__ import annotations
+
+import re
+
+from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
+
+__all__ = ["XILINX7"]
+
+#: Multiplier slice of the 7 series (UG479, figure 2-1).
+DSP48E1 = MultiplierSlice(
+    cell="DSP48E1",
+    wide_bits=25,
+    narrow_bits=18,
+    sum_bits=48,
+    cascade_shift=17,
+    operand_registers=2,
+    product_registers=1,
+    sum_registers=1,
+)
+
+#: Devices by name. DS180 counts slices, of 4 LUTs and 8 flip-flops each.
+CAPACITIES = {
+    "XC7S6": Capacity(3_750, 7_500, 10, 5),
+    "XC7S15": Capacity(8_000, 16_000, 20, 10),
+    "XC7S25": Capacity(14_600, 29_200, 80, 45),
+    "XC7S50": Capacity(32_600, 65_200, 120, 75),
+    "XC7S75": Capacity(48_000, 96_000, 140, 90),
+    "XC7S100": Capacity(64_000, 128_000, 160, 120),
+    "XC7A12T": Capacity(8_000, 16_000, 40, 20),
+    "XC7A15T": Capacity(10_400, 20_800, 45, 25),
+    "XC7A25T": Capacity(14_600, 29_200, 80, 45),
+    "XC7A35T": Capacity(20_800, 41_600, 90, 50),
+    "XC7A50T": Capacity(32_600, 65_200, 120, 75),
+    "XC7A75T": Capacity(47_200, 94_400, 180, 105),
+    "XC7A100T": Capacity(63_400, 126_800, 240, 135),
+    "XC7A200T": Capacity(134_600, 269_200, 740, 365),
+    "XC7K70T": Capacity(41_000, 82_000, 240, 135),
+    "XC7K160T": Capacity(101_400, 202_800, 600, 325),
+    "XC7K325T": Capacity(203_800, 407_600, 840, 445),
+    "XC7K355T": Capacity(222_600, 445_200, 1_440, 715),
+    "XC7K410T": Capacity(254_200, 508_400, 1_540, 795),
+    "XC7K420T": Capacity(260_600, 521_200, 1_680, 835),
+    "XC7K480T": Capacity(298_600, 597_200, 1_920, 955),
+    "XC7V585T": Capacity(364_200, 728_400, 1_260, 795),
+    "XC7V2000T": Capacity(1_221_600, 2_443_200, 2_160, 1_292),
+    "XC7VX330T": Capacity(204_000, 408_000, 1_120, 750),
+    "XC7VX415T": Capacity(257_600, 515_200, 2_160, 880),
+    "XC7VX485T": Capacity(303_600, 607_200, 2_800, 1_030),
+    "XC7VX550T": Capacity(346_400, 692_800, 2_880, 1_180),
+    "XC7VX690T": Capacity(433_200, 866_400, 3_600, 1_470),
+    "XC7VX980T": Capacity(612_000, 1_224_000, 3_600, 1_500),
+    "XC7VX1140T": Capacity(712_000, 1_424_000, 3_360, 1_880),
+    "XC7VH580T": Capacity(362_800, 725_600, 1_680, 940),
+    "XC7VH870T": Capacity(547_600, 1_095_200, 2_520, 1_410),
+    "XC7Z007S": Capacity(14_400, 28_800, 66, 50),
+    "XC7Z010": Capacity(17_600, 35_200, 80, 60),
+    "XC7Z012S": Capacity(34_400, 68_800, 120, 72),
+    "XC7Z014S": Capacity(40_600, 81_200, 170, 107),
+    "XC7Z015": Capacity(46_200, 92_400, 160, 95),
+    "XC7Z020": Capacity(53_200, 106_400, 220, 140),
+    "XC7Z030": Capacity(78_600, 157_200, 400, 265),
+    "XC7Z035": Capacity(171_900, 343_800, 900, 500),
+    "XC7Z045": Capacity(218_600, 437_200, 900, 545),
+    "XC7Z100": Capacity(277_400, 554_800, 2_020, 755),
+}
+
+#: Grade, device without XC, industrial or not, package, speed, as Vivado writes them: xc7z020clg400-1,
+#: xc7a35ticsg324-1L.
+PART = re.compile(r"x[caq](7[a-z]{1,2}\d+[st]?)i?[a-z]{2,4}\d+-\d\w*")
+
+YOSYS = YosysFlow(
+    command="synth_xilinx -family xc7 -flatten -noiopad -noclkbuf -top top",
+    timing_libraries=("+/xilinx/cells_sim.v", "+/xilinx/cells_xtra.v"),
+    lut_cells={
+        **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
+        **{"INV": 1, "SRL16E": 1, "SRLC32E": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4},
+    },
+    flip_flops=frozenset({"FDRE", "FDSE", "FDCE", "FDPE"}),
+    block_rams={"RAMB36E1": 1, "RAMB18E1": 0.5},
+    free_cells=frozenset({"CARRY4", "MUXF7", "MUXF8", "BUFG", "GND", "VCC"}),
+    clock_pins=re.compile(r"C|W?CLK\w*"),
+)
+
+#: Vivado's names. A Zynq-7000 takes 16 interrupts from the logic (UG585, IRQ_F2P).
+VIVADO = VivadoFlow(
+    ip_families=("artix7", "kintex7", "spartan7", "virtex7", "zynq"),
+    processor=Processor(device_prefix="XC7Z", project_script="project.tcl", interrupts=16),
+)
+
+XILINX7 = Device(
+    name="xilinx7",
+    title="7 series",
+    part_pattern=PART,
+    part_example="xc7z010clg400-1",
+    device_prefix="XC",
+    capacities=CAPACITIES,
+    multiplier_slice=DSP48E1,
+    yosys=YOSYS,
+    vivado=VIVADO,
+)

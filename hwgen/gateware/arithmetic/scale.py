@@ -1,0 +1,253 @@
+"""Scaling of sums by a bias, a significand and a shift that are not known before run time.
+
+A lane of a requantiser with such parameters is a `Scale` and, behind it, a `hwgen.gateware.arithmetic.bound.Bound`::
+
+    clip(rint(float32(float32(sum + bias) * significand / 2**shift)) + zero_point, low, high)
+
+`hwgen.gateware.requantise` computes the same with constants. `Scale` computes with floating point inside:
+
+1. ``sum + bias`` is shifted to the left until its two highest bits differ, and rounded to 24 bits, ties to even: a
+   mantissa of 24 bits, highest bit set, and a sign.
+2. The mantissa times the significand is a product of 48 bits, exactly. A DSP48E1 takes 17 bits of the significand; the
+   other 7 are recoded to four digits from -2 to 2 (Booth; MacSorley 1961), each a row that LUTs add up.
+3. The exponent says which bits of the product are whole. Outputs have 8 bits, so only 11 places matter: in front of
+   them the product saturates, behind them it is less than 1/2.
+4. Rounding the product to float32 matters only next to ties, as told in `hwgen.gateware.requantise`: from half a
+   float32 step below an odd integer plus 1/2 to half a step above an even one plus 1/2, it counts as the tie. The bits
+   between the half and the place of half a step are then all ones, or all zeros. As the product is normalised, that
+   place is one of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import and_
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.requantise import PIECE, SIGNIFICAND_BITS
+
+BIAS_BITS, SHIFT_BITS = 32, 8
+#: Bits of the significand that are multiplied in LUTs.
+_LUT_BITS = SIGNIFICAND_BITS - PIECE
+_PRODUCT_BITS = 2 * SIGNIFICAND_BITS
+#: Bits of a sum with bias below its sign.
+_TOTAL_BITS = 32
+#: Places at which the half of a product may lie; above the highest outputs saturate, below the lowest they are 0.
+PLACES = 10
+#: Bits of a product that can be whole or the half, the lowest of them.
+_UPPER = _PRODUCT_BITS - PLACES
+#: ``shift`` plus left shift of the sum for the first of the places: ``2**_UPPER`` is 1/2 there, and the mantissa's
+#: lowest bit has the weight ``2**8`` if nothing is shifted.
+_FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleConfig:
+    """A lane of `Scale`.
+
+    Parameters
+    ----------
+    sum_bits : int
+        Width of a sum, signed: at most 32.
+
+    Raises
+    ------
+    ConfigError
+        If the width is out of range.
+    """
+
+    sum_bits: int = 32
+
+    #: Cycles after a sum in which its significand and shift are taken.
+    scale_cycle = 4
+    #: Cycles from a sum to what becomes of it.
+    latency = 10
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.sum_bits <= _TOTAL_BITS:
+            raise ConfigError(f"sum_bits must be from 1 to {_TOTAL_BITS}, not {self.sum_bits!r}")
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What Yosys makes of it: all widths are the same, but that of the sum, which matters for one adder only."""
+        return Resources(dsp=1, lut=332, ff=307)
+
+    def component(self) -> Scale:
+        return Scale(self)
+
+
+class Scale(wiring.Component):
+    """``rint(float32(float32(sum + bias) * significand / 2**shift))``, in two parts whose sum it is.
+
+    Parameters
+    ----------
+    config : ScaleConfig
+
+    Members
+    -------
+    sum, bias : In
+        Two's complement.
+    significand, shift : In
+        ``config.scale_cycle`` cycles after their sum. The significand is from ``2**23`` to ``2**24 - 1``.
+    whole, carry : Out
+        ``whole + carry`` is the result if that is from -255 to 255, otherwise anything beyond with its sign.
+
+    Latency and throughput
+        A sum a cycle; its result comes ``config.latency`` cycles later. Never stalls.
+    """
+
+    def __init__(self, config: ScaleConfig):
+        self._config = config
+        super().__init__(
+            {
+                "sum": In(signed(config.sum_bits)),
+                "bias": In(signed(BIAS_BITS)),
+                "significand": In(SIGNIFICAND_BITS),
+                "shift": In(SHIFT_BITS),
+                "whole": Out(signed(PLACES + 1)),
+                "carry": Out(1),
+            }
+        )
+
+    @property
+    def config(self) -> ScaleConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        sign, shifted, rounded = self._elaborate_mantissa(m)
+        # Rounding may carry to 2**24, of which only the bit above is set. Only a sum of 0 has no bit.
+        mantissa = Cat(rounded[: SIGNIFICAND_BITS - 1], rounded[SIGNIFICAND_BITS - 1 :].any())
+        product = self._elaborate_product(m, mantissa)
+        place, beyond = self._elaborate_place(m, shifted, rounded[SIGNIFICAND_BITS])
+        whole, up = self._elaborate_rounding(m, product, place, beyond)
+        sign = delayed(m, "sign", sign, 6)
+        m.d.comb += self.whole.eq((whole ^ sign.replicate(len(whole) + 1)).as_signed())
+        m.d.comb += self.carry.eq(up ^ sign)
+        return m
+
+    def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
+        """Sign, left shift, and mantissa (25 bits) of ``sum + bias``; 4 cycles."""
+        total = Signal(signed(_TOTAL_BITS + 1), name="biased_sum", reset_less=True)
+        m.d.sync += total.eq(self.sum + self.bias)
+        value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
+        for number, step in enumerate((8, 2)):
+            value, sign, by = _normalise(m, f"normalised_{number}", value, sign, step)
+            # With a reset: a shift register would be too slow in front of the adder.
+            waiting = [delayed(m, f"shift_{number}_{each}", by, 1, reset_less=False) for each, by in enumerate(shifts)]
+            shifts = [by, *waiting]
+        # The last step, and rounding. What is negative is negated on the way, which is inversion and another one.
+        last = value[-1] == sign
+        value = Mux(last, value << 1, value)[:_TOTAL_BITS]
+        spare = _TOTAL_BITS - SIGNIFICAND_BITS
+        up = value[spare - 1] & (value[: spare - 1].any() | value[spare])
+        rounded = Signal(SIGNIFICAND_BITS + 1, name="rounded_mantissa", reset_less=True)
+        kept = value[spare:] ^ sign.replicate(SIGNIFICAND_BITS)
+        m.d.sync += rounded.eq((Cat(1, kept) + (up ^ sign))[1:])
+        by = Signal(5, name="left_shift")
+        m.d.sync += by.eq(Cat(last, *shifts))
+        return delayed(m, "mantissa_sign", sign, 1), by, rounded
+
+    def _elaborate_product(self, m: Module, mantissa: Value) -> Value:
+        """Mantissa times significand, 48 bits; 4 cycles.
+
+        Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is inverted, and one too
+        small until the next row is added, with a carry.
+        """
+        digits = Cat(Const(0, 1), self.significand[:_LUT_BITS], Const(0, 1))
+        total, done = _row(mantissa, digits[:3]), []
+        factor = delayed(m, "significand_high", self.significand[_LUT_BITS:], 1)
+        for number in range(1, _DIGITS):
+            row = _row(mantissa, digits[2 * number : 2 * number + 3])
+            before = Cat(Const(1, 1), total).as_signed() + Cat(digits[2 * number], Const(0, 2), row).as_signed()
+            rows = Signal(signed(SIGNIFICAND_BITS + 5), name=f"row_sum_{number}", reset_less=True)
+            m.d.sync += rows.eq(before >> 1)
+            if number < _DIGITS - 1:
+                done.append(delayed(m, f"product_low_{number}", rows[:2], _DIGITS - number))
+                total = rows >> 2
+                mantissa = delayed(m, f"mantissa_{number}", mantissa, 1)
+                digits = delayed(m, f"digits_{number}", digits, 1)
+            if number == 1:
+                slice_mantissa = mantissa
+        beside = _LUT_BITS - 2 * len(done)
+        product = delayed(
+            m,
+            "product",
+            delayed(m, "slice_mantissa", slice_mantissa, 1) * delayed(m, "slice_significand", factor, 1),
+            1,
+        )
+        upper = Signal(_PRODUCT_BITS - _LUT_BITS, name="product_high", reset_less=True)
+        m.d.sync += upper.eq(product + rows[beside:-1])
+        return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
+
+    def _elaborate_place(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
+        """How many of the ten places below 256 are not whole; and whether places above are; 4 cycles."""
+        place = Signal(signed(SHIFT_BITS + 2), name="fraction_places", reset_less=True)
+        m.d.sync += place.eq(
+            (Cat(Const(1, 1), self.shift) + Cat(~carried, shifted - _FIRST_PLACE - 1).as_signed()) >> 1
+        )
+        bounded = Signal(range(PLACES + 1), name="bounded_places", reset_less=True)
+        m.d.sync += bounded.eq(Mux(place > PLACES, PLACES, place))
+        beyond = delayed(m, "is_beyond", place[-1], 1)
+        return delayed(m, "bounded_places", bounded, 2), delayed(m, "is_beyond_delayed", beyond, 2)
+
+    def _elaborate_rounding(self, m: Module, product: Value, place: Value, beyond: Value) -> tuple[Value, Value]:
+        """Whole part of the product and whether the next integer is nearer; 2 cycles."""
+        upper, lower = product[_UPPER:], product[:_UPPER]
+        # The bits below the half and above the place of half a float32 step: those that always are, and those that may.
+        step = SIGNIFICAND_BITS - 1
+        between = [*lower[step + 1 :]]
+        between_ones = [*between, *(upper[bit] | (place <= bit) for bit in range(PLACES - 1))]
+        between_bits = [*between, *(upper[bit] & (place > bit) for bit in range(PLACES - 1))]
+        kept = delayed(m, "shifted_product", upper >> place, 1)
+        ones = _all(m, "fraction_ones", between_ones)
+        zeros = _all(m, "fraction_zeros", [~bit for bit in between_bits])
+        below = _all(m, "low_zeros", [~bit for bit in lower[: step - 1]])
+        at_step, under_step = delayed(m, "step_bit", lower[step], 1), delayed(m, "half_step_bit", lower[step - 1], 1)
+        top = delayed(m, "product_top_bit", upper[-1], 1)
+        beyond = delayed(m, "is_saturated", beyond & upper[-2:].any(), 1)
+        above_even = zeros & Mux(top, ~at_step | (~under_step & below), ~at_step & (~under_step | below))
+        below_odd = ones & at_step & (top | under_step)
+        half, odd = kept[0], kept[1]
+        up = Mux(half, odd | ~above_even, odd & below_odd)
+        whole = Cat(kept[1:-1], kept[-1] | beyond)
+        return delayed(m, "whole", whole, 1), delayed(m, "round_up", up, 1)
+
+
+#: Digits of the low bits of the significand, with a 0 above them.
+_DIGITS = _LUT_BITS // 2 + 1
+
+
+def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tuple[Value, Value, Value]:
+    """``value`` shifted to the left by up to three steps, as long as all bits that go equal ``sign``; a cycle later.
+
+    Returns the value, the sign, and the number of steps.
+    """
+    same = [(value[-steps * step :] == sign.replicate(steps * step)) for steps in (1, 2, 3)]
+    by = Cat(same[2] | (same[0] & ~same[1]), same[1])
+    width = len(value)
+    one, two, three = ((value << steps * step)[:width] for steps in (1, 2, 3))
+    result = Mux(by[1], Mux(by[0], three, two), Mux(by[0], one, value))
+    return delayed(m, name, result, 1), delayed(m, f"{name}_sign", sign, 1), delayed(m, f"{name}_shift", by, 1)
+
+
+def _row(mantissa: Value, digit: Value) -> Value:
+    """``mantissa`` times ``digit[0] + digit[1] - 2 * digit[2]``; one less if ``digit[2]`` is set. Two's complement."""
+    one, negative = digit[0] ^ digit[1], digit[2]
+    two = (digit[0] == digit[1]) & (digit[1] != digit[2])
+    size = Mux(one, mantissa, Mux(two, mantissa << 1, 0))
+    return Cat(size[: len(mantissa) + 1] ^ negative.replicate(len(mantissa) + 1), negative).as_signed()
+
+
+def _all(m: Module, name: str, bits: Sequence[Value]) -> Value:
+    """Whether all are set; in groups of which each has a register, a cycle later."""
+    groups = [reduce(and_, bits[start : start + 6]) for start in range(0, len(bits), 6)]
+    return delayed(m, name, Cat(groups), 1).all()

@@ -1,0 +1,297 @@
+"""Options of a plan, one entry each.
+
+An entry is a field of `Options` with its kind of values, its help and its default. The command line, sweeps, Python's
+checks and documentation are made from these entries. Nothing heavy is imported here, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from numbers import Number
+from typing import Any
+
+from hwgen.errors import HwgenError, InputError, PlanError
+from hwgen.options.kinds import Choice, Count, Flag, Kind, Pair, Rate, Text
+
+RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS = range(7)
+"""Sections of the options, in the order in which help lists them."""
+
+OBJECTIVES = ("interval", "latency", "traffic", "dsp")
+STREAM, PYRAMID, ENGINE = TEMPLATES = ("stream", "pyramid", "tile")
+"""Names of the templates, the one that is wanted most first."""
+REUSE, RELOAD, RECOMPUTE = OVERLAPS = ("reuse", "reload", "recompute")
+"""Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again."""
+CONSTANT, RUNTIME = "constant", "runtime"
+BUS_BITS = (32, 64, 128)
+"""Widths of an engine's port to memory; the second one unless more bandwidth is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """Entry of one option.
+
+    Parameters
+    ----------
+    kind : Kind
+    section : int
+        Section under which help lists the option.
+    help : str
+        Text of the option in the help of a command.
+    swept : str, optional
+        Text of the option in the help of ``hwgen sweep``. An option without it takes one value there, too.
+    details : str
+        Sentences that only the documentation of Python adds to ``help``.
+    must_be : str, optional
+        Noun phrase of a right value in refusals, where the kind's does not serve.
+    error : type of HwgenError
+        Class of refusals.
+    template : str, optional
+        Name of the template that the option steers; an option of all templates if not given.
+    is_bounded : bool
+        Whether ``kind`` knows all that a value must be. If not, the template checks the value.
+    """
+
+    kind: Kind
+    section: int
+    help: str
+    swept: str | None = None
+    details: str = ""
+    must_be: str | None = None
+    error: type[HwgenError] = PlanError
+    template: str | None = None
+    is_bounded: bool = True
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ``error`` if the kind does not accept a value."""
+        if self.is_bounded and not self.kind.accepts(value):
+            raise self.error(f"{name} must be {self.must_be or self.kind.must_be}, not {value!r}")
+
+    @property
+    def about(self) -> str:
+        """Sentences on the option for readers of Python."""
+        about = re.sub(r"--([a-z-]+)", lambda flag: f"``{flag[1].replace('-', '_')}``", self.help)
+        return f"{about[0].upper()}{about[1:]}.{' ' * bool(self.details)}{self.details}"
+
+    def described(self, name: str, default: Any) -> str:
+        """Return the option's entry in a docstring."""
+        kind = f"{self.kind.type_name}{', optional' if default is None else f', default {default!r}'}"
+        return f"{name} : {kind}\n{textwrap.indent(textwrap.fill(self.about, 112), '    ')}"
+
+
+def option(kind: Kind, section: int, help: str, default: Any = None, **entries: Any) -> Any:
+    """Return the dataclass field of an option; ``entries`` are further parameters of `Option`."""
+    return field(default=default, metadata={"option": Option(kind=kind, section=section, help=help, **entries)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aim:
+    """Options that every template heeds."""
+
+    dsp: int | None = option(
+        Count(),
+        RESOURCES,
+        "use at most N DSP slices",
+        swept="DSP slices at most, as in 50:220:10 or 50,100",
+        error=InputError,
+        details="All of the board's if not given.",
+    )
+    objective: str | None = option(
+        Choice(*OBJECTIVES),
+        OBJECTIVE,
+        "what to make small: cycles between frames (default), cycles of one frame, off-chip bytes, DSP slices",
+        swept=f"what to make small: {', '.join(OBJECTIVES)}",
+        must_be=f"one of {', '.join(OBJECTIVES)}",
+        details="Ties go to DSP slices (interval), to the interval (traffic) or to LUTs (dsp; of groups in turn to the "
+        "interval). The default is ``dsp`` where ``fps`` is given.",
+    )
+    interval: int | None = option(
+        Count(),
+        OBJECTIVE,
+        "with --objective dsp: at most N cycles between frames",
+        swept="with --objective dsp: cycles between frames at most",
+        must_be="a positive number of cycles",
+    )
+    fps: float | None = option(
+        Rate(),
+        OBJECTIVE,
+        "at least N frames a second, with as few DSP slices as that takes",
+        swept="frames a second at least",
+        error=InputError,
+    )
+    clock: float | None = option(
+        Rate("MHz"), SUPPLY, "run at this clock (default: the board's own)", swept="clocks", error=InputError
+    )
+    lut: int | None = option(Count(), RESOURCES, "use at most N LUTs", swept="LUTs at most", error=InputError)
+    bram: int | None = option(
+        Count(), RESOURCES, "use at most N block RAMs of 36 kbit", swept="block RAMs at most", error=InputError
+    )
+    bandwidth: float | None = option(
+        Rate("GB/S", " of GB/s", 1e6),
+        SUPPLY,
+        "of off-chip memory, reads and writes (default: the board's; without a limit where streams are simulated)",
+        swept="of off-chip memory",
+        error=InputError,
+    )
+    groups: str | None = option(
+        Text("A-B,C-D", "conv1-pool1,conv2"),
+        GROUPS,
+        "fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2",
+    )
+    in_turn: bool = option(
+        Flag(),
+        GROUPS,
+        "let groups share the board, each with all slices while it runs (planned, but can't be built yet)",
+        default=False,
+        details="They do so whether or not one group, or all groups together, would fit.",
+    )
+    macs_per_dsp: int | str = option(
+        Choice(1, 2, "auto"),
+        ARITHMETIC,
+        "multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or what makes more of the slices",
+        default=1,
+        swept="multiply-adds of a slice in a cycle",
+    )
+    requantise: str = option(
+        Choice("dsp", "lut", "auto"),
+        ARITHMETIC,
+        "multiply in requantisers by DSP slices (default), about 1,000 LUTs each, or what serves the goal better",
+        default="dsp",
+        swept="what multiplies in requantisers",
+    )
+    template: str | None = option(
+        Choice(*TEMPLATES),
+        TEMPLATE,
+        "build all groups row by row, or tile by tile, or compute all layers on an engine (tile) from off-chip "
+        "memory (default: the first of these that fits)",
+        swept="how layers are computed",
+        must_be=" or ".join(TEMPLATES),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steering:
+    """Options that steer one template."""
+
+    tile: tuple[int, int] | None = option(
+        Pair("HxW", "rows and columns"),
+        TEMPLATE,
+        "of pyramids: rows and columns of the tip",
+        swept="of pyramids: rows and columns of the tip",
+        template=PYRAMID,
+    )
+    overlap: str | None = option(
+        Choice(*OVERLAPS),
+        TEMPLATE,
+        "of pyramids: keep what neighbours share, fetch it again for the first layer, or compute it again",
+        swept="of pyramids",
+        must_be=f"one of {', '.join(OVERLAPS)}",
+        template=PYRAMID,
+        details=f"The default is ``{REUSE}``, and ``{RECOMPUTE}`` where that does not fit.",
+    )
+    array: tuple[int, int] | None = option(
+        Pair("MxP", "maps and pixels"),
+        TEMPLATE,
+        "of an engine: output maps and pixels at once, such as 32x13",
+        swept="of an engine: output maps and pixels at once",
+        template=ENGINE,
+        details="The default is the first of some arrays that fits.",
+    )
+    bus_bits: int | None = option(
+        Choice(*BUS_BITS),
+        TEMPLATE,
+        "of an engine: width of its port to memory (default: 64, or 128 if --bandwidth is more than that moves)",
+        swept="of an engine: the width of its port",
+        template=ENGINE,
+    )
+    batch: int | None = option(
+        Count(),
+        TEMPLATE,
+        "of an engine: frames that a program computes; dense layers at its end fetch weights once for all (default: 1)",
+        swept="of an engine: frames that a program computes",
+        template=ENGINE,
+        is_bounded=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Steering, Aim):
+    """Options of a plan; the values of each are right for themselves.
+
+    Raises
+    ------
+    InputError
+        If ``dsp``, ``lut`` or ``bram`` is no positive integer, ``fps``, ``clock`` or ``bandwidth`` no positive number,
+        or a value neither number, text nor pair.
+    PlanError
+        If another value is wrong.
+    """
+
+    weights: str = option(
+        Choice(CONSTANT, RUNTIME),
+        WEIGHTS,
+        "build weights in (default), or let the hardware take those of a retrained model while it runs",
+        default=CONSTANT,
+        details="Then all layers are one group that is computed row by row.",
+    )
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, str | Number | tuple | list | None):
+                raise InputError(
+                    f"{name} must be a number, text or a pair of numbers, not of type {type(value).__name__}"
+                )
+        for name, entry in table().items():
+            value = getattr(self, name)
+            if value is not None or defaults()[name] is not None:
+                entry.check(name, value)
+
+
+def table() -> dict[str, Option]:
+    """Return the entries of all options, by their names in Python."""
+    return {each.name: each.metadata["option"] for each in fields(Options)}
+
+
+def defaults() -> dict[str, Any]:
+    """Return the value of each option that is not given."""
+    return {each.name: each.default for each in fields(Options)}
+
+
+def steering(template: str) -> tuple[str, ...]:
+    """Return the names of the options that steer a template alone."""
+    return tuple(name for name, entry in table().items() if entry.template == template)
+
+
+def flag(name: str) -> str:
+    """Return what an option is called on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def asked_template(options: Mapping[str, Any]) -> str | None:
+    """Return the template that options ask for, by its name or by an option that steers it alone."""
+    given = (entry.template for name, entry in table().items() if options.get(name) is not None)
+    return next((template for template in given if template is not None), options.get("template"))
+
+
+def rows() -> list[tuple[str, ...]]:
+    """Return each option's names in Python and on the command line, its values, default and meaning, in Markdown."""
+    return [
+        (
+            f"`{name}`",
+            f"`{flag(name)}`",
+            entry.kind.type_name.replace("|", "\\|"),
+            "" if defaults()[name] is None else f"`{defaults()[name]!r}`",
+            entry.about,
+        )
+        for name, entry in table().items()
+    ]
+
+
+def documented(documented: Any) -> Any:
+    """Add the options to the docstring of a class or function that takes them; a decorator."""
+    entries = [entry.described(name, defaults()[name]) for name, entry in table().items()]
+    section = "\n".join(["Other Parameters", "----------------", *entries])
+    documented.__doc__ = f"{textwrap.dedent(' ' * 4 + (documented.__doc__ or '')).rstrip()}\n\n{section}\n"
+    return documented

@@ -1,0 +1,230 @@
+"""Kinds of values that an option of a plan takes: on the command line, in a sweep and in Python."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from numbers import Integral, Real
+from typing import Any, cast
+
+MOST_RATE = 1e12
+"""Largest rate that an option may ask for, in its unit."""
+MOST_VALUES = 100_000
+"""Most values of one option in a sweep."""
+SMALLEST = Decimal("1e-12")
+"""Smallest number and step in a sweep; a range can't be divided by a smaller one."""
+SHORT = len("dsp,lut,auto")
+"""Most characters of joined choices that still serve as the placeholder of an option in a sweep."""
+
+
+class Kind(ABC):
+    """Values that an option can have.
+
+    Parameters
+    ----------
+    type_name : str
+        Type of the value in the documentation of Python.
+    must_be : str
+        Noun phrase of a right value, for refusals.
+    metavar : str, optional
+        Placeholder of the value in the help of a command.
+    swept_metavar : str, optional
+        Placeholder of several values in the help of a sweep; ``metavar`` if not given.
+    """
+
+    def __init__(self, type_name: str, must_be: str, metavar: str | None = None, swept_metavar: str | None = None):
+        self.type_name, self.must_be = type_name, must_be
+        self.metavar, self.swept_metavar = metavar, swept_metavar or metavar
+
+    @abstractmethod
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value of Python is right."""
+
+    def parse(self, text: str) -> Any:
+        """Return the value in a text of the command line; raise ArgumentTypeError if the text holds none."""
+        return text
+
+    def parse_values(self, text: str) -> list[Any]:
+        """Return the values in a text of a sweep; raise ArgumentTypeError if they are not all right and different."""
+        return different([self.parse(part) for part in text.split(",")], text)
+
+    def argument(self) -> dict[str, Any]:
+        """Return what `argparse.ArgumentParser.add_argument` takes besides name and help."""
+        return {"type": self.parse, "metavar": self.metavar}
+
+
+class Count(Kind):
+    """Positive integers."""
+
+    def __init__(self) -> None:
+        super().__init__("int", "a positive integer", "N")
+
+    def accepts(self, value: Any) -> bool:
+        return _is_count(value)
+
+    def parse(self, text: str) -> int:
+        return positive(text)
+
+    def parse_values(self, text: str) -> list[Any]:
+        return numbers(text, integers=True)
+
+
+class Rate(Kind):
+    """Positive numbers; the command line takes those below ``below``, and names their ``unit``."""
+
+    def __init__(self, metavar: str = "N", unit: str = "", below: float = MOST_RATE):
+        super().__init__("float", f"a positive number, up to {MOST_RATE:g}", metavar)
+        self.unit, self.below = unit, below
+
+    def accepts(self, value: Any) -> bool:
+        # Not made a float: an integer may be too large for one.
+        return isinstance(value, Real) and not isinstance(value, bool) and 0 < cast("float", value) <= MOST_RATE
+
+    def parse(self, text: str) -> float:
+        return number(text, self.unit, self.below)
+
+    def parse_values(self, text: str) -> list[Any]:
+        return numbers(text)
+
+
+class Pair(Kind):
+    """Two positive integers, written ``4x8``; ``sizes`` says what the two are."""
+
+    def __init__(self, metavar: str, sizes: str):
+        super().__init__("tuple of int", f"two positive integers, {sizes}", metavar, f"{metavar},..")
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_count, value))
+
+    def parse(self, text: str) -> tuple[int, int]:
+        return pair(text)
+
+
+class Choice(Kind):
+    """Some words and numbers."""
+
+    def __init__(self, *choices: str | int):
+        *first, last = names = [str(choice) for choice in choices]
+        swept_metavar = ",".join(names) if len(",".join(names)) <= SHORT else "NAMES"
+        super().__init__(f"{{{str(choices)[1:-1]}}}", f"{', '.join(first)} or {last}", swept_metavar=swept_metavar)
+        self.choices = choices
+
+    def accepts(self, value: Any) -> bool:
+        return any(value == choice and (_is_count(value) or isinstance(value, str)) for choice in self.choices)
+
+    def parse(self, text: str) -> Any:
+        return {str(choice): choice for choice in self.choices}.get(text, text)
+
+    def parse_values(self, text: str) -> list[Any]:
+        words = [self.parse(word) for word in text.split(",")]
+        if unknown := [word for word in words if word not in self.choices]:
+            names = ", ".join(map(str, self.choices))
+            raise argparse.ArgumentTypeError(f"must be of {names}, not {unknown[0]!r}")
+        return different(words, text)
+
+    def argument(self) -> dict[str, Any]:
+        integers = all(isinstance(choice, int) for choice in self.choices)
+        return {"type": int if integers else self.parse, "choices": self.choices}
+
+
+class Flag(Kind):
+    """True or False."""
+
+    def __init__(self) -> None:
+        super().__init__("bool", "True or False")
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+    def argument(self) -> dict[str, Any]:
+        return {"action": "store_true"}
+
+
+class Text(Kind):
+    """Text, such as ``example``."""
+
+    def __init__(self, metavar: str, example: str):
+        super().__init__("str", f"text such as {example}", metavar)
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str)
+
+
+def positive(text: str) -> int:
+    """Return the positive integer in a text of the command line."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+    return value
+
+
+def number(text: str, unit: str = "", below: float = MOST_RATE) -> float:
+    """Return the number above 0 in a text of the command line."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < below:
+        raise argparse.ArgumentTypeError(f"must be a number{unit} above 0, not {text!r}")
+    return value
+
+
+def pair(text: str) -> tuple[int, int]:
+    """Return the rows and columns in a text of the command line, ``4x8``."""
+    match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"must be rows and columns, as in 4x8, not {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def numbers(text: str, integers: bool = False) -> list[Any]:
+    """Return the numbers in a text of a sweep, and those of its ranges, ``20,50:220:10``.
+
+    A range includes its last number where a step meets it.
+    """
+    values: list[Any] = []
+    for part in text.split(","):
+        values += _range(part, integers)
+        if len(values) > MOST_VALUES:
+            raise argparse.ArgumentTypeError(f"has more than {MOST_VALUES:,} values: {text!r}")
+    return different(values, text)
+
+
+def _range(part: str, integers: bool) -> list[Any]:
+    must_be = "positive integers" if integers else "numbers above 0"
+    number_type: Callable[[Decimal], Any] = int if integers else float
+    try:
+        ends = [Decimal(end) for end in part.split(":")]
+    except InvalidOperation:
+        ends = []
+    good = len(ends) in (1, 3) and all(end.is_finite() and SMALLEST <= end < 10**12 for end in ends)
+    if not good or (integers and any(end != int(end) for end in ends)):
+        raise argparse.ArgumentTypeError(
+            f"must be {must_be}, or first:last:step of these, as in 50:220:10, not {part!r}"
+        )
+    if len(ends) == 1:
+        return [number_type(ends[0])]
+    first, last, step = ends
+    if first > last:
+        raise argparse.ArgumentTypeError(f"must go from the least to the greatest, first:last:step, not {part!r}")
+    count = int((last - first) / step) + 1
+    if count > MOST_VALUES:
+        raise argparse.ArgumentTypeError(f"has more than {MOST_VALUES:,} values: {part!r}")
+    return [number_type(first + index * step) for index in range(count)]
+
+
+def different(values: list[Any], text: str) -> list[Any]:
+    """Return values of a sweep; raise ArgumentTypeError if one is there twice."""
+    if len(set(values)) < len(values):
+        raise argparse.ArgumentTypeError(f"has a value twice: {text!r}")
+    return values
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

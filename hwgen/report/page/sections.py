@@ -1,0 +1,80 @@
+"""Contributions of a group to the sections of a plan, for groups of layers with streams in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.gateware.cost import Resources
+from hwgen.network.maps import FeatureMap
+from hwgen.network.ops import Op
+from hwgen.plan.plan import Plan
+from hwgen.templates.base import Group
+
+__all__ = ["Sections", "span"]
+
+
+class Sections:
+    """What a page says of a group.
+
+    A template whose groups are not layers with streams in between overrides this (`hwgen.report.page.templates`).
+    """
+
+    bar = ("if not fused", "Maps of all its layers, read and written one layer at a time")
+    """Name and meaning of the bar beside the bytes that are moved."""
+
+    def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
+        """Return what each part of the group takes, by the part's name."""
+        guards = sum((guard.resources for guard in group.config.guards), Resources())
+        name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
+        loader = group.config.loader
+        return [
+            *((layer.name, layer.resources) for layer in group.config.layers),
+            (name, guards),
+            *([("loader of weights", loader.resources)] if loader is not None else []),
+        ]
+
+    def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
+        """Return the layers of the roofline: name, MACs, bytes off chip and cycles.
+
+        ``cycles`` are the group's for a frame. The bytes are those that a layer would move if its maps went off chip.
+        """
+        return [(node.name, node.macs, _alone(node), cycles) for node in group.network.layers]
+
+    def traffic(self, plan: Plan) -> list[dict[str, Any]]:
+        """Return bytes over the chip's boundary for each group and frame, and those of its maps layer by layer."""
+        loads = plan.placement.loads_weights
+        return [
+            {
+                "name": span(group),
+                "moved": {name.replace("_", " "): size for name, size in group.traffic_bytes(loads).items()},
+                "alone": sum(map(_alone, group.network.layers)),
+            }
+            for group in plan.groups
+        ]
+
+    def engine(self, group: Group) -> dict[str, Any] | None:
+        """Return the section of an engine's buffers and tiles, if the group has one."""
+        return None
+
+    def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:
+        """Return what a port to memory moves at most, if the group has one."""
+        return None
+
+    def times(self, group: Group, bins: int) -> dict[str, Any] | None:
+        """Return the views of the schedule in so many bins; ``None`` if they are those of the layers' streams."""
+        return None
+
+
+def span(group: Group) -> str:
+    """Return the first and the last layer of a group."""
+    first, last = group.layers[0].name, group.layers[-1].name
+    return first if first == last else f"{first} to {last}"
+
+
+def _alone(node: Op) -> int:
+    """Return the bytes that a layer would move if its maps went off chip, its weights not."""
+    return sum(map(_bytes, node.inputs)) + _bytes(node.output)
+
+
+def _bytes(source: FeatureMap) -> int:
+    return source.values * source.type.dtype.itemsize

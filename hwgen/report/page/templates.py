@@ -1,0 +1,25 @@
+"""Sections of a plan by the templates of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hwgen.plan.plan import Plan
+from hwgen.report.page.engine import EngineSections
+from hwgen.report.page.sections import Sections
+from hwgen.templates.base import Group
+
+__all__ = ["of_group", "of_plan"]
+
+_STREAMS = Sections()
+_BY_TEMPLATE: Mapping[str, Sections] = {"tile": EngineSections()}
+
+
+def of_group(group: Group) -> Sections:
+    """Return the sections of a group."""
+    return _BY_TEMPLATE.get(group.template.name, _STREAMS)
+
+
+def of_plan(plan: Plan) -> Sections:
+    """Return the sections of a plan: those of its only group, or those of groups with streams if it has several."""
+    return of_group(plan.groups[0]) if len(plan.groups) == 1 else _STREAMS

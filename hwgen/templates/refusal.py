@@ -1,0 +1,83 @@
+"""Refusals: the searches return what fits, or a `Refusal`; an exception is raised where the user's request ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from hwgen.errors import PlanError
+
+Fit = TypeVar("Fit")
+"""Type of what a search returns where something fits: a `Way`, a `Group` or a `Plan`."""
+
+Parameters = ParamSpec("Parameters")
+
+
+class OverBudgetError(PlanError):
+    """A plan that needs more than the board has; ``resource`` says of what, ``needed`` how much."""
+
+    def __init__(self, message: str, resource: str, needed: float):
+        super().__init__(message)
+        self.resource, self.needed = resource, needed
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Reason why a search finds nothing that fits.
+
+    Parameters
+    ----------
+    reason : str
+        One sentence for people. It names what would fit where that is known.
+    resource : str
+        Resource of the board that runs out: ``DSP slices``, ``BRAM36``, ``LUTs`` or ``flip-flops``. Empty if the layers
+        can't be built with more of any resource either.
+    needed : float
+        Amount of the resource that would do for what was tried.
+    """
+
+    reason: str
+    resource: str = ""
+    needed: float = 0
+
+    def __str__(self) -> str:
+        return str(self.error)  # without control characters that names may have
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether more of a resource would do."""
+        return bool(self.resource)
+
+    @property
+    def error(self) -> PlanError:
+        """Exception that says the same."""
+        if self.over_budget:
+            return OverBudgetError(self.reason, self.resource, self.needed)
+        return PlanError(self.reason)
+
+
+def fitting(outcome: Fit | Refusal) -> Fit:
+    """Return what fits.
+
+    Raises
+    ------
+    PlanError
+        If nothing fits; an `OverBudgetError` names what runs out.
+    """
+    if isinstance(outcome, Refusal):
+        raise outcome.error
+    return outcome
+
+
+def attempt(
+    search: Callable[Parameters, Fit | Refusal], *args: Parameters.args, **options: Parameters.kwargs
+) -> Fit | Refusal:
+    """Return what a search returns. A layer, tile or schedule that refuses itself on the way becomes a `Refusal`.
+
+    Configurations and schedules check themselves and raise. Here their exceptions become values.
+    """
+    try:
+        return search(*args, **options)
+    except PlanError as error:
+        return Refusal(error.args[0])

@@ -1,0 +1,284 @@
+"""What a layer has to do in one frame, and how it walks its output: cycles, folds and beats by unroll factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hwgen.gateware.multiply import CHAIN
+from hwgen.network.ops import Op
+
+#: Output pixels a cycle at most: more banks and multiplexers than that are not worth having.
+MOST_PIXELS = 16
+
+
+def ceil_div(dividend: Any, divisor: Any) -> Any:
+    """The quotient, rounded up; of integers or arrays of them."""
+    return -(-dividend // divisor)
+
+
+@dataclass(frozen=True)
+class Unroll:
+    """Unroll factors: input channels, output channels, kernel taps and output pixels a cycle."""
+
+    tn: int
+    tm: int
+    tk: int
+    tp: int = 1
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Order in which a layer takes the beats of a pixel and computes its output folds.
+
+    The base walks windows: output folds outside, input folds and tap folds inside. Lanes that keep their channels
+    (``channelwise``) have no input folds. Factors may be arrays in all methods.
+    """
+
+    def group_channels(self, work: LayerWork) -> int:
+        """Return the channels among which the lanes of an input beat are chosen."""
+        return work.channels if work.channelwise else work.channels // work.groups
+
+    def group_outputs(self, work: LayerWork) -> int:
+        """Return the channels among which the lanes of an output fold are chosen."""
+        return work.outputs if work.channelwise else work.outputs // work.groups
+
+    def beats(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Return the input beats of each step of input pixels."""
+        return (1 if work.channelwise else work.groups) * ceil_div(self.group_channels(work), unroll.tn)
+
+    def steps(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Return the cycles of an output fold."""
+        folds = 1 if work.channelwise else ceil_div(self.group_channels(work), unroll.tn)
+        return folds * ceil_div(work.taps, unroll.tk)
+
+    def output_folds(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Return the number of output folds of a pixel, over all groups."""
+        return (1 if work.channelwise else work.groups) * ceil_div(self.group_outputs(work), unroll.tm)
+
+    def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Return the cycles of each step of output pixels."""
+        return self.output_folds(work, unroll) * self.steps(work, unroll)
+
+    def luts(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Return LUTs that depend on the factors, roughly, see `hwgen.templates.unroll.fabric`."""
+        if not work.weighted:
+            return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
+        chains = ceil_div(work.products(unroll), work.chain)
+        return unroll.tp * (30 * (unroll.tn * unroll.tk + unroll.tm) + 18 * (chains - 1) * unroll.tm)
+
+
+@dataclass(frozen=True)
+class TurnWalk(Walk):
+    """Walk of inputs whose channels come one behind the other (concatenation).
+
+    Parameters
+    ----------
+    inputs : tuple of int
+        Channels of each input.
+    """
+
+    inputs: tuple[int, ...]
+
+    def group_channels(self, work: LayerWork) -> int:
+        return max(self.inputs)
+
+    def group_outputs(self, work: LayerWork) -> int:
+        return max(self.inputs)
+
+    def beats(self, work: LayerWork, unroll: Unroll) -> Any:
+        return sum(ceil_div(channels, unroll.tn) for channels in self.inputs)
+
+    def output_folds(self, work: LayerWork, unroll: Unroll) -> Any:
+        return self.beats(work, unroll)
+
+
+@dataclass(frozen=True)
+class SelectWalk(Walk):
+    """Walk that takes beats while output folds of a cycle each leave, each with lanes of their own (selections)."""
+
+    def steps(self, work: LayerWork, unroll: Unroll) -> Any:
+        return ceil_div(work.taps, unroll.tk)
+
+    def luts(self, work: LayerWork, unroll: Unroll) -> Any:
+        return unroll.tp * 30 * (unroll.tn + unroll.tm)
+
+
+@dataclass(frozen=True)
+class BlockWalk(Walk):
+    """Walk that turns channels into pixels, or pixels into channels; parts of a pixel's channels share no beat.
+
+    Parameters
+    ----------
+    parts_in, parts_out : int
+        Parts of an input pixel and of an output pixel. A part has as many channels on both sides.
+    """
+
+    parts_in: int
+    parts_out: int
+
+    def group_channels(self, work: LayerWork) -> int:
+        return work.channels // self.parts_in
+
+    def group_outputs(self, work: LayerWork) -> int:
+        return work.outputs // self.parts_out
+
+    def beats(self, work: LayerWork, unroll: Unroll) -> Any:
+        return self.parts_in * ceil_div(self.group_channels(work), unroll.tn)
+
+    def output_folds(self, work: LayerWork, unroll: Unroll) -> Any:
+        return self.parts_out * ceil_div(self.group_outputs(work), unroll.tm)
+
+
+@dataclass(frozen=True)
+class SerialWalk(Walk):
+    """Walk of a pixel whose channels come and leave one after the other.
+
+    Parameters
+    ----------
+    pixel_cycles : int
+        Cycles of a pixel.
+    """
+
+    pixel_cycles: int
+
+    def group_channels(self, work: LayerWork) -> int:
+        return 1
+
+    def group_outputs(self, work: LayerWork) -> int:
+        return 1
+
+    def beats(self, work: LayerWork, unroll: Unroll) -> Any:
+        return ceil_div(work.channels, unroll.tn)
+
+    def output_folds(self, work: LayerWork, unroll: Unroll) -> Any:
+        return ceil_div(work.outputs, unroll.tm)
+
+    def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
+        return ceil_div(self.pixel_cycles, unroll.tm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerWork:
+    """What a layer has to do in one frame.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    channels, outputs : int
+        Input and output channels, of all groups together.
+    groups : int
+        Groups of channels; both numbers are multiples of it.
+    height, width : int
+        Of the output map.
+    input_height, input_width : int
+        Of the input map.
+    taps : int
+        Of the kernel, ``Kh * Kw``.
+    channelwise : bool
+        Each output channel depends on one input channel alone (pools, depthwise convolutions): ``Tm`` is ``Tn``.
+    weighted : bool
+        It has weights, so that it takes multipliers.
+    chain : int
+        Multipliers in a chain at most.
+    least_steps : int
+        Cycles that an output fold takes at least, if any factors allow that many.
+    whole_windows : bool
+        All taps of a window are taken in one cycle.
+    back : tuple of int
+        For each of its inputs how many layers before this one it comes from: 1 for the layer before. What is before the
+        first layer is an input of the group.
+    in_step : int
+        Inputs, the first ones, without a line buffer: as many of their pixels come in a cycle as leave.
+    walk : Walk
+        Order in which the layer takes the beats of a pixel and computes its output folds.
+    most_pixels : int
+        ``Tp`` at most.
+    """
+
+    name: str
+    channels: int
+    outputs: int
+    groups: int
+    height: int
+    width: int
+    input_height: int
+    input_width: int
+    taps: int
+    channelwise: bool
+    weighted: bool = True
+    chain: int = CHAIN
+    least_steps: int = 1
+    whole_windows: bool = False
+    back: tuple[int, ...] = (1,)
+    in_step: int = 0
+    walk: Walk = Walk()
+    most_pixels: int = MOST_PIXELS
+
+    @classmethod
+    def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:
+        """Return the work of one layer for one frame; ``more`` are other parameters than the layer's sizes."""
+        known = {
+            "name": op.name,
+            "channels": op.channels,
+            "outputs": op.outputs,
+            "groups": op.groups,
+            "height": op.output_height,
+            "width": op.output_width,
+            "input_height": op.height,
+            "input_width": op.width,
+            "taps": op.taps,
+            "channelwise": op.channelwise,
+            "weighted": op.weight_count > 0,
+            "chain": chain,
+        }
+        return cls(**{**known, **more})
+
+    @property
+    def group_channels(self) -> int:
+        """Channels among which the lanes of an input beat are chosen."""
+        return self.walk.group_channels(self)
+
+    @property
+    def group_outputs(self) -> int:
+        """Channels among which the lanes of an output fold are chosen."""
+        return self.walk.group_outputs(self)
+
+    def source(self, number: int) -> int:
+        """The layer whose output's pixels a beat of its first input has, if it is layer ``number`` itself.
+
+        An input of the group has those of the layer that takes it.
+        """
+        return number - self.back[0] if self.back[0] <= number else number
+
+    def products(self, unroll: Unroll) -> Any:
+        """Return the products that each output channel of a pixel sums up in a cycle; factors may be arrays."""
+        return unroll.tk if self.channelwise else unroll.tn * unroll.tk
+
+    def multipliers(self, unroll: Unroll, macs: int = 1) -> Any:
+        """For each of the ``Tp`` pixels, if each does so many ``macs`` a cycle; factors may be arrays."""
+        return self.products(unroll) * ceil_div(unroll.tm, macs) if self.weighted else 0
+
+    def pixel_cycles(self, unroll: Unroll) -> Any:
+        """Return the cycles of each step of output pixels; factors may be arrays."""
+        return self.walk.cycles(self, unroll)
+
+    def output_folds(self, unroll: Unroll) -> Any:
+        """Return the number of output folds of a pixel, over all groups; factors may be arrays."""
+        return self.walk.output_folds(self, unroll)
+
+    def steps(self, unroll: Unroll) -> Any:
+        """Return the cycles of an output fold; factors may be arrays."""
+        return self.walk.steps(self, unroll)
+
+    def beats(self, unroll: Unroll) -> Any:
+        """Return the input beats of each step of input pixels; factors may be arrays."""
+        return self.walk.beats(self, unroll)
+
+    def output_steps(self, pixels: int) -> int:
+        """Steps of ``pixels`` output pixels; rows don't share one."""
+        return self.height * ceil_div(self.width, pixels)
+
+    def input_steps(self, pixels: int) -> int:
+        return self.input_height * ceil_div(self.input_width, pixels)

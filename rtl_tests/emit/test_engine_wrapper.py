@@ -1,0 +1,366 @@
+"""Engines on buses that others wrote models of (cocotbext-axi), as they are built."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cocotb_bench
+import numpy as np
+import pytest
+from accelerators import frames_for
+from amaranth import Shape
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from c_driver import compiled, needs_gcc
+from cocotb_bench import needs_cocotb, needs_verilator
+from programs import SMALL, alone, conv
+from register_maps import check_constants, told
+
+import hwgen
+from hwgen.emit import engine as circuit
+from hwgen.emit import engine_wrapper, synthesis, wrapper
+from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.errors import ConfigError
+from hwgen.gateware.bus.engine_registers import ERRORS
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.engine import axi
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Job, digest
+from hwgen.gateware.engine.port import Error
+from hwgen.network import golden
+from hwgen.program.compile import Schedule, schedule
+from hwgen.program.layout import offset, pack_map
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS, DOCS = ROOT / "examples" / "digits", ROOT / "docs" / "board.md"
+
+
+def _declared(name: str, member: wiring.Member) -> str:
+    width = Shape.cast(member.shape).width
+    return f"{'input' if member.flow is In else 'output'} [{width - 1}:0] {name}"
+
+
+def bench(shell: EngineShellConfig) -> bytes:
+    """A module with the wrapper, and with an engine alone beside it, whose ports have their own names.
+
+    All reads and writes have identifier 0, without which the models have no bus.
+    """
+    wrapped = shell.ports
+    alone: dict[str, wiring.Member] = {name: In(1) for name in ("clk", "rst", "start")} | {"pace": In(8)}
+    alone |= {"done": Out(1), "error": Out(Shape.cast(Error).width)}
+    bus = axi.Master(data_bytes=shell.engine.bus_bytes).members
+    alone |= {f"m_axi__{name}": member for name, member in bus.items()}
+    buses = ("m_axi_mem", "m_axi_")
+    declared = [_declared(name, member) for name, member in (wrapped | alone).items()]
+    declared += [f"output {prefix}_{channel}id" for prefix in buses for channel in ("ar", "aw")]
+    declared += [f"input {prefix}_{channel}id" for prefix in buses for channel in ("r", "b")]
+    driven = [f"assign {prefix}_{channel}id = 0;" for prefix in buses for channel in ("ar", "aw")]
+    joined = [", ".join(f".{name}({name})" for name in each) for each in (wrapped, alone)]
+    return "\n".join(
+        [
+            "module bench(",
+            ",\n".join(f"    {each}" for each in declared),
+            ");",
+            *driven,
+            f"{circuit.TOP}_axi wrapper({joined[0]});",
+            f"{circuit.TOP} alone({joined[1]}, .stop(1'b0), .program_base(32'b0));",
+            "endmodule",
+            "",
+        ]
+    ).encode()
+
+
+class Circuit:
+    """An engine in its wrapper, and the folder in which it is compiled once."""
+
+    def __init__(self, engine: EngineConfig, folder: Path, pace: int = 1):
+        self.engine, self.folder, self.pace = engine, folder, pace
+        verilog = circuit.files(engine)
+        self.shell = engine_wrapper.shell_of(engine, pace, verilog)
+        self.files = verilog | EnginePackage(shell=self.shell, top=circuit.TOP).files()
+        self.files["bench.v"] = bench(self.shell)
+
+    def phase(self, found: Schedule, count: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
+        """So many random frames of a network."""
+        frames = frames_for(found.network, count, seed)
+        expected = golden.outputs(found.network, frames)
+        names = [self._file(f"{seed}_{number}", each, found.network.input) for number, each in enumerate(frames)]
+        outputs = [
+            [
+                self._file(f"{seed}_{number}_{place}", maps[number], kind)
+                for place, (maps, kind) in enumerate(zip(expected, found.network.output_maps, strict=True))
+            ]
+            for number in range(count)
+        ]
+        told: dict[str, Any] = {"base": 0x5000, "pause": 0.0, "damaged": [], "refused": 0, "error": 0}
+        told |= {"reset_at": 0, "stop_at": 0, "alone": False, "frames": names, "expected": outputs}
+        assert more.keys() <= told.keys()
+        return told | more
+
+    def _file(self, name: str, frame: np.ndarray, kind: Any) -> str:
+        path = self.folder / f"frame_{name}"
+        path.write_bytes(pack_map(frame, kind.type))
+        return str(path)
+
+    def run(self, found: Schedule, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:
+        program = self.folder / "program"
+        program.write_bytes(found.image)
+        # Lanes past the last channel hold anything.
+        counts = [np.full(each.shape, offset(each.type) + 1) for each in found.network.output_maps]
+        outputs = [
+            (place.address, self._file(f"lanes_{number}", counts[number], found.network.output_maps[number]))
+            for number, place in enumerate(found.outputs)
+        ]
+        cocotb_bench.run(
+            self._sources(), "bench", "cocotb_engine_wrapper", self.folder,
+            registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
+            input=found.input.address, outputs=outputs, pace=self.pace, phases=phases,
+            simulator=simulator,
+        )  # fmt: skip
+
+    def drive(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
+        """The Python driver of a folder."""
+        folder = self._built()
+        defaults = {"integers": False, "waits": False, "damaged": -1, "error": ""}
+        cocotb_bench.run(
+            self._sources(), "bench", "cocotb_engine_driver", self.folder,
+            driver=str(folder / "engine_driver.py"), design=str(folder), runs=[defaults | each for each in runs],
+            simulator=simulator,
+        )  # fmt: skip
+
+    def drive_in_c(self, runs: list[dict[str, Any]], simulator: str = "icarus") -> None:
+        """The C driver of a folder."""
+        folder = self._built()
+        defaults = {"base": 0x3000, "damaged": -1, "refused": -1, "patience": 100_000, "waits": False, "status": "OK"}
+        cocotb_bench.run(
+            self._sources(), "bench", "cocotb_engine_c_driver", self.folder,
+            built=str(folder), library=str(compiled(folder, self.folder)), runs=[defaults | each for each in runs],
+            simulator=simulator,
+        )  # fmt: skip
+
+    def _built(self) -> Path:
+        """A folder that has all that a build writes but the report."""
+        folder = self.folder / "built"
+        folder.mkdir(exist_ok=True)
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+        return folder
+
+    def _sources(self) -> dict[str, bytes]:
+        return {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
+
+    def told(self, name: str, found: Schedule, frames: np.ndarray) -> dict[str, str]:
+        """Files of a program, of frames, and where outputs go."""
+        program, x, y = (self.folder / f"{name}{ending}" for ending in (".program", ".npy", ".npz"))
+        program.write_bytes(bytes(found.program))
+        np.save(x, frames)
+        return {"program": str(program), "x": str(x), "y": str(y)}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Circuit:
+    return Circuit(SMALL, tmp_path_factory.mktemp("wrapped"))
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory) -> Circuit:
+    """The same for Verilator, which compiles it once."""
+    return Circuit(SMALL, tmp_path_factory.mktemp("verilated"))
+
+
+#: Of 12 jobs, and of 24.
+TINY = schedule(alone(conv(channels=9, size=(3, 3))), SMALL)
+SHORT = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+#: A bit of a later job, so that some have been computed.
+DAMAGED = {"damaged": [8 * (5 * Job.BYTES + 20)], "error": Error.DAMAGED.value}
+
+
+@needs_cocotb
+def test_small(small):
+    """As fast as an engine alone; then pauses on all channels, a reset, a damaged program, a run that is stopped."""
+    small.run(
+        TINY,
+        [
+            small.phase(TINY, 1, alone=True),
+            small.phase(TINY, 1, pause=0.2, reset_at=333, seed=1, **DAMAGED),
+            small.phase(TINY, 1, base=0xC000, stop_at=200, seed=2),
+        ],
+    )
+
+
+@pytest.mark.long
+@needs_verilator
+@pytest.mark.parametrize("pause", [0, 0.1, 0.5])
+def test_ends_of_runs(fast, pause):
+    """Resets and stops at any cycle, memory that refuses reads or writes, and the right results behind each."""
+    rng = np.random.default_rng(round(10 * pause))
+    ends = [{"reset_at": int(cycle)} for cycle in rng.integers(1, 1500, 4)]
+    ends += [{"stop_at": int(cycle)} for cycle in rng.integers(1, 1500, 6)]
+    ends += [
+        DAMAGED,
+        {"refused": SHORT.input.address, "error": Error.READ_SLAVE.value},
+        {"refused": SHORT.outputs[0].address, "error": Error.WRITE_SLAVE.value},
+        {"base": 0xFF000 - SHORT.size // 4096 * 4096},
+    ]
+    phases = [fast.phase(SHORT, 1, pause=pause, seed=seed, **each) for seed, each in enumerate(ends)]
+    fast.run(SHORT, phases, "verilator")
+
+
+@pytest.mark.long
+@needs_verilator
+def test_digits(fast):
+    """The digits network, of several layers, with and without pauses."""
+    found = schedule(hwgen.load(DIGITS / "digits.onnx").network, SMALL)
+    phases = [fast.phase(found, 2, alone=True), fast.phase(found, 1, pause=0.2, stop_at=2000, seed=1)]
+    fast.run(found, phases, "verilator")
+
+
+@pytest.mark.long
+@needs_cocotb
+@pytest.mark.parametrize(("bus_bytes", "pace"), [(4, 1), (8, 3), (16, 1), (16, 2)])
+def test_widths_and_paces(tmp_path, bus_bytes, pace):
+    """Other buses, and slower memories by the register's first value."""
+    engine = replace(SMALL, bus_bytes=bus_bytes)
+    found = schedule(TINY.network, engine, pace=pace)
+    other = Circuit(engine, tmp_path, pace)
+    other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.3, stop_at=100, seed=1)])
+
+
+# The driver, on the simulated hardware; what it refuses is in test_engine_driver.py
+
+
+@needs_cocotb
+def test_driver(small):
+    """By polling, by the interrupt, and behind an error."""
+    frames = frames_for(TINY.network, 2, 7)
+    files = small.told("tiny", TINY, frames)
+    one = small.told("one", TINY, frames[:1])
+    damaged = {"damaged": 5 * Job.BYTES, "error": "frame 0 was ended by error 8: a job is damaged"}
+    small.drive([files, {**one, **damaged}, {**one, "waits": True}])
+    (expected,) = golden.outputs(TINY.network, frames)
+    for each, wanted in ((files, expected), (one, expected[:1])):
+        np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
+
+
+@needs_gcc
+@needs_cocotb
+def test_c_driver(small):
+    """Frames at two places, by polling and by the interrupt; between them each way in which a run can end badly."""
+    frames = frames_for(TINY.network, 2, 8)
+    one = small.told("tiny_c", TINY, frames[:1])
+    two = {**small.told("tiny_again", TINY, frames), "base": 0x10000, "waits": True}
+    small.drive_in_c(
+        [
+            one,
+            {**one, "y": str(small.folder / "none.npz"), "damaged": 5 * Job.BYTES, "status": "DAMAGED", "waits": True},
+            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.input.address, "status": "READ_SLAVE"},
+            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.outputs[0].address, "status": "WRITE_SLAVE"},
+            {**one, "y": str(small.folder / "none.npz"), "patience": 8, "status": "TIMEOUT"},
+            two,
+        ]
+    )
+    (expected,) = golden.outputs(TINY.network, frames)
+    for each, wanted in ((one, expected[:1]), (two, expected)):
+        np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
+
+
+@pytest.mark.long
+@needs_gcc
+@needs_verilator
+def test_c_driver_of_several_networks(fast):
+    """Held-out digits, with the results of ``hwgen simulate``, and of ONNX Runtime; another network between them."""
+    digits, images = hwgen.load(DIGITS / "digits.onnx"), np.load(DIGITS / "images.npy")[:10]
+    found = schedule(digits.network, SMALL)
+    frames = np.asarray(digits.prepare(images))
+    files = fast.told("digits_c", found, frames)
+    other = hwgen.load("lenet5")
+    others = np.asarray(other.random_frames(4))  # two runs of two frames
+    between = {**fast.told("lenet5_c", schedule(other.network, SMALL, frames=2), others), "base": 0x8000, "waits": True}
+    again = {**files, "y": str(fast.folder / "again_c.npz")}
+    fast.drive_in_c([files, between, again], "verilator")
+    simulated = digits.plan("zedboard", template="tile", dsp=60).simulate(images).outputs
+    for path in (files["y"], again["y"]):
+        logits = np.load(path)["arr_0"].reshape(len(images), -1)
+        np.testing.assert_array_equal(
+            logits, np.reshape(np.asarray(digits.golden(images, integers=True)), logits.shape)
+        )
+        np.testing.assert_array_equal(logits.argmax(1), np.reshape(np.asarray(simulated), logits.shape).argmax(1))
+    (expected,) = golden.outputs(other.network, others)
+    np.testing.assert_array_equal(np.load(between["y"])["arr_0"], expected)
+
+
+@pytest.mark.long
+@needs_verilator
+def test_driver_of_several_networks(fast):
+    """The held-out digits, in float on either side, and other networks between them."""
+    digits = hwgen.load(DIGITS / "digits.onnx")
+    images, labels = np.load(DIGITS / "images.npy")[:20], np.load(DIGITS / "labels.npy")[:20]
+    files = fast.told("digits", schedule(digits.network, SMALL), images)
+    other = hwgen.load("lenet5")
+    frames = other.random_frames(1)
+    others = fast.told("lenet5", schedule(other.network, SMALL), np.asarray(frames))
+    again = {**files, "waits": True, "integers": True, "y": str(fast.folder / "again.npz")}
+    fast.drive([files, {**others, "integers": True}, again], "verilator")
+    found = np.load(files["y"])["arr_0"]
+    np.testing.assert_array_equal(found, digits.golden(images))
+    assert (found.argmax(1) == labels).mean() > 0.9
+    np.testing.assert_array_equal(np.load(others["y"])["arr_0"], other.golden(frames, integers=True))
+    np.testing.assert_array_equal(np.load(again["y"])["arr_0"], digits.golden(images, integers=True))
+
+
+@pytest.mark.long
+@needs_cocotb
+@pytest.mark.parametrize("bus_bytes", [4, 16])
+def test_other_buses(tmp_path, bus_bytes):
+    """Of 32 and of 128 bits: as fast as an engine alone, and a run that is stopped between pauses."""
+    config = replace(SMALL, bus_bytes=bus_bytes)
+    other, found = Circuit(config, tmp_path), schedule(alone(conv(channels=9, size=(3, 3))), config)
+    other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.2, stop_at=200, seed=1)])
+
+
+# Registers
+
+
+def test_the_docs_have_the_table():
+    rows = wrapper.table(EngineShellConfig(engine=EngineConfig()).registers)
+    assert "\n\n" + "\n".join(rows) + "\n\n" in DOCS.read_text()
+
+
+def test_json_python_and_c_agree(tmp_path):
+    """All offsets and masks, by the three files that software reads."""
+    shell = EngineShellConfig(engine=SMALL, pace=3, build_hash=0x0123_4567_89AB_CDEF)
+    document = engine_wrapper.to_json(shell, "engine_axi")
+    assert document["engine"]["digest"] == digest(SMALL)
+    values = {register["name"]: register["reset"] for register in document["registers"]}
+    assert values["DIGEST_HIGH"] << 32 | values["DIGEST_LOW"] == int(digest(SMALL), 16)
+    assert values["BUILD_HASH_HIGH"] << 32 | values["BUILD_HASH_LOW"] == int(document["build_hash"], 16)
+    assert values["PACE"] == 3
+    offsets = [register["offset"] for register in document["registers"]]
+    assert offsets == sorted(set(offsets))
+    expected = told(document) | {"IDENTITY_IS": 0x4857_4745, "VERSION_MAJOR_IS": 1}
+    assert expected["PROGRAM_BASE_ADDRESS"] == 0xFFFFF000
+    check_constants(shell, expected, tmp_path)
+
+
+def test_every_error_is_told():
+    assert ERRORS.keys() == set(Error)
+
+
+@pytest.mark.parametrize("pace", [0, 256])
+def test_refusals(pace):
+    with pytest.raises(ConfigError, match=rf"^pace must be from 1 to 255, not {pace}$"):
+        EngineShellConfig(engine=SMALL, pace=pace)
+
+
+@pytest.mark.long
+def test_resources():
+    """Yosys, and the longest path between registers, without those to and from the buses."""
+    part = EngineShellConfig(engine=SMALL, pace=2, build_hash=0x0123_4567_89AB_CDEF)
+    ((measured,), (path,)) = synthesis.measure_paths([part])
+    assert abs(part.resources.ff / measured.ff - 1) <= 0.05
+    assert abs(part.resources.lut / measured.lut - 1) <= 0.15
+    assert path is not None
+    assert path.delay <= 3.3

@@ -1,0 +1,240 @@
+"""The Tcl that packages an IP, run by tclsh with stand-ins for Vivado's commands; no Vivado has run it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from register_maps import shell
+from vivado import PARTS, TCLSH, Packaged, check_interfaces, check_registers, edit, needs_tcl, packaged, refused
+
+import hwgen
+from hwgen import boards, emit
+from hwgen.emit import package, wrapper
+from hwgen.gateware.bus.wrapper import Wrapper
+from hwgen.network import golden
+from hwgen.verilog import convert
+
+
+def check(folder: Path, made: Packaged, *, plan: bool = True) -> None:
+    """The IP against what lies in the folder."""
+    document = json.loads((folder / "registers.json").read_text())
+    top = document["module"]
+    root = "hwgen:user"
+    core = made.get("core", root)
+    assert core["name"] == top
+    assert document["build_hash"] in core["description"]
+    assert int(core["core_revision"]) == int(document["build_hash"], 16) % 2**31
+    name = top.removesuffix("_axi")
+    sources = {path.name for path in folder.iterdir() if path.suffix in (".v", ".mem")} - {f"{name}_tb.v"}
+    assert made.of("source") == sources
+    software = {f"{name}_driver.{kind}" for kind in ("py", "c", "h")}
+    software |= {f"{name}_registers.h", f"{name}_registers.py", "registers.json"}
+    software |= {"plan.json"} if plan else set()
+    assert made.of("file") == {f"{root}/xilinx_miscfiles/software/{each}" for each in software}
+    for each in software:
+        assert (folder / "ip" / "software" / each).read_bytes() == (folder / each).read_bytes()
+
+    streams = [each["name"] for side in ("inputs", "outputs") for each in document[side]]
+    names = {*streams, "s_axi_control", "aclk", "aresetn", "interrupt"}
+    assert made.of("bus_interface") == {f"{root}/{each}" for each in names}
+    check_interfaces(made, folder, root, top)
+    assert made.get("bus_interface", f"{root}/s_axi_control")["slave_memory_map_ref"] == "s_axi_control"
+    given = {
+        path.removeprefix(f"{root}/"): made.get("bus_parameter", path)["value"] for path in made.of("bus_parameter")
+    }
+    assert set(given.pop("aclk/ASSOCIATED_BUSIF").split(":")) == {*streams, "s_axi_control"}
+    assert given == {
+        "aclk/ASSOCIATED_RESET": "aresetn",
+        "aresetn/POLARITY": "ACTIVE_LOW",
+        "interrupt/SENSITIVITY": "LEVEL_HIGH",
+    }
+    check_registers(made, root, document)
+    assert not (folder / "ip_project").exists()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    return hwgen.load("decoilfnet-example").plan("zedboard", dsp=20).build(tmp_path_factory.mktemp("ip") / "built")
+
+
+@pytest.fixture
+def folder(built, tmp_path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "a folder"))
+
+
+@needs_tcl
+@pytest.mark.parametrize("inference", ["names", "nothing", "other"])
+def test_the_ip_is_the_design(folder, inference):
+    """Whatever Vivado infers by itself; and again over what is there."""
+    for _ in range(2):
+        check(folder, packaged(folder, inference=inference))
+
+
+def test_the_verilog_says_so_too(built):
+    """Parameters of clock, reset and interrupt stand before the ports, and nowhere else, for use without an IP."""
+    (wrapped,) = built.glob("*_axi.v")
+    found = re.findall(r'\(\* X_INTERFACE_PARAMETER = "(.*)" \*\)\n +(\w+) +wire (\w+),?\n', wrapped.read_text())
+    assert found == [
+        ("ASSOCIATED_BUSIF s_axis:m_axis:s_axi_control, ASSOCIATED_RESET aresetn", "input", "aclk"),
+        ("POLARITY ACTIVE_LOW", "input", "aresetn"),
+        ("SENSITIVITY LEVEL_HIGH", "output", "interrupt"),
+    ]
+    assert wrapped.read_text().count("X_INTERFACE") == 3
+
+
+_REST = (".v", "_driver.py", "_driver.c", "_driver.h", "_registers.h", "_registers.py")
+
+
+@needs_tcl
+def test_several_inputs(tmp_path):
+    """Two inputs, three outputs, a wrapper alone: its accelerator is an empty file."""
+    config, folder = shell(2, 3), tmp_path / "built"
+    files = convert(Wrapper(config, "net"), "net_axi")
+    files |= dict.fromkeys((f"net{each}" for each in _REST), b"")
+    files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
+    files[package.NAME] = package.script(config, "net", PARTS[0], files)
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    check(folder, packaged(folder), plan=False)
+
+
+@needs_tcl
+def test_a_group(tmp_path):
+    """An IP for each of several groups, without a plan of its own."""
+    design = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20)
+    (source,) = design.network.input_maps
+    frames = np.zeros((1, *source.shape), source.type.dtype)
+    maps = [frames, golden.run(design.network, frames)]
+    emit.build_groups("{}", design.plan.configs(), maps, tmp_path / "built", "# A report", board=boards.load("pynq-z2"))
+    (group,) = (path for path in (tmp_path / "built").iterdir() if path.is_dir())
+    check(group, packaged(group), plan=False)
+
+
+@needs_tcl
+def test_a_part(folder):
+    """The board's, another one, one that Vivado lacks, none."""
+    assert f"\nset part {boards.load('zedboard').part}\n" in (folder / package.NAME).read_text()
+    packaged(folder, "--part", boards.load("vc709").part)
+    assert "this Vivado has no part xc9; install its family" in refused(folder, "--part", "xc9")
+    assert "takes --part PART behind -tclargs, not --board zedboard" in refused(folder, "--board", "zedboard")
+    edit(folder, f"set part {boards.load('zedboard').part}", "set part {}")
+    assert "built for no part; give one: -tclargs --part PART" in refused(folder)
+    packaged(folder, "--part", PARTS[0])
+
+
+@needs_tcl
+def test_what_is_in_the_way(folder):
+    (folder / "ip").mkdir()
+    (folder / "ip" / "notes").write_text("mine")
+    assert refused(folder).endswith("ip is there already and is not an IP; move it away")
+    assert (folder / "ip" / "notes").read_text() == "mine"
+    shutil.rmtree(folder / "ip")
+    (folder / "registers.json").unlink()
+    assert f"registers.json is missing in {folder}; build the design again" in refused(folder)
+    assert not (folder / "ip").exists()
+
+
+@needs_tcl
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("ipx::create_xgui_files $core", "ipx::create_gui $core", 'invalid command name "ipx::create_gui"'),
+        ("close_project -delete", "close_project -remove", "option -remove is not on the list"),
+        ("set_property width 32 $block", "set_property bits 32 $block", "property bits of .* is not on the list"),
+        ("set_property usage register", "set_property usage memory", 'usage of address_block must not be "memory"'),
+        ("TKEEP s_axis_tkeep", "TKEEP s_axis_tstrb", "the module has no port s_axis_tstrb"),
+        ("set_property top $top [", "set_property top ${top}_2 [", "no added file has a module"),
+        ("ipx::save_core $core", "set core", "the IP was not saved"),
+        ("software/$name $group", "$name $group", "does not exist in"),
+        ("ipx::check_integrity $core", "ipx::check_integrity", "takes 1 to 1 arguments"),
+    ],
+)
+def test_the_stand_ins_refuse(folder, old, new, reason):
+    """What is wrong in a script is seen."""
+    edit(folder, old, new)
+    assert re.search(reason, refused(folder))
+
+
+@needs_tcl
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TDATA s_axis_tdata", "TDATA m_axis_tdata"),
+        (" TLAST m_axis_tlast", ""),
+        ("s_axis interface:axis slave", "s_axis interface:axis master"),
+        ("POLARITY ACTIVE_LOW", "POLARITY ACTIVE_HIGH"),
+        ("FRAMES 0x028", "FRAMES 0x02c"),
+        ("{ENABLE 0 1 ", "{ENABLE 1 1 "),
+        ("    registers.json\n", ""),
+    ],
+)
+def test_the_checks_see(folder, old, new):
+    """What is wrong in the IP is seen."""
+    edit(folder, old, new)
+    made = packaged(folder, inference="nothing")
+    with pytest.raises((AssertionError, KeyError)):
+        check(folder, made)
+
+
+def words(texts: Iterable[str]) -> list[str]:
+    """Words of a script as Tcl reads them, each as its characters' numbers."""
+    assert TCLSH
+    lines = [f"set word {package.word(text)}; puts [join [lmap c [split $word {{}}] {{scan $c %c}}]]" for text in texts]
+    done = subprocess.run([TCLSH], input="\n".join(lines), capture_output=True, text=True, check=True, timeout=60)
+    return ["".join(chr(int(each)) for each in line.split()) for line in done.stdout.split("\n")[:-1]]
+
+
+@needs_tcl
+def test_words():
+    """Any text is one word, in which nothing is put in place of something else."""
+    awkward = [
+        "",
+        " ",
+        "a b",
+        "$x",
+        "[exit 1]",
+        "{",
+        "}",
+        "\\",
+        "a\\",
+        "{}",
+        "#",
+        ";",
+        '"',
+        "\n",
+        "a\tb",
+        "-x",
+        "*",
+        "\x7f",
+    ]
+    assert words(awkward) == awkward
+    assert words(["é"]) == ["?"]
+
+
+def test_no_text_leaves_its_word():
+    @given(st.text(st.characters(max_codepoint=127), max_size=6))
+    def each(text):
+        word = package.word(text)
+        assert "\n" not in word
+        assert re.fullmatch(r"(?:\{[^{}\\]*\}|(?:[\w./:-]|\\.|\\u[0-9a-f]{4})+)", word)
+
+    each()
+
+
+def test_most_streams():
+    """Sixteen inputs and outputs, each an interface by its own name."""
+    text = package.script(shell(16, 16), "net", "xc7z020clg484-1", ["net.v", "net_axi.v"]).decode()
+    assert re.findall(r"^    ([sm]_axis_\d+) interface:axis (\w+) ", text, re.MULTILINE) == [
+        *((f"s_axis_{number}", "slave") for number in range(16)),
+        *((f"m_axis_{number}", "master") for number in range(16)),
+    ]

@@ -1,0 +1,201 @@
+"""The check of jobs: seals, and the rules of fields, by hardware as by tools."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import pytest
+from amaranth.sim import Simulator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import SMALL, alone, conv
+
+from hwgen.gateware.engine.check import PARTS, JobCheck, faults
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, digest, pack_jobs, seal
+from hwgen.gateware.engine.port import Error
+from hwgen.program.compile import schedule
+
+LAYER = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+PROGRAM = pack_jobs(SMALL, LAYER.jobs)
+
+
+def found(program: bytes, gaps: Sequence[int] = (0,)) -> list[Error]:
+    """What is wrong with each job; ``gaps`` are cycles between words, used in turn."""
+    words = [int.from_bytes(program[place : place + 8], "little") for place in range(0, len(program), 8)]
+    dut = JobCheck(SMALL)
+    seen = []
+
+    async def bench(ctx) -> None:
+        for number, word in enumerate(words):
+            ctx.set(dut.word.payload, word)
+            ctx.set(dut.word.valid, 1)
+            await ctx.tick()
+            ctx.set(dut.word.valid, 0)
+            idle = gaps[number % len(gaps)]
+            if number % Job.WORDS == Job.WORDS - 1:
+                await ctx.tick().repeat(JobCheck.LATENCY - 1)
+                seen.append(Error(ctx.get(dut.fault)))
+                idle += 1
+            for _ in range(idle):
+                await ctx.tick()
+                assert Error(ctx.get(dut.fault)) == Error.NONE
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return seen
+
+
+def test_seal():
+    """CRC-32 of the job's parts, exclusive or its number, over the first digits of the engine's digest."""
+    job = LAYER.jobs[1].pack()
+    word = seal(SMALL, 1, job)
+    assert word >> 32 == zlib.crc32(job) ^ 1
+    assert f"{word & 0xFFFFFFFF:08x}" == digest(SMALL)[:8]
+    assert PROGRAM[Job.BYTES : 2 * Job.BYTES] == job + word.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("gaps", [(0,), (1, 0, 0, 3)])
+def test_what_the_compiler_makes(gaps):
+    assert set(found(PROGRAM[: 6 * Job.BYTES], gaps)) == {Error.NONE}
+    assert not [each for number, job in enumerate(LAYER.jobs) for each in faults(SMALL, number, job)]
+
+
+def test_other_engines():
+    other = pack_jobs(replace(SMALL, queue=4), LAYER.jobs)
+    assert found(other[: 2 * Job.BYTES]) == [Error.FOREIGN] * 2
+
+
+def test_jobs_that_are_missing():
+    """The second job in place of the first one, and zeros."""
+    assert found(PROGRAM[Job.BYTES : 2 * Job.BYTES]) == [Error.DAMAGED]
+    assert found(PROGRAM[: Job.BYTES] + bytes(Job.BYTES)) == [Error.NONE, Error.DAMAGED]
+
+
+BITS = st.lists(st.integers(0, 8 * Job.BYTES - 1), min_size=1, max_size=3, unique=True)
+
+
+@settings(max_examples=2)
+@given(flips=st.lists(BITS, min_size=20, max_size=20))
+def test_bits_that_are_wrong(flips):
+    """Up to three wrong bits in a job are always found: the checksum's distance is 4 and more up to 2,974 bits."""
+    sealed = range(8 * (Job.BYTES - 8), 8 * (Job.BYTES - 4))
+    program = bytearray(PROGRAM[: len(flips) * Job.BYTES])
+    for number, bits in enumerate(flips):
+        for bit in bits:
+            program[number * Job.BYTES + bit // 8] ^= 1 << bit % 8
+    errors = found(bytes(program))
+    assert errors == [Error.FOREIGN if all(bit in sealed for bit in bits) else Error.DAMAGED for bits in flips]
+
+
+LOAD = Load(x_blocks=1, x_rows=2, x_words=3)
+COMPUTE = Compute(groups=2, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=9, stride=1)
+DRAIN = Drain(blocks=2, pixels=9)
+STORE = Store(blocks=2, rows=3, words=3)
+GOOD = Job(load=LOAD, compute=COMPUTE, drain=DRAIN, store=STORE)
+
+#: Products have one bit more, all lengths together, than that of a buffer may have.
+WRONG = [
+    (replace(GOOD, load=replace(LOAD, wait_computed=99)), "load.wait_computed must count earlier jobs, not 99"),
+    (replace(GOOD, load=replace(LOAD, wait_stored=99)), "load.wait_stored must count earlier jobs"),
+    (replace(GOOD, load=replace(LOAD, x_rows=0)), "load.x_rows and x_words must not be 0 where x_blocks is not"),
+    (replace(GOOD, load=replace(LOAD, x_words=0)), "load.x_rows and x_words must not be 0"),
+    (replace(GOOD, load=replace(LOAD, x_rows=32, x_words=32)), "times x_words must be at most 640"),
+    (replace(GOOD, load=replace(LOAD, x_rows=16, x_words=8, addend=1)), "must be at most 64, not addend 1"),
+    (replace(GOOD, load=replace(LOAD, x_first=5)), "load.x_first must be below 5"),
+    (replace(GOOD, load=replace(LOAD, x_pitch_rest=5)), "load.x_pitch_rest must be below 5"),
+    (replace(GOOD, load=replace(LOAD, w_steps=129)), "load.w_steps must be at most 128, not 129"),
+    (replace(GOOD, load=replace(LOAD, p_words=33)), "load.p_words must be at most 32, not p_words 33, tables 0"),
+    (replace(GOOD, load=replace(LOAD, p_words=257, p_base=3, tables=1)), "must lie in 4 tables of 256 words"),
+    (replace(GOOD, compute=replace(COMPUTE, kernel_rows=0)), "compute.kernel_rows must not be 0"),
+    (replace(GOOD, compute=replace(COMPUTE, kernel_columns=0)), "compute.kernel_columns must not be 0"),
+    (replace(GOOD, compute=replace(COMPUTE, channels=0)), "compute.channels must not be 0"),
+    (replace(GOOD, compute=replace(COMPUTE, channels=16, kernel_rows=16)), "must be at most 128, not"),
+    (replace(GOOD, compute=replace(COMPUTE, channels=128, kernel_rows=16, channelwise=1)), "must be at most 1,024"),
+    (replace(GOOD, compute=replace(COMPUTE, stride=0)), "stride must be from 1 to 4, not groups 2, stride 0"),
+    (replace(GOOD, compute=replace(COMPUTE, stride=5)), "compute.stride must be from 1 to 4"),
+    (
+        replace(GOOD, compute=replace(COMPUTE, groups=9, last=0), drain=Drain()),
+        "compute.groups must be at most 8 in a chunk of several",
+    ),
+    (
+        replace(GOOD, compute=replace(COMPUTE, groups=9, first=0), drain=replace(DRAIN, pixels=45)),
+        "compute.groups must be at most 8 in a chunk of several",
+    ),
+    (replace(GOOD, compute=replace(COMPUTE, start_rest=5)), "compute.start_rest must be below 5"),
+    (replace(GOOD, compute=replace(COMPUTE, column_rest=255)), "compute.column_rest must be below 5"),
+    (replace(GOOD, compute=replace(COMPUTE, row_rest=8)), "compute.row_rest must be below 5"),
+    (replace(GOOD, drain=replace(DRAIN, wait_stored=99)), "drain.wait_stored must count earlier jobs"),
+    (replace(GOOD, drain=Drain()), "drain.blocks must not be 0 where sums are complete"),
+    (replace(GOOD, compute=replace(COMPUTE, last=0)), "blocks must not be 0 where sums are complete, and be 0"),
+    (replace(GOOD, drain=replace(DRAIN, blocks=3)), "drain.blocks must be at most 2, not 3"),
+    (replace(GOOD, drain=replace(DRAIN, pixels=5)), "drain.pixels must be as many as its groups of 5 hold"),
+    (replace(GOOD, drain=replace(DRAIN, pixels=11)), "drain.pixels must be as many as its groups of 5 hold"),
+    (replace(GOOD, drain=replace(DRAIN, pool=1)), "drain.columns must not be 0 with pool"),
+    (replace(GOOD, store=replace(STORE, rows=0)), "store.rows and words must not be 0 where blocks is not"),
+    (replace(GOOD, store=replace(STORE, words=0)), "store.rows and words must not be 0"),
+    (replace(GOOD, store=replace(STORE, rows=32)), "store.blocks times rows times words must be at most 64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "message"), WRONG)
+def test_fields(job, message):
+    """Each rule, told by the tool."""
+    told = list(faults(SMALL, 0, job))
+    assert any(message in each for each in told), told
+    assert all(each.startswith("job 0: ") for each in told)
+
+
+def test_fields_in_hardware():
+    """Each rule, told for the job at hand alone."""
+    program = [each for job, _ in WRONG for each in (job, GOOD)]
+    assert found(pack_jobs(SMALL, program)) == [Error.FIELD, Error.NONE] * len(WRONG)
+
+
+def test_good_fields():
+    """At the limits, and sizes of what is not moved."""
+    first = replace(
+        GOOD,
+        load=replace(LOAD, x_blocks=5, x_rows=8, x_words=16, x_first=4, w_steps=128, p_words=256, p_base=3, tables=1),
+        compute=replace(COMPUTE, channels=16, kernel_rows=8, stride=4, row_rest=4),
+        drain=replace(DRAIN, pixels=10, pool=1, columns=1),
+    )
+    second = replace(
+        first,
+        load=replace(LOAD, wait_computed=1, wait_stored=1, p_words=32),
+        compute=replace(COMPUTE, groups=255, channelwise=1, channels=1024),
+        drain=replace(DRAIN, wait_stored=1, pixels=1271),
+        store=replace(STORE, blocks=1, rows=8, words=8),
+    )
+    third = Job(
+        load=Load(x_rows=1), compute=Compute(groups=8, first=1, kernel_rows=1, kernel_columns=1, channels=1, stride=1)
+    )
+    fourth = Job(load=Load(x_rows=999, x_words=999, p_base=99, tables=1), store=Store(rows=999, words=999))  # no blocks
+    program = [first, second, third, fourth]
+    assert not [each for number, job in enumerate(program) for each in faults(SMALL, number, job)]
+    assert set(found(pack_jobs(SMALL, program))) == {Error.NONE}
+
+
+@st.composite
+def jobs(draw) -> Job:
+    """Good ones, but for some fields."""
+    parts = {name: getattr(GOOD, name) for name in PARTS}
+    for _ in range(draw(st.integers(1, 3))):
+        name = draw(st.sampled_from(list(PARTS)))
+        field = draw(st.sampled_from([each for each in fields(PARTS[name]) if not each.metadata["signed"]]))
+        top = (1 << field.metadata["width"]) - 1
+        value = draw(st.one_of(st.integers(0, min(top, 20)), st.integers(0, top)))
+        parts[name] = replace(parts[name], **{field.name: value})
+    return Job(**parts)
+
+
+@settings(max_examples=2)
+@given(program=st.lists(jobs(), min_size=30, max_size=40))
+def test_random_fields(program):
+    """The hardware refuses what the tool refuses."""
+    errors = found(pack_jobs(SMALL, program))
+    for number, (job, error) in enumerate(zip(program, errors, strict=True)):
+        assert error == (Error.FIELD if any(faults(SMALL, number, job)) else Error.NONE), job

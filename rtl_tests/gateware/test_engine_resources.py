@@ -1,0 +1,72 @@
+"""What the engine takes of a device: estimates beside what Yosys makes of its components."""
+
+from __future__ import annotations
+
+import pytest
+from programs import SMALL
+
+from hwgen.boards import load as load_board
+from hwgen.emit import synthesis
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import EngineDesign
+
+DEFAULT = EngineConfig()
+WIDE = EngineConfig(maps=64, pixels=5, map_words=1024, weight_steps=512, slots=16, sum_bits=28)
+#: Longest logic between registers, in ns: docs/architecture.md.
+LONGEST = 3.3
+
+
+def check(estimate: Resources, measured: Resources) -> None:
+    """Slices and block RAM as they are; LUTs and flip-flops within a tenth, or a few."""
+    assert (estimate.dsp, estimate.bram36) == (measured.dsp, measured.bram36)
+    assert estimate.lut == pytest.approx(measured.lut, rel=0.1, abs=12)
+    assert estimate.ff == pytest.approx(measured.ff, rel=0.1, abs=12)
+
+
+def test_a_zynq_has_room_for_the_default_engine():
+    """Its slices and block RAM are counted by hand; 220 DSP48E1, 140 RAMB36, 53,200 LUTs and 106,400 flip-flops are
+    there."""
+    used, board = EngineDesign(engine=DEFAULT).resources, load_board("zedboard")
+    assert used.dsp == 32 * 13 // 2 + 8
+    # 13 banks and 4 blocks of 2,048 words of 64 bits; behind the array tables, outputs, and rows that are pooled.
+    assert used.bram36 == 13 * 4 + 4 * 4 + EngineDesign(engine=DEFAULT).finish.resources.bram36
+    assert used.bram36 <= board.bram36
+    assert used.lut <= board.lut
+    assert used.ff <= board.ff
+
+
+def test_what_joins_the_components_takes_little():
+    for engine in (SMALL, DEFAULT):
+        design = EngineDesign(engine=engine)
+        parts = sum((part.resources for part in design.components.values()), Resources())
+        assert (design.resources.dsp, design.resources.bram36) == (parts.dsp, parts.bram36)
+        assert 0 < design.resources.lut - parts.lut < 300
+        assert 0 < design.resources.ff - parts.ff < 300
+
+
+@pytest.mark.long
+def test_components():
+    """Each alone; the small engine is measured in one piece."""
+    found = synthesis.synthesise(EngineDesign(engine=WIDE), with_paths=True)
+    for row in found.rows:
+        check(row.estimate, row.measured)
+        assert row.path is None or row.path.delay <= LONGEST, row
+    check(found.estimate, found.measured)
+
+
+@pytest.mark.long
+def test_the_whole():
+    """The small engine in one piece."""
+    design = EngineDesign(engine=SMALL)
+    (measured,) = synthesis.measure([design])
+    check(design.resources, measured)
+
+
+@pytest.mark.long
+def test_the_default_engine():
+    """All its components."""
+    parts = list(EngineDesign(engine=DEFAULT).components.values())
+    for part, measured, path in zip(parts, *synthesis.measure_paths(parts), strict=True):
+        check(part.resources, measured)
+        assert path is None or path.delay <= LONGEST, path

@@ -1,0 +1,546 @@
+"""The convolution's chains: exact sums, their cycle, and where each weight lies."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from accelerators import integers
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from stimuli import GAPS, offers, value_range, windows_for
+from testbench import Pattern, channel_lanes, run, unpack
+from walks import line_buffers, step_words, steps_of
+from yosys import cells, simulate_netlist
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.multiply import Chains, Multiply, MultiplyConfig, packable
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.weights import Weights
+from hwgen.verilog.parts import text_of
+
+
+def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
+    """Bits for any part of the sum of ``w * x``: no more than that, to see that no more are needed."""
+    products = np.stack([weights * low, weights * high, weights * 0])
+    most, least = products.max(axis=0).sum(axis=(1, 2, 3)).max(), products.min(axis=0).sum(axis=(1, 2, 3)).min()
+    return 1 + max(int(most).bit_length(), (-1 - int(least)).bit_length())
+
+
+@st.composite
+def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np.ndarray]:
+    """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
+    depthwise = not packed and draw(st.sampled_from([False, False, True]))
+    window = draw(line_buffers(channelwise=depthwise, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
+    if packed:
+        window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
+    groups = window.input.groups
+    folds = window.output_folds // groups
+    lanes = draw(st.integers(1 + packed, (4 + packed) if window.pixels == 1 else 2 + packed))
+    size = draw(st.integers(max((folds - 1) * lanes + 1, 1 + packed), folds * lanes))
+    lanes, outputs = min(lanes, size), groups * size
+    if depthwise:
+        lanes, outputs, groups = window.input.lanes, window.input.channels, window.input.channels
+    bits = draw(st.integers(2, 8) if packed else st.one_of(st.integers(2, 9), st.integers(10, 17)))
+    half = 1 << (bits - 1)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    least = -half + (packed and bits == 8)
+    weights = integers(rng, least, half - 1, (outputs, window.input.channels // groups, *window.kernel))
+    low, high = operand_range(window, packed)
+    config = MultiplyConfig(
+        window=window,
+        outputs=outputs,
+        lanes=lanes,
+        weights=Weights(weights.ravel().tolist()),
+        weight_bits=bits,
+        sum_bits=sum_bits(weights, low, high),
+        chain=draw(st.integers(1, 16)),
+        macs_per_dsp=1 + packed,
+    )
+    return config, weights
+
+
+def operand_range(window: LineBufferConfig, packed: bool) -> tuple[int, int]:
+    """What is multiplied: unsigned activations of packed products are less by half of their range."""
+    low, high = value_range(window)
+    middle = (low + high + 1) // 2 if packed else 0
+    return low - middle, high - middle
+
+
+def expected_sums(config: MultiplyConfig, weights: np.ndarray, windows: np.ndarray) -> np.ndarray:
+    """``(windows, M, Tp)``, less what ``offsets`` says."""
+    source = config.window.input
+    values = windows[:, :, channel_lanes(source)]
+    values = values.reshape(*values.shape[:2], config.groups, -1, *values.shape[3:])
+    filters = weights.reshape(config.groups, -1, *weights.shape[1:])
+    sums = np.einsum("npgchw,gmchw->ngmp", values, filters).reshape(len(windows), config.outputs, -1)
+    return sums - np.array(config.offsets)[:, None]
+
+
+def check_sums(config: MultiplyConfig, words: list[int], expected: np.ndarray) -> None:
+    """Every fold's ``Tm x Tp`` sums in order; lanes past the last channel don't matter."""
+    assert len(words) == len(expected) * config.folds
+    check_folds(config, words, expected)
+
+
+def check_folds(config: MultiplyConfig, words: list[int], expected: np.ndarray) -> None:
+    """The same of as many folds as there are."""
+    for number, (word, wanted) in enumerate(zip(words, expected_words(config, expected), strict=False)):
+        lanes = unpack(word, config.sum_bits, True, config.lanes * config.window.pixels)
+        assert lanes[: len(wanted)] == wanted, f"output fold {number}"
+
+
+def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **options):
+    words = step_words(config.window, steps_of(config.window, windows))
+    if offer == Pattern():
+        offer = Pattern((False, *[True] * len(words)))
+    return run(Multiply(config), words, len(windows) * config.folds, offer=offer, drain=60, **options)
+
+
+@settings(max_examples=45)
+@given(drawn=multiplies(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_sums(drawn, seed, gaps):
+    check_random(*drawn, seed, gaps)
+
+
+@settings(max_examples=45)
+@given(drawn=multiplies(packed=True), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_packed_sums(drawn, seed, gaps):
+    config, weights = drawn
+    source = config.window.input
+    half = 0 if source.signed else 1 << (source.bits - 1)
+    assert list(config.offsets) == (half * weights.sum(axis=(1, 2, 3))).tolist()
+    check_random(config, weights, seed, gaps)
+
+
+@settings(max_examples=26)
+@given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_joined_sums(drawn, seed, gaps):
+    """The weights of all positions in one block RAM: the same sums in the same cycles."""
+    config, weights = drawn
+    joined = replace(config, weights_in="block", weights_joined=True)
+    assert joined.latency == replace(config, weights_in="block").latency
+    assert joined.memory_widths == (sum(config.rom_widths),)
+    check_random(joined, weights, seed, gaps)
+
+
+@settings(max_examples=30)
+@given(drawn=multiplies(packed=True), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_whole(drawn, wrap, seed, gaps):
+    """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap."""
+    part, _ = drawn
+    kernel, source = part.window.kernel, part.window.input
+    channels = min(source.channels, 20 // (kernel[0] * kernel[1]) + 1)
+    source = replace(source, channels=channels, lanes=channels, groups=1)
+    window = replace(part.window, input=source, taps=kernel[0] * kernel[1], output_folds=1)
+    rng = np.random.default_rng(seed)
+    outputs, half = part.lanes, 1 << (part.weight_bits - 1)
+    weights = integers(rng, max(-half, -127), half - 1, (outputs, channels, *kernel))
+    bias = integers(rng, -(1 << 20), 1 << 20, (outputs,)) if rng.integers(2) else np.zeros(outputs, int)
+    bits = sum_bits(weights, *operand_range(window, True))
+    config = replace(
+        part,
+        window=window,
+        outputs=outputs,
+        weights=Weights(weights.ravel().tolist()),
+        sum_bits=bits - 1 if wrap else 32,
+        bias=tuple(bias.tolist()),
+    )
+    assert config.whole
+    windows = windows_for(window, 40, seed)
+    trace = simulate(config, windows, offers(1, [1, *gaps]))
+    sums = expected_sums(config, weights, windows) + bias[:, None]
+    half = 1 << (config.sum_bits - 1)
+    check_sums(config, trace.words, (sums + half) % (2 * half) - half)
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
+@pytest.mark.parametrize(("products", "levels"), [(1, 1), (16, 1), (17, 2), (36, 2), (37, 3), (144, 4)])
+def test_whole_latency(products, levels):
+    """One cycle for the product, one for each position, and for each level of a tree that ends with five values."""
+    weights = np.full((2, products, 1, 1), -127)
+    source = BeatFormat(channels=products, height=1, width=1, lanes=products, bits=8, signed=False)
+    window = LineBufferConfig(
+        input=source, kernel=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0), pad_value=0, taps=1, output_folds=1,
+        channelwise=False, rows=1,
+    )  # fmt: skip
+    config = MultiplyConfig(
+        window=window, outputs=2, lanes=2, weights=Weights(weights.ravel().tolist()), weight_bits=8, sum_bits=26,
+        macs_per_dsp=2, bias=(5, -7),
+    )  # fmt: skip
+    assert config.latency == 1 + min(products, 4) + levels
+    windows = np.array([np.full((1, products, 1, 1), value) for value in (0, 255, 128, 1)])
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows) + np.array([5, -7])[:, None])
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
+
+
+def check_random(config: MultiplyConfig, weights: np.ndarray, seed: int, gaps: list[int]) -> None:
+    windows = windows_for(config.window, 8, seed)
+    trace = simulate(config, windows, offers(config.window.steps, [1, *gaps]))
+    check_sums(config, trace.words, expected_sums(config, weights, windows))
+    last_steps = trace.taken[config.window.steps - 1 :: config.window.steps]
+    assert trace.times == [cycle + config.latency for cycle in last_steps]
+
+
+@settings(max_examples=20)
+@given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
+def test_reset(drawn, seed, reset_at):
+    """The step after a reset is the first of a window."""
+    config, weights = drawn
+    windows = windows_for(config.window, 12, seed)
+    after = step_words(config.window, steps_of(config.window, windows[6:]))
+    trace = simulate(config, windows[:6], Pattern(), reset_at=reset_at, after=(after, 6 * config.folds))
+    assert trace.reset is not None
+    sent = trace.reset[2]
+    expected = expected_sums(config, weights, windows)
+    check_folds(config, trace.words[:sent], expected[:6])
+    check_sums(config, trace.words[sent:], expected[6:])
+
+
+def expected_words(config: MultiplyConfig, sums: np.ndarray) -> list[list[int]]:
+    """Of every output fold, which is one group's; the pixels of a channel side by side."""
+    groups = config.window.input.groups
+    size = config.outputs // groups
+    return [
+        window[group * size : (group + 1) * size][start : start + config.lanes].ravel().tolist()
+        for window in sums
+        for group in range(groups)
+        for start in range(0, size, config.lanes)
+    ]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("weight", [-256, 255])
+@pytest.mark.parametrize("chain", [1, 4, 16])
+def test_extremes(signed, weight, chain):
+    """The largest sums there are, all of one sign, in the fewest bits that hold them."""
+    config, weights = _plain(signed=signed, chain=chain, fill=weight)
+    low, high = value_range(config.window)
+    shape = (1, 1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
+    windows = np.concatenate([np.full(shape, value) for value in (low, high, -1 if signed else 1, 0)])
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("weights", [(127, 127), (-127, -127), (-127, 127), (127, -127)])
+@pytest.mark.parametrize("chain", [1, 3, 16])
+def test_packed_extremes(signed, weights, chain):
+    """The largest sums of both fields, of equal and of opposite sign; the odd last lane too."""
+    config, _ = _plain(signed=signed, chain=chain, weight_bits=8)
+    values = np.broadcast_to(np.array([weights[lane % 3 % 2] for lane in range(7)])[:, None, None, None], (7, 5, 3, 3))
+    low, high = value_range(config.window)
+    flat = Weights(values.ravel().tolist())
+    bits = sum_bits(values, *operand_range(config.window, True))
+    config = replace(config, weights=flat, sum_bits=bits, macs_per_dsp=2)
+    assert config.longest == min(chain, 4)
+    shape = (1, 1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
+    windows = np.concatenate([np.full(shape, value) for value in (low, high, (low + high) // 2, (low + high) // 2 + 1)])
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, values, windows))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_fields_apart(signed, steps):
+    """Four products of all combinations of corners: each pair of weights with each four activations.
+
+    With one step a window there is no accumulator to take the last carry.
+    """
+    middle = 0 if signed else 128
+    corners = np.array([-128, -1, 0, 1, 127]) + middle
+    weights = np.array([-127, -64, -1, 0, 1, 127])
+    pairs = np.stack(np.meshgrid(weights, weights), -1).reshape(-1, 1)
+    weights = np.repeat(pairs, 4 * steps, axis=1)[:, :, None, None]
+    activations = np.stack(np.meshgrid(*[corners] * 4), -1).reshape(-1, 4)
+    windows = np.concatenate([activations, *[np.roll(activations, 7, axis=0)] * (steps - 1)], axis=1)
+    window = LineBufferConfig(
+        input=BeatFormat(channels=4 * steps, height=1, width=1, lanes=4, bits=8, signed=signed),
+        kernel=(1, 1),
+        stride=(1, 1),
+        padding=(0, 0, 0, 0),
+        pad_value=0,
+        taps=1,
+        output_folds=9,
+        channelwise=False,
+        rows=1,
+    )
+    config = MultiplyConfig(
+        window=window,
+        outputs=len(weights),
+        lanes=8,
+        weights=Weights(weights.ravel().tolist()),
+        weight_bits=8,
+        sum_bits=sum_bits(weights, -128, 127),
+        macs_per_dsp=2,
+    )
+    assert (config.positions, config.accumulates) == (4, steps == 2)
+    windows = windows[:, None, :, None, None]
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows))
+
+
+BENCH = """
+module tb;
+  reg clk = 0, rst = 1, valid = 0;
+  reg [{inputs}:0] beats [0:{last}];
+  reg [{inputs}:0] beat;
+  wire done;
+  wire [{outputs}:0] result;
+  integer number;
+  top dut(.clk(clk), .rst(rst), .i__valid(valid), .\\i__payload (beat), .o__valid(done), .o__payload(result));
+  always #5 clk = ~clk;
+  always @(posedge clk) if (!rst && done) $display("%b", result);
+  initial begin
+    $readmemh("beats.hex", beats);
+    repeat (20) @(negedge clk);
+    rst = 0; valid = 1;
+    for (number = 0; number <= {last}; number = number + 1) begin beat = beats[number]; @(negedge clk); end
+    valid = 0;
+    repeat (40) @(negedge clk);
+    $finish;
+  end
+endmodule
+"""
+
+
+@pytest.mark.parametrize(
+    ("signed", "taps", "folds", "lanes", "weights_in"),
+    [
+        pytest.param(False, 3, 2, 3, "lut", marks=pytest.mark.long),
+        (False, 9, 1, 4, "lut"),
+        pytest.param(True, 9, 2, 4, "block", marks=pytest.mark.long),
+    ],
+)
+def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
+    """Two multiply-adds in every slice that Yosys infers, all registers used; and the netlist computes the same.
+
+    Three of 3 x 3 taps of 5 channels, 2 at a time: 6 products in two chains, and an odd lane. All taps of all channels:
+    five chains without an accumulator, and if all outputs are computed at once too, with constant weights.
+    """
+    rng = np.random.default_rng(lanes)
+    channels = 5 if taps == 3 else 2
+    source = BeatFormat(channels=channels, height=3, width=3, lanes=2, bits=8, signed=signed)
+    window = LineBufferConfig(
+        input=source,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+        pad_value=0,
+        taps=taps,
+        output_folds=folds,
+        channelwise=False,
+        rows=3,
+    )
+    weights = rng.choice([-127, -126, -3, 3, 5, 126, 127], (folds * lanes, channels, 3, 3))
+    config = MultiplyConfig(
+        window=window,
+        outputs=folds * lanes,
+        lanes=lanes,
+        weights=Weights(weights.ravel().tolist()),
+        weight_bits=8,
+        sum_bits=sum_bits(weights, -128, 127),
+        macs_per_dsp=2,
+        weights_in=weights_in,
+    )
+    assert (config.accumulates, config.whole) == (taps == 3, folds == 1)
+    counted = cells(Multiply(config), tmp_path)
+    assert counted["DSP48E1"] == config.multipliers
+    assert (counted["RAMB18E1"] + counted["RAMB36E1"] > 0) == (weights_in == "block")
+    netlist = (tmp_path / "netlist.v").read_text()
+    for register in ("MREG", "PREG"):
+        assert re.findall(rf"\.{register}\((.*?)\)", netlist) == ["1'h1"] * config.multipliers
+    linked = re.findall(r"\.PCIN\((?!48'h0)", netlist)
+    assert len(linked) == (config.products - config.chains) * len(config.units)
+
+    if weights_in == "block":
+        return  # Yosys has no simulation model of a block RAM
+    if shutil.which("iverilog") is None:
+        pytest.skip("no Icarus to run the netlist with")
+    windows = windows_for(window, 100, 0)
+    words = step_words(window, steps_of(window, windows))
+    (tmp_path / "beats.hex").write_text("".join(f"{word:x}\n" for word in words))
+    inputs = window.taps * source.lanes * source.bits + 2
+    bench = BENCH.format(inputs=inputs - 1, outputs=lanes * config.sum_bits - 1, last=len(words) - 1)
+    results = [int(line, 2) for line in simulate_netlist(tmp_path, bench).split()]
+    check_sums(config, results, expected_sums(config, weights, windows))
+
+
+@settings(max_examples=60)
+@given(drawn=multiplies(packed=True))
+def test_packed_contents(drawn):
+    """The weights of a pair, put together as in a slice, are ``(w1 << 17) + w0``."""
+    config, _ = drawn
+    plain = replace(config, macs_per_dsp=1, chain=config.longest)
+    bits, lanes = config.weight_bits, config.lanes
+    assert config.multipliers == config.products * ((lanes + 1) // 2) * config.window.pixels
+    assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
+    for position, (words, singles) in enumerate(zip(config.contents, plain.contents, strict=True)):
+        chains = plain.rom_widths[position] // bits // lanes
+        for word, single in zip(words, singles, strict=True):
+            weights = unpack(single, bits, True, lanes * chains)
+            for lane in range(0, lanes - 1, 2):
+                for chain in range(chains):
+                    lower, upper = (weights[(lane + n) * chains + chain] for n in (0, 1))
+                    (stored,) = unpack(word, bits, True, 1)
+                    word >>= bits
+                    high = word & ((1 << config.upper_bits) - 1)
+                    high -= (high >> (config.upper_bits - 1)) << config.upper_bits
+                    word >>= config.upper_bits
+                    assert stored == lower
+                    assert (high << 17) + (stored & 0x1FFFF) == (upper << 17) + lower
+            if lanes % 2:
+                assert unpack(word, bits, True, chains) == weights[-chains:]
+                word >>= bits * chains
+            assert word == 0
+
+
+@settings(max_examples=25)
+@given(
+    drawn=st.booleans().flatmap(lambda packed: multiplies(packed=packed)), ends=st.tuples(*[st.integers(-128, 127)] * 2)
+)
+def test_circuit(drawn, ends):
+    """Chains of what stands for the weights are those of the weights; other weights of as many bits have the same."""
+    config, weights = drawn
+    assume(not config.whole)
+    assert text_of(Chains(config), "chains")[0] == text_of(Chains(config.circuit), "chains")[0]
+    half = 1 << (config.weight_bits - 1)
+    least, most = (-half, half - 1) if config.macs_per_dsp == 1 else (weights.min(), weights.max())
+    low, high = np.clip(ends, least, most).tolist()
+    if weights.size > 1:
+        other = replace(config, weights=Weights([low, high] + [0] * (weights.size - 2)))
+        alike = (other.upper_bits, other.field_bits) == (config.upper_bits, config.field_bits)
+        assert (other.circuit == config.circuit) == (alike or config.macs_per_dsp == 1)
+
+
+@settings(max_examples=100)
+@given(drawn=multiplies())
+def test_contents(drawn):
+    """Decoded by the rule in the docstring alone, the memories hold every weight, and zero past the last channels."""
+    config, weights = drawn
+    window, bits = config.window, config.weight_bits
+    groups, tn = window.input.groups, window.input.lanes
+    size, group_outputs = window.input.channels // groups, config.outputs // groups
+    if window.channelwise:  # each output lane sees its own channel alone
+        size = tn = 1
+    group_folds = -(-group_outputs // config.lanes)
+    assert len(config.contents) == config.positions <= config.chain
+    assert config.chains == -(-config.products // config.chain)
+    seen = set()
+    for position, words in enumerate(config.contents):
+        chains = [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
+        assert config.rom_widths[position] == bits * config.lanes * len(chains)
+        assert len(words) == config.rom_depth
+        for step, word in enumerate(words):
+            fold, within = divmod(step, window.steps)
+            turn, input_fold = divmod(within, -(-size // tn))
+            taps = window.step_taps[turn]
+            values = iter(unpack(word, bits, True, config.lanes * len(chains)))
+            group, first = divmod(fold, group_folds)
+            for output in range(first * config.lanes, (first + 1) * config.lanes):
+                for chain in chains:
+                    tap, lane = divmod(config.lane_of(chain, position), tn)
+                    channel = input_fold * tn + lane
+                    inside = output < group_outputs and channel < size and tap < len(taps)
+                    weight = weights[(group * group_outputs + output, channel, *taps[tap])] if inside else 0
+                    assert next(values) == weight
+                    assert tap < window.taps
+                    seen.add((group, output, channel, turn, tap))
+            assert word >> config.rom_widths[position] == 0
+    assert len(seen) == config.rom_depth * config.multipliers // window.pixels  # each product once
+    assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
+    assert config.multipliers == window.taps * tn * config.lanes * window.pixels
+
+
+def _plain(fill: int = 1, *, signed: bool = True, chain: int = 16, **changes) -> tuple[MultiplyConfig, np.ndarray]:
+    """5 channels, 2 at a time; 7 outputs, 3 at a time; 3 x 3 taps, 3 at a time."""
+    groups = changes.pop("groups", 1)
+    source = BeatFormat(
+        channels=5, height=5, width=6, lanes=2, bits=changes.pop("bits", 8), signed=signed, groups=groups
+    )
+    window = LineBufferConfig(
+        input=source,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+        pad_value=0,
+        taps=3,
+        output_folds=changes.pop("folds", 3 if groups == 1 else groups),
+        channelwise=False,
+        rows=3,
+    )
+    weights = np.full((7, 5, 3, 3), fill)
+    weights[4, 3, 2, 1] = changes.pop("odd", fill)
+    fields = {
+        "window": window,
+        "outputs": 7,
+        "lanes": 3,
+        "weights": Weights(weights.ravel().tolist()),
+        "weight_bits": 9,
+        "sum_bits": sum_bits(weights, *value_range(window)),
+        "chain": chain,
+    }
+    return MultiplyConfig(**fields | changes), weights
+
+
+FOLDS = "window.output_folds must be 10, not 5"
+ONE = "macs_per_dsp must be 1 where"
+ONES = Weights([1] * 90)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"outputs": 0}, "outputs must be a positive integer, not 0"),
+        ({"lanes": -1}, "lanes must be a positive integer, not -1"),
+        ({"weight_bits": 0}, "weight_bits must be a positive integer, not 0"),
+        ({"sum_bits": 0}, "sum_bits must be a positive integer, not 0"),
+        ({"chain": 0}, "chain must be a positive integer, not 0"),
+        ({"lanes": 8}, "lanes must be at most the 7 output channels, not 8"),
+        ({"groups": 5}, "outputs must be a multiple of the 5 groups, not 7"),
+        ({"groups": 5, "outputs": 10}, "lanes must be at most the 2 output channels of a group, not 3"),
+        ({"groups": 5, "outputs": 10, "lanes": 2}, "weights must be 90 integers, not 315"),
+        ({"groups": 5, "outputs": 10, "lanes": 1, "weights": ONES}, FOLDS),
+        ({"weights": Weights([1] * 314)}, "weights must be 315 integers, not 314"),
+        ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
+        ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
+        ({"lanes": 4}, "window.output_folds must be 2, not 3"),
+        ({"weights_in": "bram"}, "weights_in must be 'lut' or 'block', not 'bram'"),
+        (
+            {"weights_in": "lut", "weights_joined": True},
+            "weights_joined must be False where weights lie in LUTs",
+        ),
+        ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
+        ({"macs_per_dsp": 3}, "macs_per_dsp must be 1 or 2, not 3"),
+        ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
+        (
+            {"macs_per_dsp": 2, "weight_bits": 8, "bits": 9},
+            f"{ONE} activations have more than 8 bits (these have 9), not 2",
+        ),
+        (
+            {"macs_per_dsp": 2, "weight_bits": 8, "odd": -128},
+            "macs_per_dsp must be 1 with weight -128 of output 4, channel 3, tap (2, 1), not 2: it takes one MAC a "
+            "DSP, only weights from -127 to 127 take two",
+        ),
+        (
+            {"macs_per_dsp": 2, "weight_bits": 8, "lanes": 1, "groups": 5, "outputs": 10, "weights": ONES, "folds": 10},
+            "macs_per_dsp must be 1 with one lane, not 2: two output channels share a slice",
+        ),
+    ],
+)
+def test_errors(changes, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        _plain(**changes)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "bits", "expected"),
+    [(-127, 127, 8, True), (-128, 0, 8, False), (0, 128, 8, False), (-127, 127, 9, False), (-2, 1, 2, True)],
+)
+def test_packable(least, most, bits, expected):
+    assert packable(least, most, bits) == expected

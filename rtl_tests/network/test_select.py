@@ -1,0 +1,354 @@
+"""Selections of channels: the component alone, in hardware, and Split, Slice and Gather against ONNX Runtime."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from step_checks import FRAMES, around, beats, check_model, in_hardware, kinds, maps, padded, quantised, words
+from testbench import Pattern, patterns, run, unpack
+
+import hwgen
+from hwgen.emit import synthesis
+from hwgen.errors import ConfigError, ModelError
+from hwgen.gateware.select import SelectConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Select
+
+
+@st.composite
+def selections(draw) -> SelectConfig:
+    beat = draw(beats())
+    index = draw(st.lists(st.integers(0, beat.channels - 1), min_size=1, max_size=7))
+    return SelectConfig(input=beat, index=tuple(index), lanes=draw(st.integers(1, len(index))))
+
+
+def check_selected(config: SelectConfig, found: list[int], frames: np.ndarray) -> None:
+    """In every channel and pixel of the map; lanes past them may hold anything."""
+    source, folds = config.input, config.output_folds
+    steps = config.row_steps
+    values = np.array([unpack(word, source.bits, source.signed, config.lanes * source.pixels) for word in found])
+    values = values.reshape(len(frames), source.height, steps, folds, config.lanes, source.pixels)
+    values = values.transpose(0, 3, 4, 1, 2, 5).reshape(len(frames), -1, source.height, steps * source.pixels)
+    np.testing.assert_array_equal(values[:, : len(config.index), :, : source.width], frames[:, list(config.index)])
+
+
+@settings(max_examples=26)
+@given(config=selections(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
+def test_the_component(config, seed, offer, room):
+    """Every step and every beat in the first cycle in which it may come."""
+    source = config.input
+    frames, component = maps(source, seed), config.component()
+    given_beats, steps = words(source, padded(source, frames, seed)), FRAMES * config.windows * config.output_folds
+    watch = {"start": component.start, "offered": component.i.valid, "room": component.room}
+    trace = run(component, given_beats, steps, offer=offer, drive=[(component.room, room)], watch=watch)
+    check_selected(config, trace.words, frames)
+    starts = [cycle for cycle, start in enumerate(trace.watched["start"]) if start]
+    assert trace.times == [cycle + config.latency for cycle in starts]
+    given_steps = taken = 0
+    for cycle, (offered, there) in enumerate(zip(trace.watched["offered"], trace.watched["room"], strict=True)):
+        if given_steps == steps:
+            break
+        pixel, fold = divmod(given_steps, config.output_folds)
+        start = there and taken >= (pixel + 1) * source.folds
+        ends = start and fold == config.output_folds - 1
+        # The last beat of a pixel when all steps of those before are given, or just are.
+        whole, beat = divmod(taken, source.folds)
+        takes = offered and (beat < source.folds - 1 or whole <= pixel + ends)
+        assert trace.watched["start"][cycle] == start
+        if taken < len(given_beats):
+            assert (taken < len(trace.taken) and trace.taken[taken] == cycle) == takes
+        given_steps, taken = given_steps + start, taken + takes
+
+
+@settings(max_examples=10)
+@given(config=selections(), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
+def test_after_a_reset(config, seed, reset_at):
+    source = config.input
+    frames, component = maps(source, seed), config.component()
+    steps = FRAMES * config.windows * config.output_folds
+    after = words(source, padded(source, frames, seed)), steps
+    before = words(source, padded(source, maps(source, seed + 1), seed)) * 4
+    trace = run(component, before, 4 * steps, reset_at=reset_at, after=after, drive=[(component.room, Pattern())])
+    assert trace.reset is not None
+    check_selected(config, trace.words[trace.reset[2] :], frames)
+
+
+def test_resources() -> None:
+    """Against Yosys: flip-flops within a few, LUTs within a quarter."""
+    beat = BeatFormat(channels=24, height=3, width=4, lanes=5, bits=8, signed=True)
+    shuffle = tuple(np.arange(24).reshape(3, 8).T.ravel().tolist())
+    parts = [
+        SelectConfig(input=beat, index=shuffle, lanes=4),
+        SelectConfig(input=replace(beat, pixels=2, lanes=24), index=shuffle, lanes=1),
+        SelectConfig(input=beat, index=tuple(range(7, 16)), lanes=9),
+    ]
+    measured, paths = synthesis.measure_paths(parts)
+    for part, found, path in zip(parts, measured, paths, strict=True):
+        expected = part.resources
+        assert (expected.dsp, expected.bram36) == (found.dsp, found.bram36)
+        assert abs(expected.ff - found.ff) <= 4, part
+        assert abs(expected.lut - found.lut) <= 0.25 * found.lut + 6, part
+        assert path is None or path.delay <= 3.3
+
+
+def test_what_configurations_refuse() -> None:
+    beat = BeatFormat(channels=3, height=1, width=1, lanes=2, bits=8, signed=True)
+    with pytest.raises(ConfigError, match=r"^index must be of channels 0 to 2, not \(0, 3\)$"):
+        SelectConfig(input=beat, index=(0, 3), lanes=1)
+    with pytest.raises(ConfigError, match=r"^lanes must be 1 to the 2 channels of the output, not 3$"):
+        SelectConfig(input=beat, index=(0, 1), lanes=3)
+    source = FeatureMap(channels=3, height=1, width=1, type=UINT8)
+    output, window = replace(source, channels=2), Window(kernel=(1, 2), padding=(0, 1, 0, 1))
+    with pytest.raises(ConfigError, match=r"^part: index must be 2 of the channels 0 to 2, not \(0,\)$"):
+        Select(name="part", input=source, output=output, window=Window(kernel=(1, 1)), index=(0,))
+    with pytest.raises(ConfigError, match=r"^part: a layer that selects channels must have no window"):
+        Select(name="part", input=source, output=replace(output, width=2), window=window, index=(0, 1))
+
+
+# Models.
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("parts", [[2, 4], [1, 2, 3], [3, 3], [6]])
+def test_splits(opset: int, parts: list[int]) -> None:
+    """Each part is an output, one with a Relu that must not bound the others; with sizes given as each version does."""
+    names = [f"part{number}" for number in range(len(parts))]
+    to = [f"y{number}" for number in range(len(parts))]
+    inputs = ["real"]
+    constants: dict[str, Any] = {}
+    attributes: dict[str, Any] = {"axis": 1 if opset == 11 else -3}
+    if len(set(parts)) > 1 or len(parts) == 1:
+        if opset < 13:
+            attributes["split"] = parts
+        else:
+            inputs.append("sizes")
+            constants["sizes"] = np.array(parts)
+    elif opset == 18:
+        attributes["num_outputs"] = len(parts)
+    split = helper.make_node("Split", inputs, names, name="split", **attributes)
+    relu = helper.make_node("Relu", [names[-1]], ["positive"])
+    ends = quantised(*names[:-1], "positive", to=to)
+    model = around(split, relu, *ends, outputs=to, opset=opset, **constants)
+    check_model(model)
+    assert kinds(model).count("select") == (len(parts) if len(parts) > 1 else 0)
+
+
+def test_unequal_parts() -> None:
+    split = helper.make_node("Split", ["real"], ["a", "b"], axis=1, num_outputs=2)
+    check_model(around(split, *quantised("b"), shape=(5, 2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes", "steps"),
+    [
+        ([1], [4], [1], None),
+        ([-3], [2**62], [1], [2]),
+        ([5], [-(2**62)], [1], [-1]),
+        ([0, 4], [2**31 - 1, 0], [0, -3], [1, -3]),
+        ([0, 2], [2**31 - 1, 5], None, None),
+        ([0, 0, 0], [6, 5, 4], [1, 2, 3], [1, 1, 1]),
+    ],
+)
+def test_slices_of_channels(starts, ends, axes, steps) -> None:
+    constants: dict[str, Any] = {"starts": np.array(starts), "ends": np.array(ends)}
+    inputs = ["real", "starts", "ends"]
+    for name, values in (("axes", axes), ("steps", steps)):
+        inputs.append(name if values is not None else "")
+        if values is not None:
+            constants[name] = np.array(values)
+    node = helper.make_node("Slice", inputs, ["part"], name="slice")
+    check_model(around(node, *quantised("part"), **constants))
+
+
+def test_slices_of_old() -> None:
+    """Attributes, not inputs."""
+    node = helper.make_node("Slice", ["c"], ["y"], starts=[1], ends=[-1], axes=[1])
+    reals = [helper.make_node("MaxPool", ["y"], ["most"], kernel_shape=[2, 2])]
+    model = around(node, *reals, outputs=["most"], opset=12)
+    model.opset_import[0].version = 12
+    for place, name in enumerate(("starts", "ends", "axes"), start=1):
+        model.graph.initializer.append(numpy_helper.from_array(np.array([[1], [-1], [1]][place - 1]), name))
+        model.graph.node[-2].input.append(name)
+    del model.graph.node[-2].attribute[:]
+    check_model(model)
+
+
+def test_a_shuffle_between_sums_and_a_product() -> None:
+    """Values that were added to move with their channels; a float operator among dequantised values stays in floats."""
+    nodes = [
+        helper.make_node("Add", ["real", "added"], ["more"]),
+        helper.make_node("Gather", ["more", "shuffle"], ["moved"], axis=1),
+        *quantised("moved", to=["m"]),
+        helper.make_node("DequantizeLinear", ["m", "s", "z"], ["m_real"]),
+        helper.make_node("Gather", ["real", "shuffle"], ["other"], axis=1),
+        helper.make_node("Add", ["m_real", "other"], ["sum"]),
+        *quantised("sum"),
+    ]
+    added = np.linspace(-2, 2, 6, dtype=np.float32).reshape(6, 1, 1)
+    model = around(*nodes, added=added, shuffle=np.array([0, 2, 4, 1, 3, -1]))
+    check_model(model)
+
+
+def test_constants_of_channels_move_with_them() -> None:
+    """A slope for each channel in front of a shuffle and one behind it, and both of them used twice."""
+    nodes = [
+        helper.make_node("PRelu", ["real", "slopes"], ["bent"]),
+        helper.make_node("Gather", ["bent", "shuffle"], ["moved"], axis=1),
+        helper.make_node("Sigmoid", ["moved"], ["gate"]),
+        helper.make_node("Mul", ["moved", "gate"], ["product"]),
+        helper.make_node("Mul", ["product", "slopes"], ["scaled"]),
+        *quantised("scaled"),
+    ]
+    slopes = np.linspace(0.1, 1.1, 6, dtype=np.float32).reshape(6, 1, 1)
+    check_model(around(*nodes, slopes=slopes, shuffle=np.array([5, 2, 4, 1, 3, 0])))
+
+
+@pytest.mark.parametrize("operator", ["Slice", "Split", "Gather"])
+def test_sums_of_what_was_selected(operator: str) -> None:
+    """Ties show whether ONNX Runtime adds integers or floats behind them."""
+    first, second = np.arange(3), np.arange(3, 6)
+    if operator == "Split":
+        nodes = [helper.make_node("Split", ["real"], ["a", "b"], axis=1, num_outputs=2)]
+    elif operator == "Gather":
+        nodes = [helper.make_node("Gather", ["real", name], [out], axis=1) for name, out in (("i", "a"), ("j", "b"))]
+    else:
+        nodes = [helper.make_node("Slice", ["real", *names, "one"], [out]) for names, out in (("oi", "a"), ("ij", "b"))]
+        first, second = np.array([3]), np.array([6])
+    nodes += [
+        helper.make_node("Add", ["a", "b"], ["sum"]),
+        helper.make_node("QuantizeLinear", ["sum", "t", "z"], ["y"]),
+    ]
+    model = around(
+        *nodes,
+        **{"i": first, "j": second, "o": np.array([0]), "one": np.array([1])},
+        **{"s": np.float32(0.0625), "t": np.float32(0.125), "z": np.uint8(101)},
+    )
+    check_model(model, 20)
+
+
+def test_one_selection_of_two() -> None:
+    """A shuffle and a split are as many selections as there are parts."""
+    nodes = [
+        helper.make_node("Gather", ["c", "shuffle"], ["moved"], axis=1),
+        helper.make_node("Split", ["moved"], ["a", "b"], axis=1, num_outputs=2),
+        helper.make_node("MaxPool", ["a"], ["left"], kernel_shape=[1, 2]),
+        helper.make_node("MaxPool", ["b"], ["right"], kernel_shape=[2, 1]),
+    ]
+    model = around(*nodes, outputs=["left", "right"], shuffle=np.array([0, 3, 1, 4, 2, 5]))
+    check_model(model)
+    found = [layer.index for layer in to_network(model, "model").layers if isinstance(layer, Select)]
+    assert found == [(0, 3, 1), (4, 2, 5)]
+
+
+def test_a_shuffle_as_exporters_write_it() -> None:
+    """Reshape, Transpose, Reshape take a layer only in front of what needs the order."""
+    nodes = [
+        helper.make_node("Reshape", ["c", "parted"], ["p"]),
+        helper.make_node("Transpose", ["p"], ["t"], perm=[0, 2, 1, 3, 4]),
+        helper.make_node("Reshape", ["t", "joined"], ["j"]),
+        helper.make_node("Slice", ["j", "one", "five", "one"], ["part"]),
+        helper.make_node("MaxPool", ["part"], ["y"], kernel_shape=[2, 2]),
+    ]
+    shapes = {"parted": np.array([0, 2, 3, 5, 4]), "joined": np.array([0, 6, 5, 4])}
+    model = around(*nodes, **shapes, one=np.array([1]), five=np.array([5]))
+    check_model(model)
+    found = [layer.index for layer in to_network(model, "model").layers if isinstance(layer, Select)]
+    assert found == [(3, 1, 4, 2)]
+
+
+def test_dimensions_in_another_order() -> None:
+    """Channels last: a Split of channels, a Slice of columns and a Pad of rows."""
+    nodes = [
+        helper.make_node("Transpose", ["c"], ["last"], perm=[0, 2, 3, 1]),
+        helper.make_node("Split", ["last", "sizes"], ["a", "b"], axis=-1),
+        helper.make_node("Slice", ["b", "one", "far", "two"], ["narrow"]),
+        helper.make_node("DequantizeLinear", ["narrow", "s", "z"], ["n_real"]),
+        helper.make_node("Pad", ["n_real", "pads"], ["high"]),
+        helper.make_node("Transpose", ["high"], ["first"], perm=[0, 3, 1, 2]),
+        *quantised("first", to=["f"]),
+        helper.make_node("MaxPool", ["f"], ["y"], kernel_shape=[2, 1]),
+    ]
+    constants: dict[str, Any] = {
+        "sizes": [2, 4],
+        "one": [1],
+        "two": [2],
+        "far": [9],
+        "pads": [0, 2, 0, 0, 0, 1, 0, 0],
+    }
+    model = around(*nodes, **{name: np.array(values) for name, values in constants.items()})
+    check_model(model)
+    assert kinds(model) == ["conv", "select", "crop", "pad", "maxpool"]
+
+
+REFUSED = [
+    (helper.make_node("Split", ["real"], ["a", "b"], axis=0, num_outputs=2), "axis must be another than 0"),
+    (helper.make_node("Split", ["real", "none"], ["a", "b"], axis=1), r"must split 6 into 2 .*, not \[0, 6\]"),
+    (helper.make_node("Split", ["real"], ["a", "b"], axis=1, num_outputs=3), "num_outputs must be 2, "),
+    (helper.make_node("Split", ["sums"], ["a", "b"], axis=1, num_outputs=2), "must take a quantised input"),
+    (helper.make_node("Gather", ["real", "square"], ["a"], axis=1), "indices must be a list"),
+    (helper.make_node("Gather", ["real", "far"], ["a"], axis=1), r"indices must be -6 to 5, not \[6\]"),
+    (helper.make_node("Gather", ["real", "sizes"], ["a"], axis=0), "axis must be another than 0"),
+    (helper.make_node("Slice", ["real", "sizes", "sizes"], ["a"]), "must leave all frames of a batch"),
+    (helper.make_node("Slice", ["real", "far", "far", "ax"], ["a"]), "leaves no channels"),
+]
+
+
+@pytest.mark.parametrize(("node", "message"), REFUSED, ids=lambda value: getattr(value, "op_type", None))
+def test_what_is_refused(node: onnx.NodeProto, message: str) -> None:
+    node.name = "pick"
+    constants: dict[str, Any] = {
+        "sizes": np.array([2, 2, 2]),
+        "none": np.array([0, 6]),
+        "far": np.array([6]),
+        "ax": np.array([1]),
+    }
+    constants["square"] = np.array([[1, 2]])
+    model = around(node, *quantised("a"), **constants)
+    if "square" in node.input:
+        model.graph.output[0].type.tensor_type.shape.dim.add()
+    with pytest.raises(ModelError, match=f"^model: {node.op_type} node 'pick': .*{message}"):
+        to_network(model, "model")
+
+
+def shuffling() -> onnx.ModelProto:
+    """In the manner of ShuffleNet v2: a half goes on, the other is convolved; both are joined and shuffled."""
+    nodes = [
+        helper.make_node("Split", ["real"], ["keep", "work"], axis=1, num_outputs=2),
+        *quantised("work", to=["w_q"]),
+        helper.make_node("DequantizeLinear", ["w_q", "s", "z"], ["w_real"]),
+        helper.make_node("DequantizeLinear", ["k", "w_s", "w_z"], ["kernel"]),
+        helper.make_node("Conv", ["w_real", "kernel"], ["worked"], name="depthwise", group=3, pads=[1] * 4),
+        *quantised("worked", to=["d_q"]),
+        helper.make_node("DequantizeLinear", ["d_q", "s", "z"], ["d_real"]),
+        helper.make_node("Concat", ["keep", "d_real"], ["both"], axis=1),
+        *quantised("both", to=["b_q"]),
+        helper.make_node("DequantizeLinear", ["b_q", "s", "z"], ["b_real"]),
+        helper.make_node("Gather", ["b_real", "shuffle"], ["moved"], axis=1),
+        *quantised("moved"),
+    ]
+    kernel = np.random.default_rng(5).integers(-127, 128, (3, 1, 3, 3)).astype(np.int8)
+    return around(*nodes, k=kernel, shuffle=np.array([0, 3, 1, 4, 2, 5]))
+
+
+def test_in_hardware(tmp_path: Path) -> None:
+    in_hardware(shuffling(), tmp_path)
+
+
+def test_pyramids_refuse(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    nodes = [helper.make_node("Gather", ["c", "i"], ["m"], axis=1)]
+    nodes.append(helper.make_node("MaxPool", ["m"], ["y"], kernel_shape=[2, 2]))
+    onnx.save(around(*nodes, i=np.array([1, 0, 2, 2])), path)
+    with pytest.raises(hwgen.HwgenError, match=re.escape("of the kind 'select' is computed row by row only")):
+        hwgen.load(path).plan("zedboard", template="pyramid")

@@ -1,0 +1,243 @@
+"""ConvTranspose: against an integer reference by loops, against ONNX Runtime, and in hardware."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from referees import integer_session
+from step_checks import in_hardware, kinds
+
+import hwgen
+from hwgen.errors import ModelError
+from hwgen.network import golden
+from hwgen.network.onnx.importer import to_network
+
+#: Scales that have so little in common that ties are rare.
+ZERO, SCALE, OF_WEIGHTS, AFTER = 100, np.float32(0.05), np.float32(0.02), np.float32(0.311723)
+
+
+def transposed(
+    shape: tuple[int, int, int],
+    weights: np.ndarray,
+    *,
+    w_scale: np.ndarray | np.float32 = OF_WEIGHTS,
+    bias: np.ndarray | None = None,
+    behind: tuple[str, ...] = (),
+    added: np.ndarray | None = None,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """uint8 maps around one node, with operators such as Relu ``behind`` it."""
+    constants: dict[str, Any] = {"s": SCALE, "z": np.uint8(ZERO), "t": AFTER, "w": weights, "w_s": w_scale}
+    constants["w_z"] = np.zeros(np.shape(w_scale), np.int8)
+    inputs = ["real", "weights"]
+    axis = {"axis": 1} if np.ndim(w_scale) else {}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["real"]),
+        helper.make_node("DequantizeLinear", ["w", "w_s", "w_z"], ["weights"], **axis),
+    ]
+    if bias is not None:
+        groups = attributes.get("group", 1)
+        of_bias = np.tile(np.atleast_1d(w_scale), groups) if np.ndim(w_scale) else w_scale
+        constants |= {"b": bias, "b_s": np.float32(SCALE * of_bias), "b_z": np.zeros(np.shape(of_bias), np.int32)}
+        nodes.append(helper.make_node("DequantizeLinear", ["b", "b_s", "b_z"], ["bias"], axis=0))
+        inputs.append("bias")
+    nodes.append(helper.make_node("ConvTranspose", inputs, ["made0"], name="up", **attributes))
+    for number, operator in enumerate(behind):
+        more = {"MaxPool": {"kernel_shape": [2, 2]}}.get(operator, {})
+        names = [f"made{number}", *(["added"] if operator == "Add" else [])]
+        nodes.append(helper.make_node(operator, names, [f"made{number + 1}"], **more))
+    if added is not None:
+        constants["added"] = added
+    nodes.append(helper.make_node("QuantizeLinear", [f"made{len(behind)}", "t", "z"], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "transposed",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, ("batch", *shape))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, ["batch", "m", "h", "w"])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def scattered(
+    frames: np.ndarray, weights: np.ndarray, groups: int, strides: Any, dilations: Any, pads: Any, more: Any
+) -> np.ndarray:
+    """Sums in integers: each input is added, times each weight, where ONNX says."""
+    count, channels, height, width = frames.shape
+    _, outputs, *kernel = weights.shape
+    full = [
+        (size - 1) * stride + (taps - 1) * dilation + 1 + extra
+        for size, stride, taps, dilation, extra in zip((height, width), strides, kernel, dilations, more, strict=True)
+    ]
+    total = np.zeros((count, outputs * groups, *full), np.int64)
+    values = frames.astype(np.int64) - ZERO
+    for c, y, x in np.ndindex(channels, height, width):
+        first = c // (channels // groups) * outputs
+        for i, j in np.ndindex(*kernel):
+            row, column = y * strides[0] + i * dilations[0], x * strides[1] + j * dilations[1]
+            products = values[:, c, y, x, None] * weights[c, :, i, j].astype(np.int64)
+            total[:, first : first + outputs, row, column] += products
+    return total[:, :, pads[0] : full[0] - pads[2], pads[1] : full[1] - pads[3]]
+
+
+def requantised(sums: np.ndarray, w_scale: np.ndarray | np.float32, groups: int) -> np.ndarray:
+    factor = np.float32(SCALE * np.asarray(w_scale, np.float32)) / AFTER
+    if factor.ndim:
+        factor = np.tile(factor, groups)[:, None, None]
+    rounded = np.rint(sums.astype(np.float32) * factor.astype(np.float32)).astype(np.int64) + ZERO
+    return np.clip(rounded, 0, 255).astype(np.uint8)
+
+
+@st.composite
+def windows(draw) -> dict[str, Any]:
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    strides, dilations, kernel = draw(pair), draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (3, 2)])), draw(pair)
+    more = tuple(draw(st.integers(0, max(stride, dilation) - 1)) for stride, dilation in zip(strides, dilations))  # noqa: B905
+    return {
+        "kernel_shape": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        "output_padding": more,
+        "pads": tuple(draw(st.integers(0, 2)) for _ in range(4)),
+        "group": draw(st.sampled_from([1, 1, 2])),
+    }
+
+
+@settings(max_examples=50)
+@given(window=windows(), seed=st.integers(0, 2**32))
+def test_any_window(window, seed):
+    """Values and size of the integer reference, with a bias and scales of channels."""
+    random, groups = np.random.default_rng(seed), window["group"]
+    channels, outputs = groups * int(random.integers(1, 3)), int(random.integers(1, 4))
+    shape = (channels, *map(int, random.integers(1, 5, 2)))
+    weights = random.integers(-127, 128, (channels, outputs, *window["kernel_shape"])).astype(np.int8)
+    w_scale = np.float32(random.uniform(0.01, 0.03, outputs)) if seed % 2 else np.float32(0.02)
+    frames = random.integers(0, 256, (2, *shape)).astype(np.uint8)
+    pads, more = window["pads"], window["output_padding"]
+    full = [
+        (size - 1) * stride + (taps - 1) * dilation + 1 + extra
+        for size, stride, taps, dilation, extra in zip(
+            shape[1:], window["strides"], window["kernel_shape"], window["dilations"], more, strict=True
+        )
+    ]
+    assume(pads[0] + pads[2] < full[0] and pads[1] + pads[3] < full[1])
+    bias = random.integers(-5000, 5000, outputs * groups).astype(np.int32)
+    model = transposed(shape, weights, w_scale=w_scale, bias=bias, **window)
+    sums = scattered(frames, weights, groups, window["strides"], window["dilations"], pads, more)
+    expected = requantised(sums + bias[:, None, None], w_scale, groups)
+    np.testing.assert_array_equal(golden.run(to_network(model, "model"), frames), expected)
+
+
+NAMED = [
+    {"kernel_shape": [2, 2], "strides": [2, 2]},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+    {"kernel_shape": [4, 4], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]},
+    {"kernel_shape": [3, 4], "strides": [2, 3], "auto_pad": "SAME_UPPER"},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID"},
+    {"kernel_shape": [3, 3], "strides": [3, 2], "output_shape": [14, 10]},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "output_shape": [10, 8], "auto_pad": "SAME_UPPER"},
+    {"kernel_shape": [1, 1], "strides": [3, 2]},
+    {"kernel_shape": [3, 3], "dilations": [2, 2], "strides": [2, 2], "group": 2},
+    {"kernel_shape": [2, 2], "strides": [2, 2], "group": 4},
+]
+
+
+@pytest.mark.parametrize("window", NAMED, ids=str)
+@pytest.mark.parametrize("behind", [(), ("Relu",), ("Add", "Relu", "MaxPool")])
+def test_against_onnx_runtime(window: dict[str, Any], behind: tuple[str, ...]) -> None:
+    """It sums floats: of 10,000 values one may differ, by 1."""
+    random, groups = np.random.default_rng(2), window.get("group", 1)
+    weights = random.integers(-127, 128, (4, 4 // groups, *window["kernel_shape"])).astype(np.int8)
+    bias = random.integers(-5000, 5000, 4).astype(np.int32)
+    added = np.linspace(-9, 9, 4, dtype=np.float32).reshape(4, 1, 1)
+    model = transposed((4, 5, 5), weights, bias=bias, behind=behind, added=added, **window)
+    frames = random.integers(0, 256, (8, 4, 5, 5)).astype(np.uint8)
+    (theirs,) = integer_session(model)[0].run(None, {"x": frames})
+    ours = golden.run(to_network(model, "model"), frames).astype(int)
+    differ = np.abs(ours - np.asarray(theirs).astype(int))
+    assert differ.shape == np.shape(theirs)
+    assert differ.max() <= 1
+    assert (differ > 0).sum() <= max(1, differ.size // 10_000)
+
+
+@pytest.mark.parametrize(
+    ("window", "layers", "taps"),
+    [
+        (NAMED[0], ["conv", "depthtospace"], 1),
+        (NAMED[1], ["conv", "depthtospace"], 4),
+        (NAMED[2], ["conv", "depthtospace", "crop"], 4),
+        (NAMED[3], ["conv"], 9),
+        (NAMED[11], ["conv", "select", "depthtospace"], 1),
+    ],
+)
+def test_layers(window: dict[str, Any], layers: list[str], taps: int) -> None:
+    """As few taps as there can be, and no layer that does nothing."""
+    weights = np.ones((4, 4 // window.get("group", 1), *window["kernel_shape"]), np.int8)
+    model = transposed((4, 5, 5), weights, **window)
+    assert kinds(model) == layers
+    assert to_network(model, "model").layers[0].taps == taps
+
+
+@pytest.mark.parametrize(
+    ("window", "message"),
+    [
+        ({"pads": [3, 0, 3, 0]}, r"padding \[3, 0, 3, 0\] leaves nothing of 6x6 pixels"),
+        ({"output_shape": [7, 6]}, "output must be at most 6x6 pixels, not 7x6"),
+        ({"strides": [2, 3], "auto_pad": "SAME_UPPER"}, "output must be at most 10x14 pixels, not 10x15"),
+        ({"strides": [40_000, 1]}, "its output must have at most 65,535 channels, rows and columns"),
+        ({"strides": [60_000, 1], "pads": [150_000, 0, 90_000, 0]}, "must have at most 65,535 channels for all phases"),
+        ({"strides": [300, 300]}, "must have at most 65,535 channels for all phases, not 360,000"),
+    ],
+)
+def test_what_is_refused(window: dict[str, Any], message: str) -> None:
+    model = transposed((4, 5, 5), np.ones((4, 4, 2, 2), np.int8), **window)
+    with pytest.raises(ModelError, match=f"^model: ConvTranspose node 'up': .*{message}"):
+        to_network(model, "model")
+
+
+@pytest.mark.parametrize("window", [NAMED[0], NAMED[2]], ids=["2x2", "4x4"])
+def test_in_hardware(window: dict[str, Any], tmp_path: Path) -> None:
+    """Weights of few values, so that floats hold all sums."""
+    random = np.random.default_rng(2)
+    weights = random.integers(-3, 4, (2, 3, *window["kernel_shape"])).astype(np.int8)
+    in_hardware(transposed((2, 3, 4), weights, **window), tmp_path)
+
+
+def test_a_group_in_turn(tmp_path: Path) -> None:
+    """Cut between the convolution and the pixels of its phases."""
+    path = tmp_path / "model.onnx"
+    weights = np.random.default_rng(2).integers(-3, 4, (2, 3, 2, 2)).astype(np.int8)
+    onnx.save(transposed((2, 3, 4), weights, strides=[2, 2]), path)
+    frames = np.random.default_rng(1).integers(0, 256, (3, 2, 3, 4)).astype(np.uint8)
+    result = hwgen.load(path).plan("zedboard", groups="up,up_2").simulate(frames, simulator="amaranth")
+    assert result.mismatches == 0
+
+
+def test_paddings_far_larger_than_kernels() -> None:
+    """What they leave out is computed and skipped: windows stay small."""
+    random = np.random.default_rng(2)
+    weights = random.integers(-127, 128, (2, 3, 3, 2)).astype(np.int8)
+    frames = random.integers(0, 256, (2, 2, 12, 12)).astype(np.uint8)
+    for pads in ([9, 0, 0, 9], [0, 8, 7, 0], [10, 7, 8, 12]):
+        model = transposed((2, 12, 12), weights, strides=[2, 2], pads=pads)
+        sums = scattered(frames, weights, 1, (2, 2), (1, 1), pads, (0, 0))
+        np.testing.assert_array_equal(golden.run(to_network(model, "model"), frames), requantised(sums, OF_WEIGHTS, 1))
+        assert to_network(model, "model").layers[0].taps <= 4
+
+
+def test_strides_far_larger_than_maps() -> None:
+    """Outputs of phases that no tap meets are the bias alone."""
+    weights = np.full((1, 1, 3, 1), 5, np.int8)
+    model = transposed((1, 1, 1), weights, bias=np.array([900], np.int32), strides=[700, 1])
+    frames = np.array([[[[ZERO + 20]]]], np.uint8)
+    sums = scattered(frames, weights, 1, (700, 1), (1, 1), (0, 0, 0, 0), (0, 0)) + 900
+    np.testing.assert_array_equal(golden.run(to_network(model, "model"), frames), requantised(sums, OF_WEIGHTS, 1))

@@ -1,0 +1,160 @@
+"""Buffers in LUT RAM: what a plan says of them, and which ones the planner puts there."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import combinations
+from math import ceil
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import hwgen
+from hwgen.errors import PlanError
+from hwgen.plan import document
+from hwgen.templates.moves import Move, cheapest
+
+#: With few slices its line buffers and weights are deeper than 64 words.
+MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
+BOARD, SLICES = "zedboard", 40
+
+
+@pytest.fixture(scope="module")
+def model() -> hwgen.Model:
+    return hwgen.load(MODEL)
+
+
+@pytest.fixture(scope="module")
+def written(model) -> dict:
+    """Its plan, as ``plan.json`` has it."""
+    return json.loads(model.plan(BOARD, dsp=SLICES).to_json())
+
+
+def changed(written: dict, folder, *, rows: dict, fifos: dict):
+    """A file with that plan, its line buffers and FIFOs (by layer) changed: where they lie, and other entries."""
+    text = json.loads(json.dumps(written))
+    (group,) = text["groups"]
+    for layer in group["layers"]:
+        layer |= rows.get(layer["name"], {})
+    for fifo in group["fifos"]:
+        fifo |= fifos.get(fifo["from"], {})
+    path = folder / "changed.json"
+    path.write_text(json.dumps(text))
+    return path
+
+
+def test_plans_say_where_buffers_lie(model, written, tmp_path):
+    """A plan says it where it isn't as their depths would have it, and is written again as it was read."""
+    assert "memory" not in json.dumps(written)
+    plain = model.plan(BOARD, dsp=SLICES)
+    rows = {layer.name: {"line_memory": "lut"} for layer in plain.config.layers if layer.window.in_block_ram}
+    assert len(rows) > 2
+    fifos = {"conv1": {"depth": 80, "memory": "lut"}, "conv2": {"memory": "block"}}
+    moved = model.plan(BOARD, plan=changed(written, tmp_path, rows=rows, fifos=fifos))
+    for layer in moved.config.layers:
+        assert layer.window.in_block_ram is False
+        assert layer.fifos[0].in_block_ram == (layer.name == "conv2")
+    again = tmp_path / "again.json"
+    again.write_text(moved.to_json())
+    assert model.plan(BOARD, plan=again).to_json() == moved.to_json()
+    said = f"in LUTs in place of block RAM: line buffers {', '.join(rows)}; FIFOs behind conv1"
+    assert said in moved.table()
+
+
+@pytest.mark.long
+def test_deep_fifo_in_lut_ram(model, written, tmp_path):
+    """A FIFO in LUT RAM, deeper than it need be, and one in block RAM that is shallow: values and cycles."""
+    fifos = {"pool1": {"depth": 80, "memory": "lut"}, "conv3": {"memory": "block"}}
+    design = model.plan(BOARD, plan=changed(written, tmp_path, rows={}, fifos=fifos))
+    result = design.simulate(model.random_frames(3, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fifos", "message"),
+    [
+        (
+            {"conv1": {"line_memory": "bram"}},
+            {},
+            "plan layer conv1: line_memory must be 'lut', 'block' or null, not \"bram\"",
+        ),
+        ({"pool1": {"weights_joined": True}}, {}, "pool1: weights_joined must be false without weights, not true"),
+        ({"conv1": {"weights_joined": 1}}, {}, "plan layer conv1: weights_joined must be true or false, not 1"),
+        ({}, {"conv1": {"memory": 1}}, "plan FIFO from conv1: memory must be 'lut', 'block' or null, not 1"),
+        (
+            {},
+            {"conv1": {"depth": 513, "memory": "lut"}},
+            "plan can't work: conv1: fifos_in must be 'block' for 513 words, not 'lut': LUT RAM has 512 at most",
+        ),
+        (
+            {"pool1": {"line_memory": "lut", "line_rows": 6}},
+            {},
+            "plan can't work: pool1: memory_in must be 'block' for 768 words, not 'lut': LUT RAM has 512 at most",
+        ),
+    ],
+)
+def test_plans_that_say_nonsense(model, written, tmp_path, rows, fifos, message):
+    with pytest.raises(PlanError, match=f"^{re.escape(message)}$"):
+        model.plan(BOARD, plan=changed(written, tmp_path, rows=rows, fifos=fifos))
+
+
+def brute_force(moves: list[Move], halves: int) -> tuple[int, int] | None:
+    """Fewest LUTs, then fewest moves, that free so many halves: of all subsets."""
+    choices = (choice for count in range(len(moves) + 1) for choice in combinations(moves, count))
+    choices = (choice for choice in choices if len({(move.layer, move.number) for move in choice}) == len(choice))
+    fits = [choice for choice in choices if sum(move.halves for move in choice) >= halves]
+    return min(((sum(move.luts for move in choice), len(choice)) for choice in fits), default=None)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(-20, 400), st.booleans()), max_size=9),
+    halves=st.integers(1, 30),
+)
+def test_the_cheapest_moves(sizes, halves):
+    """The choice is the best of all, whatever memories take."""
+    moves, layer = [], 0
+    for freed, luts, same in sizes:  # some are of the same memory as the one before
+        layer += not same
+        moves.append(Move(layer, "weights_joined" if same else "weights_in", 0, freed, luts, is_ram=True))
+    moves = [replace(move, luts=max(move.luts, 0) if move.halves == 0 else move.luts) for move in moves]
+    found = cheapest(moves, halves)
+    best = brute_force(moves, halves)
+    assert (found is None) == (best is None)
+    assume(found is not None)
+    assert len(set(found)) == len(found)
+    assert sum(move.halves for move in found) >= halves
+    assert (sum(move.luts for move in found), len(found)) == best
+
+
+@pytest.mark.parametrize("objective", ["interval", "dsp", pytest.param("latency", marks=pytest.mark.long)])
+def test_only_what_lacks_is_moved(model, objective):
+    """A plan that fits is what it was; one that lacks block RAM is as good, with no more of it than there is."""
+    options = {"objective": objective, "interval": 6000} if objective == "dsp" else {"objective": objective, "dsp": 40}
+    free = model.plan(BOARD, **options)
+    needed = free.resources["bram36"]
+    assert needed > 4
+    assert model.plan(BOARD, bram=ceil(needed), **options).to_json() == free.to_json()
+    before = free.resources["lut"]
+    for budget in range(ceil(needed) - 1, 1, -2):
+        tight = model.plan(BOARD, bram=budget, **options)
+        assert tight.resources["bram36"] <= budget
+        assert tight.interval is not None
+        assert (tight.interval, tight.resources["dsp"]) == (free.interval, free.resources["dsp"])
+        assert tight.latency <= free.latency
+        assert tight.resources["lut"] >= before
+        before = tight.resources["lut"]
+        assert re.search("^(in LUTs in place of block RAM|weights side by side in one memory): ", tight.table(), re.M)
+
+
+def test_moved_memories_in_hardware(model):
+    """All that may be moved, moved by the planner, is simulated: values of the golden model, cycles of the plan."""
+    design = model.plan(BOARD, dsp=SLICES, bram=1)
+    assert document.read(design.to_json(), model.network, design.board).layers == design.plan.layers
+    assert {plan.line_in for plan in design.plan.layers} == {None, "lut"}
+    assert {plan.weights_in for plan in design.plan.layers} == {None, "lut"}
+    result = design.simulate(model.random_frames(3, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)

@@ -1,0 +1,104 @@
+"""Planning on the engine: no Python objects for each burst or tiling, no copies of weights, the same numbers."""
+
+from __future__ import annotations
+
+import cProfile
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import alone, conv
+
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.network import shapes
+from hwgen.network.maps import Window
+from hwgen.network.zoo import builtin
+from hwgen.program.compile import schedule
+from hwgen.program.maps import steps
+from hwgen.program.passes import Pass, passes
+from hwgen.program.tiles import Tilings, _groups, _spans, best_tilings, pieces
+from hwgen.schedule.engine import EngineSchedule, Transfer, moved
+
+ENGINE = EngineConfig()
+
+
+def calls(function: Callable[[], Any]) -> int:
+    """Return the number of Python and C functions that a function calls."""
+    profile = cProfile.Profile()
+    profile.runcall(function)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def task_of(**parameters: Any) -> Pass:
+    (step,) = steps(alone(conv(**parameters)))
+    (task,) = passes(step.ops, step.takes, step.inside)
+    return task
+
+
+def test_a_burst_calls_no_python():
+    """The loops are compiled: calls grow with the jobs, not with bursts and pixel groups, of which there are more."""
+    jobs = schedule(shapes.graph("resnet8"), ENGINE).jobs
+    run = EngineSchedule(ENGINE, jobs).run()  # compiles
+    assert len(run.bursts) + len(run.groups) > 10 * len(jobs)
+    assert calls(EngineSchedule(ENGINE, jobs).run) < 5 * len(jobs)
+
+
+def test_a_tiling_calls_no_python():
+    """All tilings of a pass are compared at once; a map of 224 x 224 has 20,464 of them."""
+    task = task_of(channels=64, maps=64, size=(224, 224))
+    best_tilings(task, ENGINE)
+    assert calls(lambda: best_tilings(task, ENGINE)) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "stride", "dilation", "padding"),
+    [
+        (3, (9, 14), 1, 1, (1, 1, 1, 1)),
+        (1, (10, 7), 2, 1, (0, 0, 0, 0)),
+        (3, (8, 8), 2, 2, (2, 1, 0, 3)),
+        (2, (5, 6), 3, 1, (0, 0, 0, 0)),
+    ],
+)
+def test_spans_and_groups(kernel, size, stride, dilation, padding):
+    """What pieces of the output need, counted piece by piece with `Pass.needed`; groups tile by tile."""
+    window = Window(kernel=(kernel, kernel), stride=(stride, stride), padding=padding, dilation=(dilation, dilation))
+    across = [(size[axis] + padding[axis] + padding[axis + 2] - window.extent[axis]) // stride + 1 for axis in (0, 1)]
+    task = replace(task_of(size=(20, 20)), window=window, height=size[0], width=size[1])
+    task = replace(task, rows=across[0], columns=across[1])
+    for axis in (0, 1):
+        sizes = np.arange(1, task.size[axis] + 1)
+        apart = 1 if axis else task.row_step
+        for step, found in zip(sizes.tolist(), zip(*_spans(task, axis, sizes), strict=True), strict=True):
+            needed = [task.needed(axis, *each) for each in pieces(task.size[axis], step)]
+            rows = [len(range(begin, end, apart)) for begin, end in needed]
+            assert found == (len(rows), max(rows), sum(rows))
+    tiles = [(rows, columns) for rows in range(1, across[0] + 1) for columns in range(1, across[1] + 1)]
+    rows, columns = np.array(tiles).T
+    table = Tilings(rows, columns, rows, rows, rows, rows > 0)
+    for (high, wide), groups in zip(tiles, _groups(task, 5, table), strict=True):
+        areas = [(y - x) * (b - a) for x, y in pieces(across[0], high) for a, b in pieces(across[1], wide)]
+        assert groups == sum(-(-area // 5) for area in areas)
+
+
+def test_weights_are_checked_without_a_copy():
+    """8 MiB of weights, as int64: less than a quarter of that is needed beside them."""
+    network = alone(conv(kernel=1, channels=1024, maps=1024, size=(1, 1)))
+    schedule(network, ENGINE)
+    tracemalloc.start()
+    schedule(network, ENGINE)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 << 20
+
+
+def test_weights_drawn_by_rows():
+    """NumPy draws the same numbers row by row as all at once."""
+    whole = np.random.default_rng([1, 2]).normal(0, 0.3, (7, 50)).astype(np.float32)
+    assert np.array_equal(builtin._normal(np.random.default_rng([1, 2]), 0.3, (7, 50)), whole)
+
+
+def test_bursts_of_a_box_without_words():
+    assert moved(ENGINE, Transfer((0, 8, 8, 2, 3, 0))) == []

@@ -1,0 +1,79 @@
+"""Pages of docs/: blocks marked ``sh`` and ``python`` run as they are printed; the site builds without a warning.
+
+What only runs on a board, or in a vendor's tool, is marked otherwise: ``py``, ``text``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from printed_commands import ROOT, commands
+
+from hwgen.cli import main as cli
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def runnable(page: Path) -> list[tuple[str, str]]:
+    """Blocks to run, in order: their language and their text."""
+    return re.findall(r"^```(sh|python)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+RUNNABLE = [page for page in PAGES if runnable(page)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """What a page's reader has: the folder of the sources, as far as pages read it, and build/."""
+    for name in ("examples", "boards"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+def test_commands_are_good_ones(page, folder):
+    """Every command parses, and the files that it reads are there or were written by one before."""
+    for language, block in runnable(page):
+        for command in commands(block) if language == "sh" else ():
+            words = shlex.split(command)
+            if words[0] == "hwgen":
+                arguments = cli.parser().parse_args(words[1:])
+                for option in ("model", "calibration", "input", "labels"):
+                    value = getattr(arguments, option, None)
+                    for name in value if isinstance(value, list) else [value]:
+                        assert not name or not Path(name).suffix or "@" in name or Path(name).exists(), command
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+def test_pages_run_as_printed(page, folder):
+    """In order, by the installed command; what a block prints is not compared."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for language, block in runnable(page):
+        words = ["bash", "-e", "-c", block] if language == "sh" else [sys.executable, "-c", block]
+        done = subprocess.run(
+            words, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (page.name, block, done.stderr)
+
+
+@pytest.mark.long
+def test_the_site_builds(tmp_path):
+    """Every page is in the navigation, every link and anchor leads somewhere; `.ci/run` builds it as well."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = {path.stem for path in (tmp_path / "site").glob("*.html")}
+    assert pages >= {page.stem for page in PAGES} | {"index", "changelog", "digits"}
+    assert "simulate" in (tmp_path / "site" / "api.html").read_text(encoding="utf-8")

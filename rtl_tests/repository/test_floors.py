@@ -1,0 +1,151 @@
+"""Who imports whom: no circles, and every floor stands on those below it (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Each part of the package, and the parts that it may import besides itself. A line names only parts of lines above it.
+FLOORS = {
+    "printable": "",
+    "errors": "printable",
+    "fields": "errors",
+    "options": "errors",
+    "installing": "",
+    "progress": "printable",
+    "processes": "errors",
+    "work": "errors installing progress processes",
+    "digest": "",
+    "frozen": "",
+    "cache": "errors processes",
+    "devices": "",
+    "boards": "errors devices",
+    "arguments": "errors boards",
+    "network": "errors progress processes",
+    "gateware": "errors frozen",
+    "blocking": "errors boards network gateware",
+    "schedule": "errors progress network gateware",
+    "program": "errors fields work network gateware blocking schedule",
+    "templates": "errors fields options boards network gateware schedule program",
+    "plan": "errors fields options digest cache progress boards network gateware blocking schedule templates",
+    "explore": "errors installing progress work boards network gateware plan templates",
+    "report": "errors fields installing printable boards network gateware blocking schedule program templates plan "
+    "explore",
+    "verilog": "errors printable progress digest cache gateware",
+    "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog",
+    "simulate": "errors installing processes digest cache progress work network gateware schedule program emit",
+    "doctor": "installing report simulate",
+    "api": "errors options arguments progress work boards network gateware schedule program templates plan explore "
+    "report emit simulate",
+    "hwgen": "errors api",
+    "cli": "errors options printable processes cache progress work devices boards network blocking templates plan "
+    "explore report emit simulate doctor api hwgen",
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module's file; a package is its ``__init__.py``."""
+    found = {}
+    for top, folder in (("hwgen", ROOT / "hwgen"), ("hwgen.boards", ROOT / "boards")):
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join([top, *(part for part in parts if part != "__init__")])] = path
+    return found
+
+
+def named(tree: ast.AST, known: set[str]) -> set[str]:
+    """The modules that a file names in its imports, those in functions and those for type checkers included."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names |= {
+                whole if (whole := f"{node.module}.{alias.name}") in known else str(node.module) for alias in node.names
+            }
+    return names & known
+
+
+FILES = modules()
+NAMED = {name: named(ast.parse(path.read_text(encoding="utf-8")), set(FILES)) for name, path in FILES.items()}
+
+
+def imports(name: str) -> set[str]:
+    """What a module's imports run: the modules that it names, and the packages around them, but not those around it."""
+    around = {name.rsplit(".", count)[0] for count in range(name.count(".") + 1)}
+    packages = {found.rsplit(".", count)[0] for found in NAMED[name] for count in range(1, found.count("."))}
+    return NAMED[name] | packages - around
+
+
+def part(name: str) -> str:
+    """The line of the table for a module."""
+    return name.split(".")[1] if "." in name else name
+
+
+def reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
+    """Where one or more steps lead."""
+    seen: set[str] = set()
+    ahead = list(edges[start])
+    while ahead:
+        name = ahead.pop()
+        if name not in seen:
+            seen.add(name)
+            ahead += edges[name]
+    return seen
+
+
+def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The largest sets of modules in which each leads to every other one."""
+    beyond = {name: reachable(name, edges) for name in edges}
+    return {
+        frozenset(other for other in beyond[name] if name in beyond[other]) for name in edges if name in beyond[name]
+    }
+
+
+def test_circles_are_found():
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"e"}}
+    assert circles(edges) == {frozenset("bc"), frozenset("e")}
+
+
+def test_imports_are_found():
+    assert NAMED["hwgen.cli.plan"] >= {"hwgen.api", "hwgen.cli.options"}  # for type checkers and in functions; on top
+    assert "hwgen.simulate" in imports("hwgen.doctor")  # it names hwgen.simulate.verilator alone
+    assert not {"hwgen", "hwgen.simulate"} & imports("hwgen.simulate.groups")
+    assert part("hwgen") == "hwgen"
+    assert part("hwgen.boards.vc709") == "boards"
+
+
+def test_no_circles():
+    assert circles({name: imports(name) for name in FILES}) == set()
+
+
+def test_the_table_has_no_circle():
+    above: list[str] = []
+    for name, below in FLOORS.items():
+        assert set(below.split()) <= set(above), f"{name} may import only what stands above it in the table"
+        above.append(name)
+
+
+def test_every_module_has_a_floor():
+    assert {part(name) for name in FILES} == set(FLOORS)
+
+
+def test_every_floor_stands_on_those_below():
+    forbidden = {
+        (name, found)
+        for name in FILES
+        for found in NAMED[name]
+        if part(found) not in (part(name), *FLOORS[part(name)].split())
+    }
+    assert forbidden == set()
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_the_table_allows_no_more_than_there_is(name):
+    used = {part(found) for module in FILES if part(module) == name for found in NAMED[module]} - {name}
+    assert used >= set(FLOORS[name].split())

@@ -1,0 +1,253 @@
+"""The exact schedule by itself: hand calculation, order, bounds. That the hardware keeps it is in test_accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from accelerators import Case, cases, check, frames_for
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import pool
+
+from hwgen.errors import ConfigError, PlanError
+from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.ops import MaxPool
+from hwgen.schedule.solve import MOST_FRAMES, Schedule, steady_cycles
+from hwgen.templates.compose import compose
+from hwgen.templates.layers import LayerPlan
+
+
+def test_by_hand_input_bound():
+    """1 x 4 x 4, a whole window a cycle: the input's 16 beats are the frame.
+
+    The last window needs beat 15 and starts in cycle 16. Line buffer 5 (two rows a patch), tree 2, FIFO 2: its maximum
+    leaves in cycle 16 + 5 + 2 + 2 = 25. The others wait for beats 5, 7, 13.
+    """
+    case = pool(1, 4, 4)
+    schedule = Schedule(case.config, 3)
+    assert schedule.cycles.latency == 25
+    assert schedule.cycles.interval == 16
+    assert schedule.cycles.steady
+    assert schedule.taken[0].tolist() == list(range(48))
+    assert schedule.taken[1].tolist()[:4] == [15, 17, 23, 25]
+    check(case, frames_for(case.network, 3, 1), schedule)
+
+
+def test_by_hand_window_bound():
+    """3 x 2 x 2, one channel and one tap a cycle: 12 cycles a frame for input and windows alike.
+
+    The one window needs beat 11, so its folds start in cycles 12, 16 and 20. Line buffer 4, running maximum 1, FIFO
+    2, four steps: maxima leave 4 - 1 + 4 + 1 + 2 = 10 later, in 22, 26, 30.
+    """
+    case = pool(3, 2, 2, tk=1, rows=8)
+    schedule = Schedule(case.config, 3)
+    assert schedule.cycles.latency == 30
+    assert schedule.cycles.interval == 12
+    assert schedule.taken[1].tolist()[:3] == [22, 26, 30]
+    check(case, frames_for(case.network, 3, 1), schedule)
+
+
+def test_by_hand_ring():
+    """The same with the two rows of one window alone: a beat waits until the one it overwrites is read.
+
+    The window ends with cycle 23; 3 cycles later, in 26, all of the second frame may come in: beats 12 to 23 take
+    26 to 37, and the frame's last maximum leaves 37 + 1 + 8 + 10 = 56, 26 after the first's.
+    """
+    case = pool(3, 2, 2, tk=1, rows=2)
+    schedule = Schedule(case.config, 3)
+    assert schedule.cycles.latency == 30
+    assert schedule.cycles.interval == 26
+    assert schedule.taken[0].tolist()[12:24] == list(range(26, 38))
+    check(case, frames_for(case.network, 3, 1), schedule)
+
+
+def test_by_hand_credits():
+    """1 x 4 x 4, one credit: a window starts 1 cycle after the maximum before it has left.
+
+    Windows are due in 6, 8, 14 and 16; a maximum leaves 9 cycles after its window starts. So they start in
+    6, 16, 26, 36, and the last leaves in 45. The next frame's first window starts in 46.
+    """
+    case = pool(1, 4, 4, depth=1, rows=8)
+    schedule = Schedule(case.config, 3)
+    schedule.solve()
+    assert schedule.taken[1].tolist()[:5] == [15, 25, 35, 45, 55]
+    assert schedule.cycles.latency == 45
+    assert schedule.cycles.interval == 40
+    check(case, frames_for(case.network, 3, 1), schedule)
+
+
+def times(schedule: Schedule) -> list[np.ndarray]:
+    schedule.solve()
+    return [*schedule.taken, *schedule.left, *schedule.starts]
+
+
+@settings(max_examples=40)
+@given(case=cases(), frames=st.integers(1, 4))
+def test_bounds(case, frames):
+    """No layer is faster than its own figure; nothing happens before its cause; frames keep their order."""
+    schedule = Schedule(case.config, frames)
+    schedule.solve()
+    ends = schedule.frame_ends
+    slowest = max(layer.cycles for layer in case.config.layers)
+    assert len(ends) == frames
+    assert schedule.taken[0][0] == 0
+    assert ends[-1] >= (frames - 1) * slowest
+    for number, layer in enumerate(case.config.layers):
+        assert (np.diff(schedule.taken[number]) >= 1).all()
+        assert (np.diff(schedule.left[number]) >= 1).all()
+        assert (np.diff(schedule.starts[number]) >= layer.window.steps).all()
+    cycles = schedule.cycles
+    assert (cycles.interval is None) == (frames < 3)
+    assert cycles.latency == ends[0]
+
+
+@settings(max_examples=40)
+@given(case=cases(), data=st.data())
+def test_less_is_never_earlier(case, data):
+    """With a shallower FIFO or fewer rows no event is earlier; shrinking a solved schedule equals solving anew."""
+    config = case.config
+    schedule = Schedule(config, 3)
+    before = times(schedule)
+    number = data.draw(st.integers(0, len(config.layers) - 1))
+    layer = config.layers[number]
+    depths = [other.fifo_depths[0] for other in config.layers]
+    rows = [other.window.rows for other in config.layers]
+    depths[number] = data.draw(st.integers(max(layer.fold_beats), layer.fifo_depths[0]))
+    rows[number] = data.draw(st.integers(layer.least_rows, layer.window.rows))
+    before = [kept.copy() for kept in before]
+    schedule.mark()
+    schedule.shrink(number, depth=depths[number])
+    schedule.shrink(number, rows=rows[number])
+    after = times(schedule)
+    for old, new in zip(before, after, strict=True):
+        assert (new >= old).all()
+    for new, anew in zip(after, times(Schedule(config, 3, depths=depths, rows=rows)), strict=True):
+        np.testing.assert_array_equal(new, anew)
+    schedule.revert()
+    for old, same in zip(before, times(schedule), strict=True):
+        np.testing.assert_array_equal(old, same)
+
+
+@settings(max_examples=40)
+@given(case=cases(), data=st.data())
+def test_more_frames_change_nothing_before(case, data):
+    """The first frames of a longer run are those of a shorter one."""
+    few, many = Schedule(case.config, 2), Schedule(case.config, 4)
+    few.solve()
+    many.solve()
+    np.testing.assert_array_equal(few.frame_ends, many.frame_ends[:2])
+    np.testing.assert_array_equal(few.taken[0], many.taken[0][: len(few.taken[0])])
+
+
+@settings(max_examples=40)
+@given(case=cases(), late=st.integers(0, 3))
+def test_deadline(case, late):
+    """Solving stops, and says so, as soon as a frame is late."""
+    schedule = Schedule(case.config, 3)
+    schedule.solve()
+    deadline = schedule.frame_ends.copy()
+    assert Schedule(case.config, 3).solve(schedule.latest(deadline))
+    if late < 3:
+        deadline[late] -= 1
+        assert not Schedule(case.config, 3).solve(schedule.latest(deadline))
+
+
+@settings(max_examples=40)
+@given(case=cases())
+def test_credits_used(case):
+    """A FIFO as deep as the credits that were used changes nothing."""
+    config = case.config
+    depths: list[int | None] = [None] * len(config.layers)
+    schedule = Schedule(config, 3, depths=depths)
+    before = times(schedule)
+    used = [max(schedule.credits_used(n), *layer.fold_beats, 1) for n, layer in enumerate(config.layers)]
+    for old, new in zip(before, times(Schedule(config, 3, depths=used)), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@settings(max_examples=30)
+@given(case=cases(most_layers=3, most_side=5), frames=st.integers(1, 40))
+def test_steady(case, frames):
+    """A settled interval stays: what is said of any number of frames is so, without covering all of them."""
+    exact = Schedule(case.config, frames).cycles
+    said = steady_cycles(case.config, frames)
+    if frames < 3 or exact.steady:
+        assert said == exact
+    else:
+        assert said.latency == exact.latency
+
+
+def test_not_steady():
+    """A row and a window's credits too few: two frames of 57 cycles and one of 62 take turns."""
+    before = FeatureMap(channels=3, height=1, width=2, type=UINT8)
+    window = Window(kernel=(2, 2), padding=(0, 1, 2, 2))
+    layer = MaxPool(name="pool", input=before, output=replace(before, height=2, width=4), window=window)
+    plan = LayerPlan(name="pool", kind="maxpool", tn=2, tm=2, tk=2, chain=1, line_rows=1, fifo_depths=(5,))
+    config = compose(Network(name="pool", layers=(layer,)), [plan])
+    schedule = Schedule(config, 8)
+    schedule.solve()
+    assert np.diff(schedule.frame_ends).tolist() == [57, 57, 62, 57, 57, 62, 57]
+    for frames in range(3, 12):
+        assert steady_cycles(config, frames) == Schedule(config, frames).cycles
+    assert steady_cycles(config) == Schedule(config, MOST_FRAMES).cycles
+
+
+@pytest.mark.parametrize("frames", [0, -1])
+def test_errors(frames):
+    with pytest.raises(ConfigError, match=f"^frames must be a positive integer, not {frames}$"):
+        Schedule(pool(1, 4, 4).config, frames)
+
+
+@settings(max_examples=40)
+@given(case=cases(), data=st.data())
+def test_latest(case, data):
+    """A deadline that is met asks for nothing that isn't so; what it asks for refuses only what misses it."""
+    frames = data.draw(st.integers(1, 4))
+    schedule = Schedule(case.config, frames)
+    schedule.solve()
+    ends = schedule.frame_ends
+    assert Schedule(case.config, frames).solve(schedule.latest(ends))
+    late = data.draw(st.integers(0, 5))
+    assert Schedule(case.config, frames).solve(schedule.latest(ends - late)) == (late == 0)
+
+
+def test_too_many_events_are_refused_at_once():
+    """Ten frames of the largest map, 4,096 x 4,096 pixels: each pixel comes in, is a window, and leaves."""
+    side = 4_096
+    before = FeatureMap(channels=1, height=side, width=side, type=UINT8)
+    layer = MaxPool(name="pool", input=before, output=before, window=Window(kernel=(1, 1)))
+    plan = LayerPlan(name="pool", kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=2, fifo_depths=(5,))
+    config = compose(Network(name="pool", layers=(layer,)), [plan])
+    with pytest.raises(PlanError, match=r"^pool: 10 frames are [\d,]{11} events .* at most 402,653,184 are scheduled"):
+        Schedule(config, 10)
+
+
+def test_windows_below_the_map():
+    """Rows of windows that all end with the map's last row: a pixel that comes later moves those of each row.
+
+    A map of 1 x 2 x 4 under a 2 x 2 pool with a row of padding below: the windows wait for beats 5, 6, 7 and again for
+    5, 6, 7. A copy (a 1 x 1 pool) stands before it; with one credit its beats are 7 cycles apart: a step starts a cycle
+    after the beat before was taken, which is 6 after that one's start.
+    """
+    before = FeatureMap(channels=1, height=2, width=4, type=UINT8)
+    after = replace(before, width=3)
+    layers = (
+        MaxPool(name="copy", input=before, output=before, window=Window(kernel=(1, 1))),
+        MaxPool(name="pool", input=before, output=after, window=Window(kernel=(2, 2), padding=(0, 0, 1, 0))),
+    )
+    network = Network(name="below", layers=layers)
+    plans = [
+        LayerPlan(name=layer.name, kind="maxpool", tn=1, tm=1, tk=1, chain=1, line_rows=4, fifo_depths=(9,))
+        for layer in layers
+    ]
+    schedule = Schedule(compose(network, plans), 3)
+    schedule.mark()
+    schedule.shrink(0, depth=1)
+    shallow = Case(network, compose(network, [replace(plans[0], fifo_depths=(1,)), plans[1]]))
+    for moved, same in zip(times(schedule), times(Schedule(shallow.config, 3)), strict=True):
+        np.testing.assert_array_equal(moved, same)
+    assert (np.diff(schedule.taken[1]) >= 7).all()
+    check(shallow, frames_for(network, 3, 1), schedule)

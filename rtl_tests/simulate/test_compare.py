@@ -1,0 +1,279 @@
+"""Three ways through a network: where ONNX Runtime, the golden model and the hardware differ, and that it is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import html5lib
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import hwgen
+from hwgen import progress
+from hwgen.cli import main as cli
+from hwgen.gateware.stream import Order
+from hwgen.network import host, quantise
+from hwgen.network.onnx.layers import RuntimeLayers, Tensor
+from hwgen.report import notebook
+from hwgen.simulate import compare
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+SMALL = "decoilfnet-example"
+BOARD = ["--board", "zedboard", "--dsp", "20"]
+
+
+def runtime_only(name, frames):
+    """The layers of a built-in network by ONNX Runtime, against the golden model."""
+    model = hwgen.load(name)
+    runtime, x = model.runtime(name), model.random_frames(frames)
+    names = [end.name for end in host.inputs(model.network)]
+    taken = zip(names, quantise.by_input(model.network, x), strict=True)
+    given = [host.as_model(model.network, each, values) if each in runtime.floats else values for each, values in taken]
+    return compare.layer_by_layer(model.network, model._prepared(x), compare.Seen(pixels={}), runtime, given)[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resnet8", pytest.param("unet@32x32", marks=pytest.mark.long), pytest.param("dscnn", marks=pytest.mark.long)],
+)
+def test_onnxruntime_gives_every_layer(name):
+    """Branches, depthwise layers, averages: each has a tensor, and each of its values is the golden model's."""
+    rows = runtime_only(name, 2)
+    network = hwgen.load(name).network
+    assert [row.layer for row in rows] == [layer.name for layer in network.layers]
+    for row, layer in zip(rows, network.layers, strict=True):
+        assert row.hardware is None
+        assert row.runtime == compare.Tally(compared=2 * int(np.prod(layer.output.shape)))
+
+
+def test_tensors_are_the_models_own():
+    """Those between QuantizeLinear and DequantizeLinear, as a plain session without optimisations gives them.
+
+    That computes in floats, so that a value may be rounded otherwise; none may be another value.
+    """
+    model = hwgen.load(DIGITS / "digits.onnx")
+    runtime, images = model.runtime(DIGITS / "digits.onnx"), np.load(DIGITS / "images.npy")[:4]
+    _, maps = runtime.run([images])
+    plain = onnx.load(DIGITS / "digits.onnx")
+    plain.graph.output.extend(onnx.ValueInfoProto(name=tensor.name) for tensor in runtime.tensors.values())
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(plain.SerializeToString(), options)
+    shapes = {layer.name: layer.output.shape for layer in model.network.layers}
+    assert list(maps) == list(shapes)
+    for layer, tensor in runtime.tensors.items():
+        (values,) = session.run([tensor.name], {session.get_inputs()[0].name: images})
+        difference = np.abs(values.reshape(4, *shapes[layer]).astype(int) - maps[layer])
+        assert difference.max() <= 1
+        assert (difference == 0).mean() > 0.99
+
+
+def test_floats_become_the_integers_that_they_stand_for():
+    values = np.arange(-128, 128)
+    tensor = Tensor(name="t", map=(4, 8, 8), layout=None, scale=np.float32(0.1), zero_point=-3)
+    floats = ((values + 3).astype(np.float32) * np.float32(0.1)).reshape(1, 4, 8, 8)
+    np.testing.assert_array_equal(tensor.maps(floats).ravel(), values)
+
+
+small_maps = arrays.arrays(np.int8, (3, 2, 2, 3), elements=st.integers(-3, 3))
+
+
+@given(small_maps, small_maps, st.integers(1, 3))
+def test_tallies_count_every_frame_once(values, expected, step):
+    """Part by part as in one piece, which NumPy counts."""
+    tally, seen = compare.Tally(), compare.Seen(pixels={"layer": values})
+    for begin in range(0, 3, step):
+        tally.add(*seen.compare("layer", expected[begin : begin + step], begin), begin)
+    wrong = values != expected
+    assert (tally.compared, tally.differing) == (values.size, np.count_nonzero(wrong))
+    assert tally.largest == np.abs(values.astype(int) - expected).max()
+    assert (tally.first is None) == (not wrong.any())
+    if tally.first is not None:
+        places = [(f, r, c, ch) for f, ch, r, c in np.argwhere(wrong).tolist()]
+        frame, row, column, channel = min(places)  # values travel by frame, pixel, channel
+        first = tally.first
+        assert (first.frame, first.channel, first.row, first.column) == (frame, channel, row, column)
+        assert (first.value, first.expected) == (
+            values[frame, channel, row, column],
+            expected[frame, channel, row, column],
+        )
+
+
+def test_pixels_are_compared_as_they_travelled():
+    """Of a map of two columns only the second, and that twice."""
+    order = Order(rows=((0, 2), (0, 2)), columns=((1, 2),))
+    expected = np.arange(4, dtype=np.int8).reshape(1, 1, 2, 2)
+    pixels = np.array([[[1, 3, 1, 9]]], dtype=np.int8)
+    seen = compare.Seen(pixels={"layer": pixels}, orders={"layer": order})
+    size, found = seen.compare("layer", expected, 0)
+    assert (size, found.count, found.largest, found.row, found.column) == (4, 1, 6, 1, 1)
+    assert seen.compare("other", expected, 0) is None
+
+
+def test_distances():
+    nan = float("nan")
+    assert compare.distance(np.array([1.0, nan, 3.0]), np.array([1.0, nan, 3.0])) == (0, 0.0)
+    assert compare.distance(np.array([1.0, 2.0, 3.5]), np.array([1.0, 2.5, 3.0])) == (2, 0.5)
+    assert compare.distance(np.array([255, 0], np.uint8), np.array([0, 0], np.uint8)) == (1, 255.0)
+
+
+def test_a_notebook_shows_the_layers():
+    """A row a layer and one of the output; what can't be seen is a dash, and names are text."""
+    tally, wrong = compare.Tally(), compare.Tally()
+    tally.add(*compare.Seen(pixels={"a": np.zeros((1, 1, 2, 2))}).compare("a", np.zeros((1, 1, 2, 2)), 0), 0)
+    wrong.add(*compare.Seen(pixels={"a": np.full((1, 1, 2, 2), 3)}).compare("a", np.zeros((1, 1, 2, 2)), 0), 0)
+    found = compare.Comparison(
+        model="m",
+        board="b",
+        frames=4,
+        rows=(
+            compare.Row(layer="<a>", kind="conv", shape=(1, 2, 2), runtime=None, hardware=tally),
+            compare.Row(layer="b", kind="pool", shape=(1, 2, 2), runtime=tally, hardware=wrong),
+        ),
+        outputs=(compare.Output(name="y", values=4, runtime=(0, 0.0), hardware=(1, 2.5)),),
+        right={"runtime": 4, "golden": 4, "hardware": 3},
+        cycles={"latency": 7, "interval": None, "predicted_latency": 7, "predicted_interval": None},
+        html=notebook.comparison,
+    )
+    page = html5lib.parseFragment(found._repr_html_(), namespaceHTMLElements=False)
+    rows = [[cell.text or "" for cell in row] for row in page.iter("tr")]
+    assert rows[1] == ["<a>", "conv", "1x2x2", "4", "-", "-", "0", "0", ""]
+    first = "hardware frame 0, channel 0, row 0, column 0: 3, golden 0"
+    assert rows[2] == ["b", "pool", "1x2x2", "4", "0", "0", "4", "3", first]
+    assert rows[3] == ["output", "", "", "4", "0", "0", "1", "2.5", ""]
+    text = "".join(page.itertext())
+    assert "frames right of 4: ONNX Runtime 4 (100.00%), the golden model 4 (100.00%), the hardware 3 (75.00%)" in text
+    assert "the hardware differs from the golden model, which equals ONNX Runtime; latency 7 cycles" in text
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress, "PAUSE", 1e9)  # no lines about how far it is, however slow the machine
+    return tmp_path
+
+
+def test_all_three_are_equal(here, capfd):
+    """Every value of every layer, in Verilator; the figures as JSON."""
+    assert cli.main(["compare", SMALL, *BOARD, "--random", "3", "--json", "found.json"]) == 0
+    said = capfd.readouterr()
+    assert said.err == ""
+    network = hwgen.load(SMALL).network
+    sizes = {layer.name: 3 * int(np.prod(layer.output.shape)) for layer in network.layers}
+    total = (
+        f"every one of {sum(sizes.values()):,} values of the hardware's layers equals the golden model, which equals"
+    )
+    assert total in said.out
+    found = json.loads((here / "found.json").read_text())
+    none = {"differing": 0, "largest": 0, "first": None}
+    for layer, (name, size) in zip(found["layers"], sizes.items(), strict=True):
+        assert layer["name"] == name
+        assert layer["runtime"] == layer["hardware"] == {"compared": size, **none}
+    assert found["frames"] == 3
+    assert found["cycles"]["latency"] == found["cycles"]["predicted_latency"]
+    assert found["cycles"]["interval"] == found["cycles"]["predicted_interval"]
+    assert "right" not in found
+
+
+def test_wrong_hardware_is_found(here, capfd, monkeypatch):
+    """One value of the second layer is 5 too large in frame 1: the layer is named, and the status is 1."""
+    run = hwgen.Design._run
+    network = hwgen.load(SMALL).network
+    layer = network.layers[1]
+    columns = layer.output.shape[2]
+
+    def wrong(self, frames, options):
+        found = run(self, frames, options)
+        taps = {number: pixels.astype(np.int64) for number, pixels in found.taps.items()}
+        taps[1][1, 2, 3 * columns + 1] += 5
+        return replace(found, taps=taps)
+
+    monkeypatch.setattr(hwgen.Design, "_run", wrong)
+    assert cli.main(["compare", SMALL, *BOARD, "--random", "3", "--json", "found.json"]) == 1
+    said = capfd.readouterr()
+    assert said.err == "hwgen: the hardware differs from the golden model\n"
+    assert "hardware frame 1, channel 2, row 3, column 1: " in said.out
+    found = json.loads((here / "found.json").read_text())["layers"]
+    assert [each["hardware"]["differing"] for each in found] == [0, 1, *[0] * (len(found) - 2)]
+    first = found[1]["hardware"]["first"]
+    assert (first["frame"], first["channel"], first["row"], first["column"]) == (1, 2, 3, 1)
+    assert first["value"] - first["expected"] == found[1]["hardware"]["largest"] == 5
+
+
+def test_another_runtime_is_a_warning(here, capfd, monkeypatch):
+    """What differs from ONNX Runtime is the golden model's matter, and no fault of the hardware."""
+    run = RuntimeLayers.run
+
+    def other(self, frames):
+        outputs, maps = run(self, frames)
+        name = next(iter(maps))
+        maps[name] = maps[name].copy()
+        maps[name][0, 0, 0, 0] -= 1
+        return outputs, maps
+
+    monkeypatch.setattr(RuntimeLayers, "run", other)
+    assert cli.main(["compare", SMALL, *BOARD, "--random", "3"]) == 0
+    said = capfd.readouterr()
+    assert said.err == "hwgen: warning: the golden model differs from ONNX Runtime\n"
+    assert "ORT frame 0, channel 0, row 0, column 0: " in said.out
+
+
+def test_refusals(here, capfd):
+    images, labels = str(DIGITS / "images.npy"), str(DIGITS / "labels.npy")
+    model = str(DIGITS / "digits.onnx")
+    np.save("few.npy", np.zeros(3, int))
+    cases = {
+        "--board": ["compare", model, "--input", images],
+        "labels must be 450 integers": [
+            "compare",
+            model,
+            "--board",
+            "zedboard",
+            "--input",
+            images,
+            "--labels",
+            "few.npy",
+        ],
+        "would overwrite": ["compare", model, "--board", "zedboard", "--input", images, "--json", images],
+        "one of the arguments --input --random": ["compare", model, "--board", "zedboard", "--labels", labels],
+    }
+    for words, arguments in cases.items():
+        assert cli.main(arguments) == 2
+        error = capfd.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.long
+def test_digits_with_labels(here, capfd):
+    """By the figures of the example: 446 of 450 are right."""
+    images, labels = np.load(DIGITS / "images.npy"), np.load(DIGITS / "labels.npy")
+    model = str(DIGITS / "digits.onnx")
+    command = ["compare", model, "--board", "zedboard", "--input", str(DIGITS / "images.npy")]
+    assert cli.main([*command, "--labels", str(DIGITS / "labels.npy"), "--json", "found.json"]) == 0
+    session = onnxruntime.InferenceSession(model)
+    (outputs,) = session.run(None, {session.get_inputs()[0].name: images})
+    right = int((outputs.reshape(len(images), -1).argmax(axis=1) == labels).sum())
+    assert json.loads((here / "found.json").read_text())["right"] == dict.fromkeys(
+        ("runtime", "golden", "hardware"), right
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "options", [["--template", "tile"], ["--groups", "conv1-pool1,conv3-fc"], ["--template", "pyramid"]]
+)
+def test_other_templates(here, capfd, options):
+    model = str(DIGITS / "digits.onnx")
+    board = "vc709" if "pyramid" in options else "zedboard"
+    assert cli.main(["compare", model, "--board", board, "--random", "3", *options, "--json", "found.json"]) == 0
+    seen = [layer["hardware"] for layer in json.loads((here / "found.json").read_text())["layers"]]
+    assert all(tally is None or tally["differing"] == 0 for tally in seen)
+    assert sum(tally is not None for tally in seen) >= 4

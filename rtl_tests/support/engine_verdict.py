@@ -1,0 +1,62 @@
+"""Verdict of the Python driver of an engine on a program, without hardware."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwgen.emit import driver
+
+DONE = 8
+
+
+class Still:
+    """Registers of an engine that does what a test says, or nothing."""
+
+    def __init__(self, document: dict[str, Any], **values: int):
+        self.offsets = {register["name"]: register["offset"] for register in document["registers"]}
+        self.values = {register["offset"]: register["reset"] for register in document["registers"]}
+        self.values |= {self.offsets[name]: value for name, value in values.items()}
+        self.written: list[tuple[int, int]] = []
+
+    def read(self, offset: int) -> int:
+        return self.values[offset]
+
+    def write(self, offset: int, value: int) -> None:
+        self.written.append((offset, value))
+
+
+def buffer(address: int) -> Any:
+    """What allocates there."""
+
+    def allocate(shape: tuple[int], dtype: Any) -> Any:
+        class Buffer(np.ndarray):
+            physical_address = address
+
+        return np.zeros(shape, dtype).view(Buffer)
+
+    return allocate
+
+
+def verdict(folder: Path, program: bytes, size: int = 1 << 20) -> str:
+    """What the driver says of a program, empty if it takes it; frames of what it takes can be run."""
+
+    def allocate(shape: tuple[int], dtype: Any) -> Any:
+        if shape[0] > size:
+            raise MemoryError("that is too much")
+        return buffer(0x1000)(shape, dtype)
+
+    (folder / "changed.program").write_bytes(program)
+    document = json.loads((folder / "registers.json").read_text())
+    found = driver.Engine(Still(document, STATUS=DONE), allocate=allocate, folder=folder, timeout=0.01)
+    try:
+        found.load("changed.program")
+    except driver.DriverError as error:
+        return f"several lines: {error}" if "\n" in str(error) or found._memory is not None else str(error)
+    frames = np.zeros((found._batch + 1, *found._input.shape), found._input.stream.dtype)
+    if frames.nbytes < size:
+        assert len(np.atleast_1d(found.run(frames, integers=True))) >= 1
+    return ""

@@ -1,0 +1,420 @@
+"""What a program does: its jobs, field by field as documented, on bytes; and whether it may.
+
+The units of an engine walk the jobs each at its own pace, held back by the waits alone. The interpreter goes through
+them job by job, which is one of many orders in time, and refuses whatever another order could change: a place that is
+loaded while a job that reads it may not have been computed, a map that is read before it must have been stored, a
+place in the output buffer that is drained into before it must have been stored, parameters that are loaded while a
+job that needs them may not have been drained. It also refuses words that were never loaded or stored, sums beyond
+their bits, and groups without a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hwgen.errors import CheckError
+from hwgen.gateware.arithmetic.shares import FRACTION
+from hwgen.gateware.engine.config import LANES, TABLE_WORDS, EngineConfig
+from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.network.requantise import Requantisation, requantise
+from hwgen.program.file import Program
+from hwgen.program.jobs import ADDRESSES
+from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
+
+_NEVER = -1
+#: Of additions, and one of outputs.
+TABLES = ACTIVATION + 1
+_BOUND = 1 << 33
+"""Beyond any sum with its bias."""
+
+
+def outputs(program: Program, frame: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The network's outputs, each ``(C, H, W)`` of its type, for a frame of the input's; errors as of `run_outputs`."""
+    return tuple(each[0] for each in run_outputs(program, frame[None]))
+
+
+def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The outputs of a run, each ``(n, C, H, W)``, for as many frames as the program has.
+
+    Raises
+    ------
+    CheckError
+        If a job asks for what an engine may not have then.
+    """
+    memory, written = np.zeros(program.size, np.uint8), np.zeros(program.size // WORD, bool)
+    regions = [(slice(0, len(program.image)), program.image)]
+    regions += [
+        (program.input.at(number), pack_map(frame, program.input.map.type)) for number, frame in enumerate(frames)
+    ]
+    for place, data in regions:
+        memory[place] = np.frombuffer(data, np.uint8)
+        written[place.start // WORD : place.stop // WORD] = True
+    Interpreter(program.engine, memory, written).run()
+    return tuple(
+        np.stack([unpack_map(memory[each.at(number)].tobytes(), each.map) for number in range(program.batch)])
+        for each in program.outputs
+    )
+
+
+def jobs(memory: np.ndarray, base: int) -> Iterator[Job]:
+    """The jobs of the program at an address, to its end.
+
+    Raises
+    ------
+    CheckError
+        If it has none.
+    """
+    for address in range(base, len(memory) - Job.BYTES + 1, Job.BYTES):
+        job = Job.unpack(memory[address : address + Job.BYTES].tobytes())
+        yield job
+        if job.load.end:
+            return
+    raise CheckError(f"the program at {base:#x} must end within the memory's {len(memory):,} bytes")
+
+
+class Interpreter:
+    """An engine and its memory.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+    memory : ndarray
+        uint8, from address 0 on; changed in place.
+    written : ndarray of bool
+        Which words of 8 bytes of the memory hold something.
+
+    Places in the engine's buffers count modulo their depths.
+    """
+
+    def __init__(self, engine: EngineConfig, memory: np.ndarray, written: np.ndarray) -> None:
+        self.engine, self.memory, self.written = engine, memory, written
+        banks = engine.pixels, engine.map_words
+        self._maps, self._map_readers = np.zeros((*banks, LANES), np.int8), np.full(banks, _NEVER)
+        self._map_known = np.zeros(banks, bool)
+        self._weights = np.zeros((engine.weight_steps, engine.maps), np.int8)
+        self._weight_readers, self._weight_known = np.full(engine.weight_steps, _NEVER), 0 * self._weights[:, 0] > 0
+        self._parameters = np.zeros((engine.parameter_words, LANES), np.uint64)
+        self._parameter_readers = np.full(engine.parameter_words, _NEVER)
+        self._parameter_known = np.zeros((engine.parameter_words, LANES), bool)
+        self._tables = np.zeros(TABLES * TABLE_WORDS, np.int64)
+        self._table_readers = np.full(TABLES, _NEVER)
+        self._table_known = np.zeros(TABLES * TABLE_WORDS, bool)
+        self._addends = np.zeros((engine.addend_words, LANES), np.int8)
+        self._addend_readers = np.full(engine.addend_words, _NEVER)
+        self._addend_known = np.zeros(engine.addend_words, bool)
+        self._output = np.zeros((engine.output_words, LANES), np.int8)
+        self._output_readers = np.full(engine.output_words, _NEVER)
+        self._output_known = np.zeros(engine.output_words, bool)
+        self._writers = np.full(len(memory) // WORD, _NEVER)
+        self._sums = np.zeros((0, engine.maps), np.int64)
+        self._now = self._computed = self._stored = self._drain_stored = 0
+        self._last_drains = [0]  # of so many stored jobs, how many have been computed for sure
+        self._walked: tuple[int, ...] | None = None
+        self._open = False
+
+    def run(self, base: int = 0) -> int:
+        """Do all jobs of the program at an address; how many there were.
+
+        Raises
+        ------
+        CheckError
+            If a job asks for what an engine may not have then; it says which, and what.
+        """
+        count = 0
+        for count, job in enumerate(list(jobs(self.memory, base)), start=1):
+            self._now = count - 1
+            self._last_drains.append(count if job.drain.blocks else self._last_drains[-1])
+            self._load(job.load)
+            self._compute(job.compute)
+            self._drain(job.compute, job.drain)
+            self._store(job.drain, job.store)
+        if self._open:
+            raise self._wrong("sums are left that no job completes")
+        return count
+
+    def _wrong(self, what: str) -> CheckError:
+        return CheckError(f"job {self._now}: {what}")
+
+    def _fetch(self, addresses: np.ndarray, what: str) -> np.ndarray:
+        """The words at these addresses, uint8 ``(..., 8)``; stored by jobs that must have been stored."""
+        addresses = addresses % ADDRESSES
+        if (addresses % WORD).any() or addresses.min() < 0 or addresses.max() + WORD > len(self.memory):
+            raise self._wrong(f"{what}: addresses must be multiples of {WORD} within the memory")
+        words = addresses // WORD
+        if not self.written[words].all():
+            raise self._wrong(f"{what}: the word at {int(addresses[~self.written[words]].min()):#x} was never written")
+        if (self._writers[words] >= self._stored).any():
+            late = int(self._writers[words].max())
+            raise self._wrong(f"{what}: job {late} may not have stored it; only {self._stored} jobs must have been")
+        return self.memory.reshape(-1, WORD)[words]
+
+    def _replace(self, readers: np.ndarray, done: int, what: str) -> None:
+        """Refuse to overwrite what a job reads that may not have come so far."""
+        if readers.size and readers.max() >= done:
+            raise self._wrong(f"{what}: job {int(readers.max())} may still read what lies there; {done} must be done")
+
+    def _load(self, load: Load) -> None:
+        if load.wait_computed > self._now or load.wait_stored > self._now:
+            raise self._wrong("it waits for itself or for a later job")
+        self._computed = max(self._computed, load.wait_computed, self._last_drains[load.wait_stored])
+        self._stored = max(self._stored, load.wait_stored)
+        if load.x_blocks and load.addend:
+            self._load_addend(load)
+        elif load.x_blocks:
+            self._load_box(load)
+        if load.w_steps:
+            self._load_weights(load)
+        if load.p_words:
+            self._load_parameters(load)
+
+    def _load_box(self, load: Load) -> None:
+        pixels = self.engine.pixels
+        rows, columns = np.arange(load.x_rows)[:, None], np.arange(load.x_words)
+        position = load.x_first + rows * (load.x_pitch_words * pixels + load.x_pitch_rest) + columns
+        if (load.x_blocks - 1) * load.x_plane + position.max() // pixels >= self.engine.map_words:
+            raise self._wrong(f"its map must fit {self.engine.map_words} words of each bank")
+        for block in range(load.x_blocks):
+            start = load.x_address + block * load.x_block_stride
+            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "its map")
+            bank = position % pixels
+            place = (load.x_base + block * load.x_plane + position // pixels) % self.engine.map_words
+            self._replace(self._map_readers[bank, place], self._computed, "its map")
+            self._maps[bank, place] = words.view(np.int8)
+            self._map_known[bank, place] = True
+
+    def _load_addend(self, load: Load) -> None:
+        rows, columns = np.arange(load.x_rows)[:, None], np.arange(load.x_words)
+        if load.x_first or load.x_pitch_rest:
+            raise self._wrong("the buffer of what is added has one bank")
+        for block in range(load.x_blocks):
+            start = load.x_address + block * load.x_block_stride
+            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "what is added")
+            places = load.x_base + block * load.x_plane + rows * load.x_pitch_words + columns
+            places = places % self.engine.addend_words
+            self._replace(self._addend_readers[places], self._stored, "what is added")
+            self._addends[places], self._addend_known[places] = words.view(np.int8), True
+
+    def _load_weights(self, load: Load) -> None:
+        if load.w_steps > self.engine.weight_steps:
+            raise self._wrong(f"its {load.w_steps} steps of weights must fit {self.engine.weight_steps}")
+        places = (load.w_base + np.arange(load.w_steps)) % self.engine.weight_steps
+        count = load.w_steps * self.engine.maps // WORD
+        words = self._fetch(load.w_address + np.arange(count) * WORD, "its weights")
+        self._replace(self._weight_readers[places], self._computed, "its weights")
+        self._weights[places] = words.view(np.int8).reshape(load.w_steps, -1)
+        self._weight_known[places] = True
+
+    def _load_parameters(self, load: Load) -> None:
+        number = np.arange(load.p_words)
+        if load.tables:
+            self._load_tables(load, number)
+            return
+        if load.p_words > self.engine.parameter_words * LANES:
+            raise self._wrong(f"its parameters must fit {self.engine.parameter_words} blocks")
+        places = (load.p_base + number // LANES) % self.engine.parameter_words
+        words = self._fetch(load.p_address + number * WORD, "its parameters")
+        self._replace(self._parameter_readers[places], self._stored, "its parameters")
+        self._parameters[places, number % LANES] = words.view("<u8")[:, 0]
+        self._parameter_known[places, number % LANES] = True
+
+    def _load_tables(self, load: Load, number: np.ndarray) -> None:
+        places = load.p_base * TABLE_WORDS + number
+        if places[-1] >= len(self._tables):
+            raise self._wrong(f"its tables reach entry {places[-1]} of {len(self._tables)}")
+        words = self._fetch(load.p_address + number * WORD, "its tables")
+        self._replace(self._table_readers[places // TABLE_WORDS], self._stored, "its tables")
+        self._tables[places], self._table_known[places] = words.view("<i8")[:, 0], True
+
+    def _look_up(self, number: int, index: np.ndarray) -> np.ndarray:
+        """Entries of a table, by the 8 lowest bits."""
+        places = number * TABLE_WORDS + (index & TABLE_WORDS - 1)
+        if not self._table_known[places].all():
+            raise self._wrong(f"table {number} must have been loaded")
+        self._table_readers[number] = self._now
+        return self._tables[places]
+
+    def _places(self, compute: Compute) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, columns and words of all lanes, each ``(groups, pixels)``, walked as the circuit does."""
+        pixels, stride = self.engine.pixels, compute.stride
+        rows, columns, words = (np.zeros((compute.groups, pixels), np.int64) for _ in range(3))
+        row = column = word = rest = 0
+        for lane in range(pixels):
+            rows[0, lane], columns[0, lane], words[0, lane] = row, column, word
+            column, rest = column + stride, rest + stride
+            if rest >= pixels:
+                rest, word = rest - pixels, word + 1
+            if column >= compute.columns:
+                column, row, word = column - compute.columns, row + stride, word + compute.wrap_words
+        for group in range(1, compute.groups):
+            column = columns[group - 1] + compute.group_columns
+            wraps = column >= compute.columns
+            columns[group] = column - wraps * compute.columns
+            rows[group] = rows[group - 1] + compute.group_rows + wraps * stride
+            words[group] = words[group - 1] + compute.group_words + wraps * compute.wrap_words
+        return rows + compute.origin_row, columns + compute.origin_column, words
+
+    def _compute(self, compute: Compute) -> None:
+        if not compute.groups:
+            return
+        self._check_compute(compute)
+        values = self._values(compute)
+        count = values.shape[1]
+        places = (compute.w_base + np.arange(count)) % self.engine.weight_steps
+        if count > self.engine.weight_steps or not self._weight_known[places].all():
+            raise self._wrong(f"{count} steps of weights from {compute.w_base} on must have been loaded")
+        self._weight_readers[places] = self._now
+        weights = self._weights[places].astype(np.int64)
+        if compute.channelwise:
+            sums = self._channelwise(compute, values, weights)
+        else:
+            sums = (values.astype(np.float64) @ weights.astype(np.float64)).astype(np.int64)
+        if not compute.first:
+            sums = sums + self._sums
+        half = 1 << self.engine.sum_bits - 1
+        if sums.min() < -half or sums.max() >= half:
+            raise self._wrong(f"its sums, from {sums.min()} to {sums.max()}, must fit {self.engine.sum_bits} bits")
+        self._sums, self._open = sums, not compute.last
+
+    def _check_compute(self, compute: Compute) -> None:
+        pixels = self.engine.pixels
+        if compute.first == self._open:
+            raise self._wrong("sums must begin where those before are complete, and nowhere else")
+        if not compute.first and len(self._sums) != compute.groups * pixels:
+            raise self._wrong(f"its sums must be those of the job before, {len(self._sums) // pixels} groups")
+        if compute.groups > self.engine.slots and not (compute.first and compute.last):
+            raise self._wrong(f"its {compute.groups} groups must fit {self.engine.slots} slots")
+        if compute.maximum and not (compute.channelwise and compute.first):
+            raise self._wrong("a maximum must be channelwise, and in one job")
+        walked = compute.stride, compute.columns, compute.wrap_words
+        if not compute.walk and walked != self._walked:
+            raise self._wrong("lanes must be walked anew where the geometry differs")
+        self._walked = walked
+
+    def _values(self, compute: Compute) -> np.ndarray:
+        """What the lanes read, int8 ``(groups * pixels, steps)``; ``(.., steps, 8)`` if channelwise."""
+        pixels, rows, columns, words = self.engine.pixels, *self._places(compute)
+        lane_rest = compute.stride * np.arange(pixels) % pixels
+        count = -(-compute.channels // LANES)
+        values = np.empty((*rows.shape, count, compute.kernel_rows, compute.kernel_columns, LANES), np.int8)
+        for block in range(count):
+            for y in range(compute.kernel_rows):
+                for x in range(compute.kernel_columns):
+                    tap = (compute.start_words + block * compute.plane) * pixels + compute.start_rest
+                    tap += y * (compute.row_words * pixels + compute.row_rest)
+                    tap += x * (compute.column_words * pixels + compute.column_rest)
+                    position = lane_rest + tap
+                    bank, place = position % pixels, words + position // pixels
+                    row, column = rows + y * compute.dilation_rows, columns + x * compute.dilation_columns
+                    inside = (row >= 0) & (row < compute.in_rows) & (column >= 0) & (column < compute.in_columns)
+                    values[:, :, block, y, x] = self._read(compute, bank, place, inside)
+        flat = values.reshape(rows.size, -1, LANES)
+        if compute.channelwise:
+            return flat
+        steps = values.reshape(rows.size, count, -1, LANES)
+        whole, rest = divmod(compute.channels, LANES)
+        parts = [steps[:, :whole].reshape(rows.size, -1), steps[:, whole:, :, :rest].reshape(rows.size, -1)]
+        return np.concatenate(parts, axis=1)
+
+    def _read(self, compute: Compute, bank: np.ndarray, place: np.ndarray, inside: np.ndarray) -> np.ndarray:
+        """Words ``(groups, pixels, 8)``, or ``pad`` where a tap lies outside the box."""
+        words = place % self.engine.map_words
+        bank = np.broadcast_to(bank, words.shape)
+        if not self._map_known[bank[inside], words[inside]].all():
+            raise self._wrong("a lane reads a word of the map buffer that was never loaded")
+        self._map_readers[bank[inside], words[inside]] = self._now
+        return np.where(inside[..., None], self._maps[bank, words], np.int8(compute.pad))
+
+    def _channelwise(self, compute: Compute, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Sums ``(groups * pixels, maps)`` of ``(groups * pixels, steps, 8)``: channel j goes to pair j alone."""
+        sums = np.zeros((len(values), self.engine.maps), np.int64)
+        for field in range(2):
+            own = slice(field * LANES, (field + 1) * LANES)
+            products = values * weights[None, :, own]
+            sums[:, own] = products.max(axis=1) if compute.maximum else products.sum(axis=1)
+        return sums
+
+    def _drain(self, compute: Compute, drain: Drain) -> None:
+        if bool(drain.blocks) != bool(compute.groups and compute.last):
+            raise self._wrong("complete sums must be drained, and no others")
+        if not drain.blocks:
+            return
+        if drain.wait_stored > self._now:
+            raise self._wrong("its drain waits for itself or for a later job")
+        self._drain_stored = max(self._drain_stored, drain.wait_stored, self._stored)
+        if not (compute.groups - 1) * self.engine.pixels < drain.pixels <= compute.groups * self.engine.pixels:
+            raise self._wrong(f"{drain.pixels} pixels must be those of {compute.groups} groups")
+        if drain.blocks > self.engine.blocks:
+            raise self._wrong(f"it drains {drain.blocks} blocks of {self.engine.blocks}")
+        for block in range(drain.blocks):
+            words = self._requantised(drain, block)
+            words = self._added(drain, block, words) if drain.add else words
+            if drain.table:
+                words = self._look_up(ACTIVATION, words)
+            words = self._pooled(drain, words) if drain.pool else words
+            places = drain.o_base + block * drain.o_plane + np.arange(len(words))
+            places = places % self.engine.output_words
+            if self._output_known[places].any():
+                raise self._wrong("it drains into words of the output buffer that no job has stored")
+            self._replace(self._output_readers[places], self._drain_stored, "its outputs")
+            self._output[places] = words
+            self._output_known[places] = True
+
+    def _added(self, drain: Drain, block: int, values: np.ndarray) -> np.ndarray:
+        """Sums of values and addends, int64 ``(pixels, 8)``: their shares, rounded up from a fraction on that tables
+        say."""
+        places = (drain.a_base + block * drain.pixels + np.arange(drain.pixels)) % self.engine.addend_words
+        if not self._addend_known[places].all():
+            raise self._wrong("what is added must have been loaded")
+        self._addend_readers[places] = self._now
+        total = self._look_up(0, values) + self._look_up(1, self._addends[places].astype(np.int64))
+        whole, fraction = total >> FRACTION, total & (1 << FRACTION) - 1
+        rounded = whole + (fraction >= self._look_up(2, whole))
+        return np.clip(rounded + drain.a_zero_point, drain.a_low, drain.a_high)
+
+    def _pooled(self, drain: Drain, words: np.ndarray) -> np.ndarray:
+        """The greatest values of 2 x 2 pixels each; a last odd row or column is dropped."""
+        rows, columns = len(words) // max(drain.columns, 1), drain.columns
+        if rows * columns != len(words) or min(rows, columns) < 2:
+            raise self._wrong(f"{len(words)} pixels must be rows of {columns}, two or more of two or more")
+        if columns // 2 * drain.blocks > self.engine.pool_words:
+            raise self._wrong(f"{columns // 2} pixels of {drain.blocks} blocks must fit the pool's memory")
+        even = words.reshape(rows, columns, -1)[: rows // 2 * 2, : columns // 2 * 2]
+        return even.reshape(rows // 2, 2, columns // 2, 2, -1).max(axis=(1, 3)).reshape(-1, even.shape[-1])
+
+    def _requantised(self, drain: Drain, block: int) -> np.ndarray:
+        place = (drain.p_base + block) % self.engine.parameter_words
+        if not self._parameter_known[place].all():
+            raise self._wrong(f"block {place} of the parameters must have been loaded")
+        self._parameter_readers[place] = self._now
+        bias, significand, shift = unpack_parameters(self._parameters[place])
+        rule = Requantisation(
+            significand=significand,
+            shift=shift,
+            zero_point=drain.zero_point,
+            low=drain.low,
+            high=drain.high,
+            float32=True,
+        )
+        sums = self._sums[: drain.pixels, block * LANES : (block + 1) * LANES]
+        return requantise(sums.T + bias[:, None], rule, _BOUND).T
+
+    def _store(self, drain: Drain, store: Store) -> None:
+        if not store.blocks:
+            return
+        rows, columns = np.arange(store.rows)[:, None], np.arange(store.words)
+        for block in range(store.blocks):
+            places = store.o_base + block * store.o_plane + rows * store.words + columns
+            places = places % self.engine.output_words
+            if not self._output_known[places].all():
+                raise self._wrong("it stores words that were never drained")
+            self._output_readers[places] = self._now
+            self._output_known[places] = False
+            addresses = store.address + block * store.block_stride + rows * store.row_stride + columns * WORD
+            if (addresses % WORD).any() or addresses.max() + WORD > len(self.memory):
+                raise self._wrong("its outputs must lie within the memory, at multiples of 8")
+            words = addresses // WORD
+            self.memory.reshape(-1, WORD)[words] = self._output[places].view(np.uint8)
+            self.written[words], self._writers[words] = True, self._now

@@ -1,0 +1,305 @@
+"""Small networks on small engines: their programs, the images of their memory, and what the programs compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import interpret
+import numpy as np
+from accelerators import a_requantisation, frames_for, global_average_pool, integers, windows
+from hypothesis import strategies as st
+from pieces import Piece
+from pieces import check as agree
+from refusals import left_out_if
+
+from hwgen import plan
+from hwgen.gateware.engine.check import faults
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.network import golden
+from hwgen.network.float32 import Label
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
+from hwgen.network.ops import Add, Concat, Conv, DepthToSpace, MaxPool, Op, SpaceToDepth, Upsample
+from hwgen.program.compile import Schedule, schedule
+from hwgen.program.layout import pack_map
+from hwgen.program.maps import steps
+from hwgen.program.passes import Pass, passes
+from hwgen.templates.tile import TileGroup
+
+SMALL = EngineConfig(
+    maps=16,
+    pixels=5,
+    map_words=128,
+    weight_steps=128,
+    parameter_words=4,
+    output_words=64,
+    addend_words=64,
+    slots=8,
+    queue=2,
+)
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+
+
+@st.composite
+def engines(draw) -> EngineConfig:
+    """Small ones, so that layers take many tiles and chunks."""
+    return EngineConfig(
+        maps=draw(st.sampled_from([16, 32])),
+        pixels=draw(st.sampled_from([5, 7, 13])),
+        map_words=draw(st.sampled_from([64, 128, 512])),
+        weight_steps=draw(st.sampled_from([128, 256, 1024])),
+        parameter_words=draw(st.sampled_from([4, 16])),
+        output_words=draw(st.sampled_from([32, 64, 256])),
+        addend_words=draw(st.sampled_from([16, 64, 256])),
+        slots=draw(st.sampled_from([2, 4, 16])),
+    )
+
+
+KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]
+
+
+class Maker:
+    """A chain of layers that the engine computes, in the making."""
+
+    def __init__(self, draw, most_side: int, most_channels: int):
+        self.draw, self.rng, self.most = draw, np.random.default_rng(draw(st.integers(0, 2**32))), most_channels
+        self.layers: list[Op] = []
+        self.edges: list[tuple[str, ...]] = []
+        self.name = INPUT
+        sides = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
+        self.map = self.a_map(draw(st.integers(1, most_channels)), *sides)
+
+    def a_map(self, channels: int, height: int, width: int) -> FeatureMap:
+        kind = UINT8 if self.rng.integers(2) else INT8
+        zero = int(self.rng.integers(kind.minimum, kind.maximum + 1))
+        return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero)
+
+    def add(self) -> None:
+        before = self.map
+        kind = self.draw(st.sampled_from(KINDS))
+        name = f"{kind}{len(self.layers)}"
+        if kind == "add":
+            self.residual(name)
+        elif kind == "move":
+            self.append(self.move(name))
+        elif kind == "whole":
+            self.append(global_average_pool(self.rng, name, before))
+        elif kind == "pool" or (kind == "half" and min(before.shape[1:]) > 1):
+            window = self.window() if kind == "pool" else Window(kernel=(2, 2), stride=(2, 2))
+            rows, columns = window.output_size(before.height, before.width)
+            after = replace(before, height=rows, width=columns)
+            self.append(MaxPool(name=name, input=before, output=after, window=window))
+        else:
+            self.append(self.conv(name, kind, Window(kernel=before.shape[1:]) if kind == "dense" else self.window()))
+
+    def append(self, layer: Op, *others: str) -> None:
+        """A layer that takes the last one's map, and others."""
+        self.layers.append(layer)
+        self.edges.append((self.name, *others))
+        self.name, self.map = layer.name, layer.output
+
+    def move(self, name: str) -> Op:
+        """Blocks of 2 x 2 pixels, of channels or of copies."""
+        kind, before = self.draw(st.sampled_from([Upsample, DepthToSpace, SpaceToDepth])), self.map
+        if (kind is DepthToSpace and before.channels % 4) or (
+            kind is SpaceToDepth and (before.height % 2 or before.width % 2)
+        ):
+            kind = Upsample
+        return moved(name, kind, before, **{"factors" if kind is Upsample else "blocks": (2, 2)})
+
+    def residual(self, name: str) -> None:
+        """A layer of any kind that keeps the size, and its sum with the map before it, as either operand."""
+        other, before = self.name, self.map
+        padding = Window(kernel=(3, 3), padding=(1,) * 4)
+        kind = self.draw(st.sampled_from(["depthwise", "pool", "conv"]))
+        if kind == "pool":
+            self.append(MaxPool(name=f"{name}_pool", input=before, output=before, window=padding))
+        else:
+            self.append(self.conv(f"{name}_{kind}", kind, padding, before.channels))
+        self.append(self.a_sum(name, self.map, before), other)
+        if self.draw(st.booleans()):
+            self.layers[-1] = self.a_sum(name, before, self.layers[-2].output)
+            self.edges[-1] = self.edges[-1][::-1]
+            self.map = self.layers[-1].output
+
+    def a_sum(self, name: str, first: FeatureMap, second: FeatureMap) -> Add:
+        after = self.a_map(*first.shape)
+        labels = tuple(Label(self.rng.uniform(0.1, 1), each.zero_point) for each in (first, second, after))
+        low, high = sorted(self.rng.integers(after.type.minimum, after.type.maximum + 1, 2).tolist())
+        if self.rng.integers(2):
+            low, high = after.type.minimum, after.type.maximum
+        fused = bool(self.rng.integers(2))
+        maps = {"input": first, "more": (second,), "output": after, "window": Window(kernel=(1, 1))}
+        return Add(name=name, **maps, labels=labels, fused=fused, low=low, high=high)
+
+    def window(self) -> Window:
+        drawn = self.draw(windows(self.map.height, self.map.width))
+        window = replace(drawn, stride=(drawn.stride[0],) * 2)
+        return window if min(window.output_size(self.map.height, self.map.width)) > 0 else drawn
+
+    def conv(self, name: str, kind: str, window: Window, outputs: int | None = None) -> Conv:
+        before, rng = self.map, self.rng
+        maps = groups = before.channels
+        if kind == "groups" and before.channels % 8 == 0:
+            groups = before.channels // 8
+            maps = groups * 8 * self.draw(st.integers(1, 2))
+        elif kind != "depthwise":
+            groups, maps = 1, outputs or self.draw(st.integers(1, self.most))
+        limit = int(rng.integers(1, 128))
+        layer = Conv(
+            name=name,
+            input=before,
+            output=self.a_map(maps, *window.output_size(before.height, before.width)),
+            window=window,
+            weights=integers(rng, -limit, limit, (maps, before.channels // groups, *window.kernel)),
+            bias=rng.integers(-(1 << 12), 1 << 12, maps),
+            requantisation=None,
+            groups=groups,
+        )
+        return replace(layer, requantisation=replace(a_requantisation(rng, layer), float32=True))
+
+
+def moved(name: str, kind: type[Op], source: FeatureMap, **parameters: tuple[int, int]) -> Op:
+    """A layer that moves pixels of a map."""
+    (down, right), (channels, rows, columns) = next(iter(parameters.values())), source.shape
+    if kind is SpaceToDepth:
+        rows, columns, channels = rows // down, columns // right, channels * down * right
+    else:
+        rows, columns, channels = (
+            rows * down,
+            columns * right,
+            channels // (down * right if "blocks" in parameters else 1),
+        )
+    output = replace(source, channels=channels, height=rows, width=columns)
+    return kind(name=name, input=source, output=output, window=Window(kernel=(1, 1)), **parameters)
+
+
+@st.composite
+def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int = 40) -> Network:
+    maker = Maker(draw, most_side, most_channels)
+    for _ in range(draw(st.integers(1, most_layers))):
+        maker.add()
+    return Network(name="random", layers=tuple(maker.layers), edges=tuple(maker.edges))
+
+
+def check(found: Schedule, seed: int = 1) -> None:
+    """Interpreted, the program gives what the golden model gives; no engine refuses its jobs."""
+    assert not [each for number, job in enumerate(found.jobs) for each in faults(found.engine, number, job)]
+    (frame,) = frames_for(found.network, 1, seed)
+    for got, expected in zip(
+        interpret.outputs(found.program, frame), golden.outputs(found.network, frame[None]), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected[0])
+
+
+def scheduled(network: Network, engine: EngineConfig) -> Schedule:
+    """Schedule of a network; cases are left out where strides differ, or buffers or tables are too small."""
+    with left_out_if("strides", "buffers hold no tile", "too few to add"):
+        return schedule(network, engine)
+
+
+def conv(kernel=3, channels=24, maps=40, size=(9, 14), stride=1, **parameters) -> Conv:
+    """One with weights of every kind, on uint8 maps."""
+    rng = np.random.default_rng(0)
+    window = Window(kernel=(kernel, kernel), stride=(stride, stride), padding=(kernel // 2,) * 4)
+    rows, columns = window.output_size(*size)
+    layer = Conv(
+        name="conv",
+        input=FeatureMap(channels=channels, height=size[0], width=size[1], type=UINT8, zero_point=7),
+        output=FeatureMap(channels=maps, height=rows, width=columns, type=UINT8, zero_point=100),
+        window=window,
+        weights=rng.integers(-128, 128, (maps, channels, kernel, kernel)),
+        bias=rng.integers(-1000, 1000, maps),
+        requantisation=None,
+    )
+    rule = replace(a_requantisation(rng, layer), float32=True)
+    return replace(layer, **{"requantisation": rule} | parameters)
+
+
+def alone(op: Op) -> Network:
+    return Network(name="alone", layers=(op,))
+
+
+def tamed(network: Network) -> Network:
+    """With convolutions as models of 8 bits have them, and weights that an engine takes."""
+    layers = []
+    for layer in network.layers:
+        if isinstance(layer, Conv):
+            rule = layer.requantisation and replace(layer.requantisation, float32=True)
+            layer = replace(layer, requantisation=rule, fraction=0, weights=np.maximum(layer.weights, -128))
+        layers.append(layer)
+    return replace(network, layers=tuple(layers))
+
+
+def joined_maps() -> Network:
+    """Concatenations in one another, of a map with several readers, of the input, and of one with another scale."""
+    source = FeatureMap(channels=8, height=5, width=6, type=UINT8, zero_point=3, scale=0.5)
+    base = conv(channels=8, maps=16, size=(5, 6))
+    layers, edges, maps = [], [], {INPUT: source}
+
+    def add(layer: Op, *those: str) -> None:
+        layers.append(layer)
+        edges.append(those)
+        maps[layer.name] = layer.output
+
+    def convolve(name: str, edge: str, scale: float) -> None:
+        before = maps[edge]
+        weights = np.resize(base.weights, (16, before.channels, 3, 3))
+        after = replace(base.output, scale=scale)
+        add(replace(base, name=name, input=before, output=after, weights=weights), edge)
+
+    def join(name: str, *those: str) -> None:
+        inputs = [maps[each] for each in those]
+        output = replace(inputs[0], channels=sum(each.channels for each in inputs))
+        labels = tuple(Label(each.scale, each.zero_point) for each in (*inputs, output))
+        kind = {"window": Window(kernel=(1, 1)), "labels": labels, "low": 0, "high": 255}
+        add(Concat(name=name, input=inputs[0], more=tuple(inputs[1:]), output=output, **kind), *those)
+
+    convolve("first", INPUT, 0.25)
+    convolve("second", "first", 0.25)
+    convolve("third", "second", 0.125)
+    join("inner", "first", "second")
+    join("outer", "inner", "third", INPUT)
+    convolve("last", "outer", 0.25)
+    return Network(name="joined", layers=tuple(layers), edges=tuple(edges), outputs=("last", "inner"))
+
+
+def alone_chain(op: Conv, count: int) -> Network:
+    """The same layer again and again."""
+    layers = [replace(op, name="conv0")]
+    for number in range(1, count):
+        before = layers[-1].output
+        weights = np.resize(op.weights, (op.outputs, before.channels, *op.window.kernel))
+        layer = replace(op, name=f"conv{number}", input=before, weights=weights)
+        layers.append(replace(layer, requantisation=op.requantisation))
+    return Network(name="chain", layers=tuple(layers))
+
+
+def clamped(scale: float, zero: int) -> Network:
+    """A convolution and a sum that another quantiser clamps (at the same scale, or another one), as ONNX Runtime."""
+    piece = Piece((4, 3, 5), np.int8, scale=0.5, zero=0)
+    values = piece.real()
+    branch = piece.requantise(piece.conv(values, 4, 4, pads=[1] * 4), 0.37, 0, np.int8)
+    total = piece.requantise(piece.node("Add", values, branch), 0.61, 0, np.int8)
+    model = piece.model(piece.quantise(piece.node("Relu", total), scale, zero, np.int8))
+    return agree(model, piece.frames(8))
+
+
+def group_of(made: plan.Plan) -> TileGroup:
+    (group,) = made.groups
+    assert isinstance(group, TileGroup)
+    return group
+
+
+def tasks_of(network: Network) -> list[Pass]:
+    return [task for step in steps(network) for task in passes(step.ops, step.takes, step.inside)]
+
+
+def image(found: Schedule, seed: int) -> tuple[bytes, np.ndarray]:
+    """Memory with a random frame, and the frame."""
+    (frame,) = frames_for(found.network, 1, seed)
+    memory = bytearray(np.random.default_rng(seed).bytes(found.size))
+    for address, content in ((0, found.image), (found.input.address, pack_map(frame, found.network.input.type))):
+        memory[address : address + len(content)] = content
+    return bytes(memory), frame

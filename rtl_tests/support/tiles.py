@@ -1,0 +1,217 @@
+"""Random tiles of random layers, and feature maps in tile order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from chains import chains
+from hypothesis import assume
+from hypothesis import strategies as st
+from refusals import NOTHING_TO_DO, left_out_if
+from testbench import channel_lanes, pack
+
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
+from hwgen.gateware.pyramid.reuse import ReuseBufferConfig
+from hwgen.gateware.pyramid.spans import Axis, Span
+from hwgen.gateware.stream import BeatFormat
+from hwgen.network.ops import Op
+from hwgen.options import OVERLAPS, REUSE
+from hwgen.templates.tiles import axes
+
+
+@st.composite
+def tilings(draw, layers: Sequence[Op], overlap: str | None = None) -> list[tuple[Axis, Axis]]:
+    """Any tip, often not a divisor of the map."""
+    last = layers[-1]
+    tip = (
+        draw(st.integers(1, min(4, last.output_height))),
+        min(draw(st.sampled_from([4, 2, 1, 3, 6])), last.output_width),
+    )
+    with left_out_if(NOTHING_TO_DO):
+        return axes(layers, tip, overlap or draw(st.sampled_from([*OVERLAPS, REUSE])))
+
+
+def new_lanes(axis: Axis, pixels: int) -> list[list[int | None]] | None:
+    """The columns in the lanes of each span's new beats, ``None`` in those outside; ``None`` if it can't be done.
+
+    Beats end where a span ends of which the next one keeps something and brings more; otherwise they begin where it
+    begins.
+    """
+    result = []
+    spans = [span for span in axis.spans if span.size]
+    ends = {id(span) for span, after in pairwise(spans) if after.kept and after.new}
+    for span in axis.spans:
+        missing: list[int | None] = [None] * (-span.new % pixels)
+        columns = list(range(span.fresh, span.end))
+        if id(span) in ends and span.kept and missing:
+            return None
+        result.append(missing + columns if id(span) in ends else columns + missing)
+    return result
+
+
+def widths(columns: Axis) -> st.SearchStrategy[int]:
+    """Pixels a beat, of 1 to 4, in which the columns can come in."""
+    return st.sampled_from([pixels for pixels in (2, 4, 3, 4, 2, 1) if new_lanes(columns, pixels) is not None])
+
+
+def whole_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
+    """The columns in the lanes of each span's beats, kept and new; those before the span too if they were kept."""
+    result, beats = [], []
+    lanes = new_lanes(axis, pixels)
+    assert lanes is not None
+    for span, new in zip(axis.spans, lanes, strict=True):
+        kept = range(span.begin, span.fresh)
+        tile = [beat for beat in beats if any(column in kept for column in beat)]
+        fresh = [new[first : first + pixels] for first in range(0, len(new), pixels)]
+        beats += fresh
+        result.append([column for beat in tile + fresh for column in beat])
+    return result
+
+
+def used_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
+    """Of `whole_lanes` the beats that windows need, ``None`` in lanes that they don't."""
+    result = []
+    for span, lanes in zip(axis.spans, whole_lanes(axis, pixels), strict=True):
+        needs = window_pixels(axis, span)
+        inside = [column if column in range(needs.start, needs.stop) else None for column in lanes]
+        beats = [inside[first : first + pixels] for first in range(0, len(inside), pixels)]
+        result.append([column for beat in beats if any(column is not None for column in beat) for column in beat])
+    return result
+
+
+@st.composite
+def reuse_buffers(
+    draw, most_layers: int = 3, overlap: str | None = REUSE, most_cycles: int = 2500
+) -> ReuseBufferConfig:
+    """Of any layer of a random group."""
+    layers = draw(chains(most_layers))
+    number = draw(st.integers(0, len(layers) - 1))
+    rows, columns = draw(tilings(layers, overlap))[number]
+    layer = layers[number]
+    source = BeatFormat(
+        channels=layer.channels,
+        height=layer.height,
+        width=layer.width,
+        lanes=draw(st.integers(1, layer.channels // layer.groups)),
+        bits=draw(st.integers(2, 9)),
+        signed=draw(st.booleans()),
+        pixels=draw(widths(columns)),
+        groups=layer.groups,
+    )
+    config = ReuseBufferConfig(input=source, rows=rows, columns=columns)
+    assume(config.cycles <= most_cycles)
+    return config
+
+
+def rectangles(rows: Axis, columns: Axis) -> list[tuple[Span, Span]]:
+    """The pyramids in order."""
+    return [(row, column) for row in rows.spans for column in columns.spans]
+
+
+def window_pixels(axis: Axis, span: Span) -> slice:
+    """The pixels of the map under the windows of a span, first to last."""
+    if not span.windows:
+        return slice(0, 0)
+    first = span.window * axis.stride - axis.padding
+    last = (span.window + span.windows - 1) * axis.stride - axis.padding + axis.extent
+    return slice(min(max(first, 0), axis.size), min(max(last, 0), axis.size))
+
+
+def beats_of(beat: BeatFormat, parts: Sequence[np.ndarray]) -> list[int]:
+    """Rectangles ``(C, h, w)`` of a map, in whole beats, as payload bits, row by row, without ``last``."""
+    words = []
+    for part in parts:
+        height, steps = part.shape[1], part.shape[2] // beat.pixels
+        values = np.zeros((beat.folds * beat.lanes, height, steps * beat.pixels), np.int64)
+        values[channel_lanes(beat)] = part
+        values = values.reshape(beat.folds, beat.lanes, height, steps, beat.pixels).transpose(2, 3, 0, 1, 4)
+        words += [pack(lanes, beat.bits) for lanes in values.reshape(-1, beat.lanes * beat.pixels).tolist()]
+    return words
+
+
+def new_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
+    """What comes in of a frame ``(C, H, W)``, pyramid by pyramid; noise in lanes outside."""
+    all_lanes = new_lanes(columns, pixels)
+    assert all_lanes is not None
+    return [_part(frame, slice(row.fresh, row.end), lanes) for row in rows.spans for lanes in all_lanes]
+
+
+def whole_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
+    """The whole tile of each pyramid that has windows; noise in lanes outside."""
+    return [_part(frame, *place) for place in _whole(rows, columns, pixels)]
+
+
+def whole_masks(rows: Axis, columns: Axis, beat: BeatFormat) -> list[int]:
+    """The payload bits that count of each beat of `whole_parts`."""
+    masks = []
+    for part, lanes in _whole(rows, columns, beat.pixels):
+        for first in range(0, len(lanes), beat.pixels):
+            inside = [-(column is not None) for column in lanes[first : first + beat.pixels]]
+            masks += [pack(inside * beat.lanes, beat.bits) | 1 << beat.data_bits] * beat.folds
+        masks += masks[len(masks) - len(lanes) // beat.pixels * beat.folds :] * (part.stop - part.start - 1)
+    return masks
+
+
+def _whole(rows: Axis, columns: Axis, pixels: int) -> list[tuple[slice, list[int | None]]]:
+    places = [(window_pixels(rows, row), lanes) for row in rows.spans for lanes in used_lanes(columns, pixels)]
+    return [(part, lanes) for part, lanes in places if part.stop > part.start and lanes]
+
+
+def _part(frame: np.ndarray, rows: slice, lanes: list[int | None]) -> np.ndarray:
+    part = np.random.default_rng(0).integers(0, 1 << 16, (len(frame), rows.stop - rows.start, len(lanes)))
+    for lane, column in enumerate(lanes):
+        if column is not None:
+            part[:, :, lane] = frame[:, rows, column]
+    return part
+
+
+def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray]:
+    """What a layer puts out of its map ``(C, H, W)``, pyramid by pyramid."""
+    return [
+        frame[:, row.window : row.window + row.windows, column.window : column.window + column.windows]
+        for row, column in rectangles(rows, columns)
+    ]
+
+
+@st.composite
+def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferConfig:
+    """Of any layer of a random group, with any walk."""
+    layers = draw(chains(most_layers))
+    number = draw(st.integers(0, len(layers) - 1))
+    rows, columns = draw(tilings(layers))[number]
+    layer = layers[number]
+    bits, signed = draw(st.integers(2, 9)), draw(st.booleans())
+    source = BeatFormat(
+        channels=layer.channels,
+        height=layer.height,
+        width=layer.width,
+        lanes=draw(st.integers(1, layer.channels // layer.groups)),
+        bits=bits,
+        signed=signed,
+        pixels=draw(widths(columns)),
+        groups=layer.groups,
+    )
+    channelwise = layer.groups == 1 and draw(st.booleans())
+    low = -(1 << (bits - 1)) if signed else 0
+    window = LineBufferConfig(
+        input=source,
+        kernel=layer.window.kernel,
+        stride=layer.window.stride,
+        padding=layer.window.padding,
+        pad_value=draw(st.integers(low, low + (1 << bits) - 1)),
+        taps=draw(st.integers(1, layer.taps)),
+        output_folds=source.folds if channelwise else layer.groups * draw(st.integers(1, 3)),
+        channelwise=channelwise,
+        rows=layer.window.extent[0],
+        dilation=layer.window.dilation,
+    )
+    if any(window.padding) and draw(st.booleans()):
+        window = replace(window, taps=layer.taps, inside=True)
+    config = PyramidBufferConfig(window=window, rows=rows, columns=columns)
+    assume(sum(config.walks) <= most)
+    assume(sum(config.fills) <= most)
+    return config

@@ -1,0 +1,138 @@
+"""DSP slices that the search counts on: never fewer than those of the hardware that is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs import graphs, unrolls
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwgen import boards
+from hwgen.gateware.layer import LayerConfig
+from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Conv
+from hwgen.network.requantise import Requantisation
+from hwgen.templates.compose import compose
+from hwgen.templates.search import layer_plan
+from hwgen.templates.stages import stage_of
+from hwgen.templates.task import Goal, Task
+from hwgen.templates.work import Unroll
+
+BOARD = boards.load("zedboard")
+
+
+def task_of(network: Network, macs_per_dsp: int, in_luts: frozenset[str] = frozenset()) -> Task:
+    return Task(network, BOARD, Goal(objective="interval", dsp=220, macs_per_dsp=macs_per_dsp, in_luts=in_luts))
+
+
+def counted_and_made(network: Network, unroll: Unroll, macs_per_dsp: int) -> tuple[int, LayerConfig]:
+    """DSP slices of a network's only layer as the search counts them, and the layer's hardware."""
+    task = task_of(network, macs_per_dsp)
+    (op,), (work,) = network.layers, task.works
+    (layer,) = compose(network, (layer_plan(stage_of(op), unroll, 1, task.packs[op.name]),)).layers
+    return int(task.slices(work, unroll)), layer
+
+
+def pointwise(weights: list[int], significand: int, shift: int) -> Network:
+    """A 1 x 1 convolution of unsigned values, two output channels of the same weights."""
+    before = FeatureMap(channels=len(weights), height=4, width=4, type=UINT8)
+    layer = Conv(
+        name="pointwise",
+        input=before,
+        output=replace(before, channels=2),
+        window=Window(kernel=(1, 1)),
+        weights=np.array([weights, weights])[:, :, None, None],
+        bias=np.zeros(2, np.int64),
+        requantisation=Requantisation(
+            significand=np.full(2, significand), shift=np.full(2, shift), zero_point=0, low=0, high=255
+        ),
+    )
+    return Network(name="pointwise", layers=(layer,))
+
+
+@pytest.mark.parametrize(("macs_per_dsp", "slices"), [(1, 8 * 2 + 2 * 1), (2, 8 + 2 * 2)])
+def test_offset_of_packed_sums(macs_per_dsp, slices):
+    """By hand: positive weights add up to 514, negative ones to -257.
+
+    Sums of 0 to 255 need 18 bits (514 * 255 = 131,070), which a slice multiplies by 24 bits. Sums of -128 to 127 need
+    18 bits, too (514 * 127 + 257 * 128 = 98,174), but 128 * (514 - 257) = 32,896 is added to them: up to 163,967 needs
+    19 bits and a second slice. None of them saturates: 163,967 * 1.47 / 2**10 is 236.
+    """
+    network = pointwise([127, 127, 127, 127, 6, -127, -127, -3], 12_345_679, 23 + 10)
+    counted, layer = counted_and_made(network, Unroll(8, 2, 1, 1), macs_per_dsp)
+    assert counted == layer.multipliers == slices
+
+
+def random_layer(rng: np.random.Generator) -> Network:
+    """A convolution with sums of 16 to 19 bits, near the widths at which a requantiser takes another slice."""
+    kind = IntegerType(bits=int(rng.choice([8, 8, 8, 7, 6])), signed=bool(rng.integers(2)))
+    groups, kernel = int(rng.choice([1, 1, 1, 2])), int(rng.choice([1, 3]))
+    channels, outputs = groups * int(rng.integers(1, 60)), groups * int(rng.integers(1, 9))
+    zero_points = (max(kind.minimum, 0), kind.minimum, int(rng.integers(kind.minimum, kind.maximum + 1)))
+    before = FeatureMap(channels=channels, height=6, width=7, type=kind, zero_point=int(rng.choice(zero_points)))
+    after = replace(before, channels=outputs, zero_point=int(rng.integers(kind.minimum, kind.maximum + 1)))
+    shape = (outputs, channels // groups, kernel, kernel)
+    shares = np.where(rng.random(shape) < rng.random(), 1, -1) * rng.random(shape)
+    signs = [np.maximum(sign * shares, 0).sum(axis=(1, 2, 3)).max() for sign in (1, -1)]
+    half, fraction = kernel // 2, int(rng.choice([0, 0, 0, 4]))
+    layer = Conv(
+        name="layer",
+        input=before,
+        output=after,
+        window=Window(kernel=(kernel, kernel), padding=(half, half, half, half)),
+        weights=np.clip(np.rint(shares * 2 ** rng.uniform(9, 11) / max(signs)), -127, 127).astype(np.int64),
+        bias=rng.integers(-(1 << 12), 1 << 12, outputs) << fraction,
+        requantisation=None,
+        groups=groups,
+        fraction=fraction,
+    )
+    scales = 1 if rng.random() < 0.5 else outputs
+    excess = max(0, layer.accumulator_bound.bit_length() - kind.bits)
+    rule = Requantisation(
+        significand=np.broadcast_to(rng.integers(1 << 23, 1 << 24, scales), outputs),
+        shift=np.broadcast_to(23 + np.maximum(0, excess - rng.integers(-1, 3, scales)), outputs),
+        zero_point=after.zero_point,
+        low=kind.minimum,
+        high=kind.maximum,
+    )
+    return Network(name="layer", layers=(replace(layer, requantisation=rule),))
+
+
+def test_random_layers():
+    """Never too few slices; as many as are made where all channels have one scale."""
+    alike = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        network = random_layer(rng)
+        (op,) = network.layers
+        most_tn, most_tm = stage_of(op).most_lanes
+        tn, tm, tk = (int(rng.integers(1, most + 1)) for most in (most_tn, most_tm, op.taps))
+        unroll = Unroll(tn, tn if stage_of(op).channelwise else tm, tk, int(rng.integers(1, 3)))
+        assert isinstance(op, Conv)
+        rule = op.requantisation
+        assert rule is not None
+        for macs_per_dsp in (1, 2):
+            counted, layer = counted_and_made(network, unroll, macs_per_dsp)
+            assert counted >= layer.multipliers, (seed, macs_per_dsp)
+            if len({*zip(rule.significand.tolist(), rule.shift.tolist(), strict=True)}) == 1:
+                assert counted == layer.multipliers, (seed, macs_per_dsp)
+                alike += 1
+    assert alike >= 100
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_random_graphs(data):
+    """Layers of all kinds with any unroll factors, packed or not, with requantisers of slices or of LUTs."""
+    network = data.draw(graphs(most_steps=2))
+    plans = data.draw(unrolls(network))
+    in_luts = frozenset(plan.name for plan in plans if plan.requantise_in == "lut")
+    tasks = {macs: task_of(network, macs, in_luts) for macs in (1, 2)}
+    for number, (plan, layer) in enumerate(zip(plans, compose(network, plans).layers, strict=True)):
+        task = tasks[plan.macs_per_dsp]
+        unroll = Unroll(plan.tn, plan.tm, plan.tk, plan.tp)
+        assert int(task.slices(task.works[number], unroll)) >= layer.multipliers, layer.name

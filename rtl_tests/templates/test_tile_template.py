@@ -1,0 +1,267 @@
+"""The template ``tile``: plans of an engine, and how they are written, read and refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import SMALL, alone, conv, group_of, networks
+from refusals import left_out_if
+
+import hwgen
+from hwgen import boards, plan
+from hwgen.errors import PlanError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.gateware.engine.job import Job
+from hwgen.network.graph import Network
+from hwgen.network.maps import INT16
+from hwgen.program.compile import schedule
+from hwgen.report import legend
+from hwgen.report.plan import table
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.templates.tile import Tile, TileGroup, pace_of
+
+DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
+BOARD = boards.load("zedboard")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return hwgen.load(DIGITS).network
+
+
+@pytest.fixture(scope="module")
+def text(digits) -> str:
+    return plan.write(plan.make(digits, BOARD, template="tile"))
+
+
+# What a plan says
+
+
+@pytest.mark.parametrize("name", [DIGITS, "autoencoder", pytest.param("resnet8", marks=pytest.mark.long)])
+@pytest.mark.parametrize(("bandwidth", "pace"), [(0.8, 1), (0.3, 3)])
+def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
+    """Compiled anew and gone through; the layers' cycles and bytes add up to them."""
+    network = hwgen.load(name).network
+    made = plan.make(network, BOARD, template="tile", bandwidth=bandwidth, macs_per_dsp=2)
+    jobs = schedule(network, EngineConfig(), pace=pace).jobs
+    run = EngineSchedule(EngineConfig(), jobs, MemoryTiming(pace=pace)).run()
+    cycles = START_CYCLES + run.cycles + DONE_CYCLES
+    assert (made.latency, made.interval) == (cycles, cycles)
+    figures = group_of(made).figures
+    assert sum(each.cycles for each in figures) == cycles
+    read, written = sum(run.read) + Job.BYTES * len(jobs), sum(run.written)
+    assert (sum(each.read for each in figures), sum(each.written for each in figures)) == (read, written)
+    assert sum(made.traffic_bytes.values()) == read + written
+    document = json.loads(plan.write(made))
+    assert document["cycles"] == {"latency": cycles, "interval": cycles}
+    (group,) = document["groups"]
+    assert (group["template"], group["engine"]["maps"], group["engine"]["pixels"]) == ("tile", 32, 13)
+    assert [entry["name"] for entry in group["layers"]] == [layer.name for layer in network.layers]
+    again = plan.read(plan.write(made), network, BOARD)
+    assert plan.write(again) == plan.write(made)
+    assert group_of(again).schedule.jobs == jobs
+
+
+@settings(max_examples=25)
+@given(network=networks(most_layers=3), pace=st.integers(1, 9))
+def test_plans_read_back(network, pace):
+    """Whatever the tiles are: the same jobs, and so the same cycles."""
+    template = Tile(engine=SMALL, memory=MemoryTiming(pace=pace, latency=5))
+    with left_out_if("strides", "buffers hold no tile"):
+        group = template.grouped(network)
+    document = json.loads(json.dumps(template.document(group)))
+    again = Tile.group(document, network, BOARD)
+    assert isinstance(again, TileGroup)
+    assert again.schedule.jobs == group.schedule.jobs
+    assert (again.template, again.cycles) == (template, group.cycles)
+
+
+def test_table(digits):
+    """Layers side by side have what they do together in the last one's line: here all but the first one."""
+    made = plan.make(digits, BOARD, template="tile", bandwidth=0.8)
+    head, _, *lines = table(made).splitlines()[:8]
+    assert head.split() == ["layer", "kind", "output", *legend.OWN["tile"]]
+    rows = {line.split()[0]: line.split() for line in lines}
+    assert [*group_of(made).schedule.choices[1]] == ["conv2", "conv3", "fc"]
+    cycles = {each.layer.name: each.cycles for each in group_of(made).figures}
+    for names in (["conv1"], ["conv2", "conv3", "fc"]):
+        macs = sum(layer.macs for layer in digits.layers if layer.name in names)
+        each = macs / sum(cycles[name] for name in names)
+        assert rows[names[-1]][-3:] == [f"{cycles[names[-1]]:,}", f"{each:,.1f}", f"{each / 416:.0%}"]
+    assert rows["pool1"][-2:] == ["with", "conv2"]
+    assert "memory: 8 bytes in each cycle, words come 20 cycles after they are asked for" in table(made)
+    assert "*" not in table(made)  # no row has the mark of two multiply-adds a slice
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "clock", "pace"),
+    [(0.8, 100, 1), (4.264, 100, 1), (0.79, 100, 2), (0.4, 100, 2), (0.3, 100, 3), (0.8, 200, 2), (1.6, 200, 1)],
+)
+def test_words_are_never_faster_than_the_memory(bandwidth, clock, pace):
+    """8 bytes in ``pace`` cycles are at most the bandwidth, and in one cycle less they would be more."""
+    board = replace(BOARD, memory_gb_s=bandwidth, clock_mhz=clock)
+    assert pace_of(board, EngineConfig()) == MemoryTiming(pace=pace)
+    assert pace == 1 or 8 * clock / pace <= 1000 * bandwidth < 8 * clock / (pace - 1)
+
+
+def test_what_fits_no_other_way():
+    """1,200 x 1,024 weights of 8 bits are 266.7 block RAMs, and more than LUT RAM and block RAM hold together."""
+    network = alone(conv(kernel=1, channels=1024, maps=1200, size=(1, 1)))
+    made = plan.make(network, BOARD)
+    assert group_of(made).template.name == "tile"
+    (note,) = [note for note in made.notes if note.startswith("computed from off-chip memory")]
+    assert note.endswith("as it fits no other: conv: weights need 267 BRAM36, but zedboard (XC7Z020) has 140")
+    for options in ({"template": "stream"}, {"objective": "traffic"}, {"dsp": 40}):
+        with pytest.raises(PlanError, match=r"^conv does not fit zedboard even alone: .* 267 BRAM36"):
+            plan.make(network, BOARD, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "width", "pace"),
+    [
+        ({}, 8, 1),  # the board's own memory moves more
+        ({"bandwidth": 0.8}, 8, 1),
+        ({"bandwidth": 0.81}, 16, 2),
+        ({"bandwidth": 1.6}, 16, 1),
+        ({"bandwidth": 1.6, "clock": 200}, 8, 1),
+        ({"bus_bits": 32}, 4, 1),
+        ({"bus_bits": 32, "bandwidth": 0.2}, 4, 2),
+        ({"bus_bits": 128, "bandwidth": 0.8}, 16, 2),
+    ],
+)
+def test_width_of_the_bus(digits, options, width, pace):
+    """As asked for, or the bandwidth's at 100 MHz; the cycles are those of that engine's schedule."""
+    made = plan.make(digits, BOARD, template="tile", **options)
+    group = group_of(made)
+    assert (group.template.engine.bus_bytes, group.template.memory.pace) == (width, pace)
+    engine = EngineConfig(bus_bytes=width)
+    run = EngineSchedule(engine, schedule(digits, engine, pace=pace).jobs, MemoryTiming(pace=pace)).run()
+    assert made.interval == START_CYCLES + run.cycles + DONE_CYCLES
+    traffic = made.traffic_bytes
+    assert sum(traffic.values()) == sum(run.read) + sum(run.written) + run.fetched
+    assert plan.read(plan.write(made), digits, BOARD).interval == made.interval
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": "conv1-fc"}, r"groups and in_turn don't go with the template tile, which computes whole networks"),
+        ({"in_turn": True}, r"groups and in_turn don't go with the template tile, which computes whole networks"),
+        (
+            {"dsp": 47},
+            r"no engine fits, the last that was tried is 16 maps by 5 pixels: plan needs 48 DSP slices, but 47 may",
+        ),
+        ({"bram": 40}, r"no engine fits, .* BRAM36, but zedboard \(XC7Z020\) has 40"),
+        ({"bandwidth": 0.003}, r"bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.003$"),
+        ({"tile": (4, 4)}, r"tile and overlap go with pyramids, not with the template tile"),
+        ({"array": (20, 13)}, r"^array: maps must be a multiple of 16, not 20$"),
+        ({"array": (16, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
+        ({"array": (64, 13)}, r"no engine fits, the last that was tried is 64 maps by 13 pixels: plan needs 424 DSP"),
+        ({"array": 3}, r"^array must be two positive integers, maps and pixels, not 3$"),
+        ({"bus_bits": 48}, r"^bus_bits must be 32, 64 or 128, not 48$"),
+        ({"bus_bits": 128, "bandwidth": 0.006}, r"bandwidth must be 0.00627 GB/s at least, 16 bytes in 255 cycles"),
+    ],
+)
+def test_options_that_make_no_engine(digits, options, message):
+    with pytest.raises(PlanError, match=message):
+        plan.make(digits, BOARD, template="tile", **options)
+
+
+def test_layers_that_the_engine_lacks():
+    layer = conv(kernel=1, channels=1, maps=1)
+    network = alone(replace(layer, input=replace(layer.input, type=INT16, zero_point=0)))
+    with pytest.raises(PlanError, match=r"^conv: the engine computes with values of at most 8 bits, not with a map of"):
+        plan.make(network, BOARD, template="tile")
+
+
+LAYER = ("groups", 0, "layers", 1)  # conv2
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("groups", 0, "engine"), 3, r"^plan group: engine must be an object, not 3$"),
+        (("groups", 0, "engine", "maps"), 20, r"^plan engine: maps must be a multiple of 16, not 20$"),
+        (("groups", 0, "engine", "rows"), 1, r'^plan engine has no "rows": it has addend_words, bus_bytes, '),
+        (("groups", 0, "engine", "buffers", "slots"), True, r"^plan engine: slots must be an integer, not true$"),
+        (("groups", 0, "memory", "pace"), 0, r"^plan memory: pace must be 1 to 255 and latencies 0 or more"),
+        ((*LAYER, "tile"), [9, 8], r"^conv2: rows of a tiling must be from 1 to 8, a multiple of 2 or all, not 9$"),
+        ((*LAYER, "tile"), [4], r"^plan layer conv2: tile must be two integers, not \[4\]$"),
+        ((*LAYER, "tile"), None, r"conv2"),
+        (
+            (*LAYER, "chunk"),
+            [4, 3],
+            r"^conv2: channels of a tiling must be from 1 to 8, a multiple of 8 or all, not 4$",
+        ),
+        ((*LAYER, "order"), ["tile"], r"^plan layer conv2: order must be .*, as a list, not \"tile\"$"),
+        (
+            (*LAYER, "output"),
+            [16, 9, 9],
+            r"^plan layer conv2 is of another network: its output is an array in the plan",
+        ),
+        (("groups", 0, "side_by_side"), [["conv1", "fc"]], r"side_by_side must have layers that follow each other"),
+        (
+            ("groups", 0, "side_by_side"),
+            [["conv1", "pool1"]],
+            r'side_by_side must have layers with a tile.* not "pool1"',
+        ),
+        (("groups", 0, "template"), "tiles", r"^plan group's template must be 'stream' or 'pyramid' or 'tile', not"),
+    ],
+)
+def test_edits_that_make_no_plan(digits, text, place, value, message):
+    document = json.loads(text)
+    *path, last = place
+    entry = document
+    for key in path:
+        entry = entry[key]
+    entry[last] = value
+    with pytest.raises(PlanError, match=message):
+        plan.read(json.dumps(document), digits, BOARD)
+
+
+def test_an_edit_that_makes_another_plan(digits, text):
+    """Smaller tiles of conv2, by itself: other cycles, and it reads back as it was written."""
+    document = json.loads(text)
+    (group,) = document["groups"]
+    group["layers"][1] |= {"tile": [2, 8], "box_rows": 2, "order": ["fold", "box", "tile", "chunk"]}
+    group["side_by_side"] = []
+    made = plan.read(json.dumps(document), digits, BOARD)
+    (tiling,) = next(each.tilings for each in group_of(made).figures if each.layer.name == "conv2")
+    assert (tiling.rows, tiling.columns, tiling.box_rows, tiling.maps_stay) == (2, 8, 2, False)
+    assert made.interval != document["cycles"]["interval"]
+    assert plan.write(plan.read(plan.write(made), digits, BOARD)) == plan.write(made)
+
+
+def test_a_group_that_fits_no_other_way():
+    """The second layer has more weights than the board holds, the first one is built as a stream."""
+    first = conv(kernel=1, channels=8, maps=1024, size=(1, 1))
+    second = conv(kernel=1, channels=1024, maps=1200, size=(1, 1))
+    layers = replace(first, name="one"), replace(second, name="two", input=first.output)
+    network = Network(name="both", layers=layers)
+    made = plan.make(network, BOARD, groups="one,two")
+    assert [group.template.name for group in made.groups] == ["stream", "tile"]
+    assert made.interval == sum(group.frame_cycles for group in made.groups)
+    assert str(made.obstacle) == "2 groups, some of which an engine computes"
+    again = plan.read(plan.write(made), network, BOARD)
+    assert plan.write(again) == plan.write(made)
+    assert [line.split()[0] for line in table(made).splitlines() if line.startswith("layer ")] == ["layer", "layer"]
+
+
+def test_an_array_that_is_asked_for(digits):
+    """Its name is enough to plan an engine; other templates have no array."""
+    made = plan.make(digits, BOARD, array=(16, 7))
+    assert (group_of(made).template.engine.maps, group_of(made).template.engine.pixels) == (16, 7)
+    for options in ({"template": "stream"}, {"overlap": "reuse"}):
+        with pytest.raises(PlanError, match=r"^array goes with the template tile, not with"):
+            plan.make(digits, BOARD, array=(16, 7), **options)
+    with pytest.raises(PlanError, match=r"^groups and in_turn don't go with the template tile"):
+        plan.make(digits, BOARD, array=(16, 7), in_turn=True)
