@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, testbench, wrapper
+from hwgen.emit import engine_wrapper, makefile, wrapper
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
 from hwgen.errors import BoardError, ConfigError, InputError
@@ -132,7 +132,7 @@ def build(
         **package.scripts(circuit.board, [*circuit.verilog, *around, name]),
         NAME: circuit.described,
         name: bytes(program),
-        "Makefile": testbench.makefile_of_lint(TOP).encode(),
+        "Makefile": makefile.of_lint(TOP).encode(),
         LINT: waivers(),
         "plan.json": plan_json.encode(),
         **(others or {}),

@@ -12,7 +12,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.boards import Board
-from hwgen.emit import manifest, stimuli, testbench, weights, wrapper
+from hwgen.emit import makefile, manifest, stimuli, testbench, weights, wrapper
 from hwgen.emit.bus_package import AcceleratorPackage
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
@@ -134,7 +134,7 @@ def build_groups(
         title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
         for name, content in _contents(top, config, [frames], [expected], title, None, board).items():
             contents[f"{top}/{name}"] = content
-    contents["Makefile"] = testbench.makefile_of_groups(tops).encode()
+    contents["Makefile"] = makefile.of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
     folders = "\n".join(f"- `{top}`" for top in tops)
     contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode(
@@ -180,7 +180,7 @@ def _contents(
         contents[testbench.stimulus(place, len(sources))] = _hex(each, port)
     for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(place, len(sinks))] = _hex(each, port)
-    contents["Makefile"] = testbench.makefile(top).encode()
+    contents["Makefile"] = makefile.of_bench(top).encode()
     contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
     text = _report(report, config, package, contents | around, count) + "\n".join(_bus_report(package, slowest))
