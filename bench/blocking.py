@@ -15,8 +15,10 @@ import warnings
 from collections.abc import Callable
 
 from hwgen.blocking import cecconi, peemen, yang
+from hwgen.blocking.hierarchy import Memory, Private
+from hwgen.blocking.priced import Found
 from hwgen.blocking.problem import OPERANDS, Problem
-from hwgen.blocking.search import Found, Memory, Private, search
+from hwgen.blocking.search import search
 from hwgen.network import shapes
 
 

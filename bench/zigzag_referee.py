@@ -15,9 +15,9 @@ from pathlib import Path
 
 import yaml
 
+from hwgen.blocking.hierarchy import Memory
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import DIMS, Problem
-from hwgen.blocking.search import Memory
 
 NAMES = {"X": "OX", "Y": "OY", "C": "C", "K": "K", "Fw": "FX", "Fh": "FY"}
 OPERANDS = {"input": ("I", "I1"), "weights": ("W", "I2"), "output": ("O", "O")}

@@ -13,8 +13,9 @@ from math import factorial
 
 from hwgen.blocking import cecconi, energy, peemen, yang
 from hwgen.blocking.nest import Nest
+from hwgen.blocking.priced import Found
 from hwgen.blocking.problem import OPERANDS, Problem
-from hwgen.blocking.search import Found, search
+from hwgen.blocking.search import search
 from hwgen.errors import PlanError
 from hwgen.network import shapes
 from papers.rows import Figure, Row

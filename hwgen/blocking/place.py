@@ -6,9 +6,10 @@ from itertools import combinations
 from math import inf
 
 from hwgen.blocking import count, energy
+from hwgen.blocking.hierarchy import CoDesign, Private, Shared
 from hwgen.blocking.nest import Nest
+from hwgen.blocking.priced import Found, datapath_accesses, evaluate
 from hwgen.blocking.problem import OPERANDS, indexes
-from hwgen.blocking.search import CoDesign, Found, Private, Shared, datapath_accesses, evaluate
 from hwgen.errors import PlanError
 
 __all__ = ["best", "pack", "rules"]

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from hwgen.blocking import energy, place
+from hwgen.blocking.hierarchy import CoDesign, Memory, Private
 from hwgen.blocking.nest import Nest
+from hwgen.blocking.priced import Found
 from hwgen.blocking.problem import OPERANDS, Problem
-from hwgen.blocking.search import CoDesign, Found, Memory, Private, search
+from hwgen.blocking.search import search
 from hwgen.errors import PlanError
 
 __all__ = [

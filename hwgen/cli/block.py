@@ -16,9 +16,10 @@ from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
+    from hwgen.blocking.hierarchy import Shared
     from hwgen.blocking.nest import Nest
+    from hwgen.blocking.priced import Found
     from hwgen.blocking.problem import Problem
-    from hwgen.blocking.search import Found, Shared
     from hwgen.report.blocking import Report
 
     Layer = tuple[Problem, Mapping[str, int]]
@@ -322,11 +323,11 @@ def _cores(found: Found, most: int, *, strict: bool) -> list[tuple[str, int, dic
 
 
 def _shared(memories: list[int]) -> Shared:
-    from hwgen.blocking import energy, search
+    from hwgen.blocking import energy, hierarchy
 
-    return search.Shared(
+    return hierarchy.Shared(
         memories=[
-            search.Memory(name=_text(size), size=size, energy=energy.access(size, max(energy.WIDTHS)))
+            hierarchy.Memory(name=_text(size), size=size, energy=energy.access(size, max(energy.WIDTHS)))
             for size in memories
         ]
     )

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from hwgen.blocking import energy
 from hwgen.blocking.cecconi import Tile
 from hwgen.blocking.peemen import Schedule
+from hwgen.blocking.priced import Found
 from hwgen.blocking.problem import OPERANDS, Problem
-from hwgen.blocking.search import Found
 from hwgen.blocking.yang import Common
 from hwgen.report.picture import picture
 from hwgen.report.table import columns

@@ -11,9 +11,11 @@ import pytest
 from papers import schedules
 
 from hwgen.blocking import count, energy, place, yang
+from hwgen.blocking.hierarchy import CoDesign, Memory, Private, Shared
 from hwgen.blocking.nest import Loop, Nest
+from hwgen.blocking.priced import Found, evaluate
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.blocking.search import CoDesign, Found, Memory, Private, Shared, evaluate, search
+from hwgen.blocking.search import search
 from hwgen.errors import ConfigError, PlanError
 
 # -- energies

@@ -1,0 +1,72 @@
+"""Prices of buffers at every point of the lattice, for one hierarchy of memories."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import inf
+
+import numpy as np
+
+from hwgen.blocking import energy
+from hwgen.blocking.hierarchy import CoDesign, Hierarchy, Shared
+from hwgen.blocking.lattice import Lattice
+from hwgen.blocking.problem import OPERANDS, Problem
+
+__all__ = ["Prices"]
+
+
+class Prices:
+    """Where a buffer may lie, and what that costs, for one hierarchy."""
+
+    def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:
+        """``limited``: what co-designed memories are held to, of their number of ``levels`` and their ``room`` in all.
+
+        Each of these makes the search much longer, and often what is found without keeps them.
+        """
+        self.hierarchy, self.lattice = hierarchy, lattice
+        self.limited = limited if isinstance(hierarchy, CoDesign) else frozenset(("levels", "room"))
+        self.limits = np.zeros(0)
+        if isinstance(hierarchy, CoDesign):
+            at_home = sum(lattice.problem.home(operand) for operand in hierarchy.homes)
+            self.limits = np.array([hierarchy.limit / energy.WORD_BYTES - at_home])
+        elif isinstance(hierarchy, Shared):
+            self.limits = np.array([memory.size / energy.WORD_BYTES for memory in hierarchy.memories])
+        self.arrays = [float(fill[-1]) for fill in lattice.fill]
+        self.table = [self._table(operand, room) for operand, room in zip(OPERANDS, lattice.room, strict=True)]
+        # behind an operand's last buffer: DRAM, or its array at home on chip
+        self.last = [_behind(hierarchy, lattice.problem, operand) for operand in OPERANDS]
+
+    def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
+        """pJ an access by level and room; infinite where it doesn't fit."""
+        hierarchy = self.hierarchy
+        if isinstance(hierarchy, CoDesign):
+            sizes = np.maximum(rooms, 1) * energy.WORD_BYTES
+            cost = energy.accesses(sizes.astype(float), hierarchy.widths[operand])
+            cost = np.where(sizes > hierarchy.limit, inf, cost)
+            return np.broadcast_to(cost, (hierarchy.levels if "levels" in self.limited else 1, rooms.size))
+        memories = hierarchy.memories if isinstance(hierarchy, Shared) else hierarchy.memories[operand]
+        fits = [rooms * energy.WORD_BYTES <= memory.size for memory in memories]
+        costs = [np.where(fit, memory.energy, inf) for fit, memory in zip(fits, memories, strict=True)]
+        return np.array(costs).reshape(len(memories), rooms.size)
+
+    @cached_property
+    def cheapest(self) -> list[np.ndarray]:
+        """The least pJ an access of a buffer at each level or further out; with no level left infinite."""
+        result = []
+        for table in self.table:
+            least = np.minimum.accumulate(table[::-1], axis=0)[::-1]
+            result.append(np.concatenate([least, np.full((1, table.shape[1]), inf)]))
+        return result
+
+    def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Levels that a buffer may take, and which labels may take them, by the next level that each is free to use."""
+        if isinstance(self.hierarchy, CoDesign):  # all levels cost the same: the next one will do
+            return [(level, levels == level) for level in range(len(self.table[operand]))]
+        return [(level, levels <= level) for level in range(len(self.table[operand]))]
+
+
+def _behind(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
+    """pJ of an access behind an operand's last buffer."""
+    if isinstance(hierarchy, CoDesign) and operand in hierarchy.homes:
+        return energy.access(problem.home(operand) * energy.WORD_BYTES, hierarchy.widths[operand])
+    return hierarchy.top
