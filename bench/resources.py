@@ -43,7 +43,8 @@ merge LUTs in pairs and copy registers: Vivado's own figures differ.
 Below: layers of one network each, with random weights, between buffers as the planner sizes them. The coefficients of
 the estimates were fitted with the first {fitted} at hand; those below the line had no part in them, except that the
 packed ones (two MACs a DSP) were at hand for what only they have. DSP slices and block RAM are equal in
-every component{exact}.
+every component{exact}. ns is the worst logic delay of the layer's components ([Paths](#paths)), {slowest:.2f} at most in
+all tables of this page.
 
 {table}
 
@@ -111,12 +112,14 @@ def main() -> None:
         return
     errors: dict[str, list[float]] = {"lut": [], "ff": []}
     different: list[str] = []
-    table = table_of(SHAPES, FITTED, errors, different)
-    tiled = table_of(TILED, TILED_FITTED, errors, different)
-    dilated = table_of(DILATED, len(DILATED), {"lut": [], "ff": []}, different)
+    delays: list[float] = []
+    table = table_of(SHAPES, FITTED, errors, different, delays)
+    tiled = table_of(TILED, TILED_FITTED, errors, different, delays)
+    dilated = table_of(DILATED, len(DILATED), {"lut": [], "ff": []}, different, delays)
     page = TEXT.format(
         fitted=FITTED,
         tiled_fitted=TILED_FITTED,
+        slowest=max(delays),
         exact="" if not different else f", but for {', '.join(different)}",
         table=table,
         tiled=tiled,
@@ -132,17 +135,26 @@ def main() -> None:
 
 def synthesised(shape: Shape) -> synthesis.Synthesis:
     began = time.monotonic()
-    result = synthesis.synthesise(config_of(shape))
-    print(f"{shape.name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    result = synthesis.synthesise(config_of(shape), with_paths=True)
+    slowest = max(result.rows, key=delay_of)
+    print(f"{shape.name}: {time.monotonic() - began:.0f} s; {slowest.name}: {slowest.path}", file=sys.stderr)
     return result
 
 
-def table_of(shapes: Sequence[Shape], fitted: int, errors: dict[str, list[float]], different: list[str]) -> str:
-    """A row for each layer, with an empty one behind the ``fitted``.
+def delay_of(row: synthesis.Row) -> float:
+    """Return the worst logic delay of a component in ns, 0 where there are only wires."""
+    return row.path.delay if row.path else 0.0
 
-    Adds to the relative ``errors``, and to the components whose DSP slices or block RAM are ``different``.
+
+def table_of(
+    shapes: Sequence[Shape], fitted: int, errors: dict[str, list[float]], different: list[str], delays: list[float]
+) -> str:
+    """Return the table of a row for each layer, with an empty one behind the ``fitted``.
+
+    Adds to the relative ``errors``, to the components whose DSP slices or block RAM are ``different``, and to the
+    layers' worst logic ``delays``.
     """
-    head = ("layer", "shape", "Tn, Tm, Tk, Tp", "DSP", "BRAM36", "LUT", "est.", "error", "FF", "est.", "error")
+    head = ("layer", "shape", "Tn, Tm, Tk, Tp", "DSP", "BRAM36", "LUT", "est.", "error", "FF", "est.", "error", "ns")
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 3 + " ---: |" * (len(head) - 3)]
     for number, shape in enumerate(shapes):
         result = synthesised(shape)
@@ -158,6 +170,8 @@ def table_of(shapes: Sequence[Shape], fitted: int, errors: dict[str, list[float]
             truth, guess = measured.as_dict()[kind], expected.as_dict()[kind]
             errors[kind].append(abs(guess / truth - 1))
             cells += [f"{truth:,}", f"{guess:,}", f"{guess / truth - 1:+.1%}"]
+        delays.append(max(map(delay_of, result.rows)))
+        cells.append(f"{delays[-1]:.2f}")
         if number == fitted:
             lines.append("|" + " |" * len(head))
         lines.append("| " + " | ".join(cells) + " |")

@@ -234,47 +234,11 @@ def test_plots(arguments: tuple[str, ...], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--memory", "32KB"), "a layer or a model must be given"),
-        (("56x56x128->256 k3",), "one of the arguments --memory --board --paper is required"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--paper", "peemen"), "not allowed with"),
-        (("56x56x128->256 k3", "--memory", "32kiB"), "'32kiB' must be a number and one of B, KB, MB"),
-        (("56x56x128->256 k3", "--memory", "32"), "'32' must be a number and one of B, KB, MB"),
-        (("56x56x128->256 k3", "--memory", "0KB"), "at least 1"),
-        (("56x56x128->256 k3", "--memory", "8MB,32KB"), "must grow outwards"),
-        (("56x56x128->256 k3", "--memory", "256B"), "can't hold one window of 56x56x128->256 k3: 3 x 3 pixels of 16"),
-        (("56x56x0->256 k3", "--memory", "32KB"), "must be positive, not 0"),
-        (("20000x20000x3->3 k3", "--paper", "cecconi"), "maps must have at most 8,192 rows and columns"),
         (("9" * 5000 + "x1x1->1", "--memory", "32KB"), "must look like 56x56x128->256"),
-        (("56x56x128 k3", "--memory", "32KB"), "must look like"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--levels", "6"), "--levels must be 1 to 5, not 6"),
-        (("56x56x128->256 k3", "--memory", "32KB,8MB", "--levels", "2"), "give their sizes together"),
-        (("56x56x128->256 k3", "--paper", "diannao", "--levels", "2"), "--levels needs --memory"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--homed"), "--homed needs --levels"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--core", "16"), "--core must be"),
-        (("lenet5", "--memory", "1MB", "--cores", "2"), "--cores needs --levels"),
-        (("lenet5", "--memory", "1MB", "--levels", "2", "--cores", "-1"), "--cores must be at least 1"),
-        (("--paper", "diannao", "--core", "8x8"), "--core needs --memory"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--bits", "8"), "--bits needs --board"),
-        (("lenet5", "--memory", "1MB", "--levels", "2", "--common", "--homed"), "leave it or --common out"),
-        (("56x56x128->256 k3", "--paper", "diannao", "--ragged"), "--ragged needs --memory"),
-        (("lenet5", "--memory", "1MB", "--levels", "2", "--common", "--ragged"), "leave --common and --blocking out"),
         (("56x56x128->256 k3", "--memory", "9" * 400 + "B"), "must be at most 1048576 MB"),
-        (("56x56x128->256 k3", "--memory", "17MB"), "17MB: --memory without --levels must be at most 16MB"),
-        (("56x56x128->256 k3 g2x3", "--memory", "32KB"), "must look like"),
-        (("224x224x512->512 k11", "--paper", "peemen"), "tiles are too many to compare"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--json", "x.svg", "--plot", "./x.svg"), "are one file"),
-        (
-            ("56x56x128->256 k3", "--memory", "32KB", "--blocking", "C0=16 K0=16 Fw Fh X Y C1=128 K1=128"),
-            "K must reach 256, not 128",
-        ),
-        (("56x56x128->256 k3", "--memory", "32KB", "--blocking", "Fw Fh X Y C K"), "must begin with"),
-        (("lenet5", "--paper", "peemen"), "takes one layer"),
-        (("lenet6", "--memory", "32KB"), "lenet5"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--plot", "x.pdf"), "must end in .svg or .png"),
-        (("56x56x128->256 k3", "--memory", "32KB", "--json", "none/x.json"), "there is no folder"),
     ],
 )
-def test_what_is_refused(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_of_many_digits(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert block(*arguments) == 2
     told = capsys.readouterr().err
     assert message in told

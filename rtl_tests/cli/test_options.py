@@ -141,21 +141,6 @@ def test_builds_that_would_overwrite_what_is_the_users(refused, here):
     assert "since: plan.json, decoilfnet_example_tb.v; give another folder, or --force" in refused(*build)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--jobs", "2"], "--jobs goes with --simulator verilator only, not with amaranth"),
-        (["--jobs", "2", "--simulator", "icarus"], "--jobs goes with --simulator verilator only, not with icarus"),
-        (["--jobs", "2", "--simulator", "verilator", "--waves", "y.vcd"], "--waves are of one"),
-        (["--plan", "plan.json", "--objective", "interval"], "give --objective or --plan, not both"),
-        (["--plan", "plan.json", "--macs-per-dsp", "1"], "give --macs-per-dsp or --plan, not both"),
-        (["--plan", "plan.json", "--dsp", "9", "--in-turn"], "give --dsp and --in-turn or --plan, not both"),
-    ],
-)
-def test_options_that_do_nothing(refused, here, options, why):
-    assert why in refused(*SIMULATE, *options)
-
-
 def test_more_jobs_than_frames_are_for(here, capfd, monkeypatch):
     given = []
 
@@ -219,12 +204,6 @@ def test_places_for_steps_that_a_plan_has_not(here, capfd):
     assert "--cluster makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
     assert cli.main(["plan", *SMALL, "--template", "tile", "--jobs", "1"]) == 0
     assert "makes no difference" not in capfd.readouterr().out
-
-
-@pytest.mark.parametrize("verb", ["plan", "build"])
-def test_jobs_beside_a_cluster(refused, here, verb):
-    line = refused(verb, *SMALL, "--jobs", "2", "--cluster", "local:2", "-o", "made")
-    assert "--jobs is of this machine, and a cluster knows how much it does at a time: leave one out" in line
 
 
 @pytest.mark.parametrize(
