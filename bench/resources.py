@@ -43,8 +43,8 @@ merge LUTs in pairs and copy registers: Vivado's own figures differ.
 Below: layers of one network each, with random weights, between buffers as the planner sizes them. The coefficients of
 the estimates were fitted with the first {fitted} at hand; those below the line had no part in them, except that the
 packed ones (two MACs a DSP) were at hand for what only they have. DSP slices and block RAM are equal in
-every component{exact}. ns is the worst logic delay of the layer's components ([Paths](#paths)), {slowest:.2f} at most in
-all tables of this page.
+every component{exact}. ns is the worst logic delay of the layer's components ([Paths](#paths)): at most
+{slowest:.2f} in all tables of this page.
 
 {table}
 
