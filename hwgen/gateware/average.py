@@ -14,7 +14,7 @@ from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.pool import PoolConfig
-from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
+from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
 #: Lengths of a sum among which the lowest bit that stays is looked for at once, when it is rounded.

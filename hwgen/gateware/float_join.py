@@ -14,7 +14,7 @@ from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast, look_up
-from hwgen.gateware.requantise import SIGNIFICAND_BITS, signed_bits, to_float32
+from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
 #: More bits than these that may go take a cycle more to be rounded.

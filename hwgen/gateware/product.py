@@ -13,7 +13,7 @@ from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, delayed
-from hwgen.gateware.requantise import signed_bits
+from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 
 

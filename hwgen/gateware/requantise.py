@@ -23,306 +23,42 @@ float32 does to sums of ``2**24`` and more is done before the multiplier. Both a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import count, repeat
 from operator import or_
-from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.channels import Beats, ChannelsConfig, beat_values
 from hwgen.gateware.cost import (
     Cost,
     Resources,
     constant_adder_luts,
     counter_bits,
     mux_luts,
-    trailing_zeros,
-    varying_columns,
 )
-from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
-from hwgen.gateware.ports import read_port
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.product_rows import ProductRows, extended
+from hwgen.gateware.rounding import (
+    SIGNIFICAND_BITS,
+    Bands,
+    round_half_even,
+    scale_sum,
+    signed_bits,
+    tie_bands,
+    useful_sums,
+)
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
-#: Bits of a significand: those of a float32.
-SIGNIFICAND_BITS = 24
 #: A DSP48E1 multiplies 25 by 18 bits, both signed, adds 48, and hands its sum on shifted right by 17.
 WIDE_PORT, NARROW_PORT, SUM_BITS = 25, 18, 48
 PIECE = NARROW_PORT - 1
 #: LUTs of a lane for products next to ties: about 9 find them, 8 add what is due.
 _BESIDE_TIES = 17
-
-
-@lru_cache(maxsize=1 << 17)
-def _ends(
-    sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
-) -> tuple[int, int]:
-    """The part of ``sums`` whose scaled values lie between ``outputs``, and one more at each end where there is one.
-
-    Kept, as planning makes many configurations of the same layer.
-    """
-
-    def scaled(total: int) -> int:
-        return scale_sum(total, significand, shift, float32)
-
-    every = range(sums[0], sums[1] + 1)
-    first = every[max(bisect_right(every, outputs[0], key=scaled) - 1, 0)]
-    last = every[min(bisect_left(every, outputs[1], key=scaled), len(every) - 1)]
-    return min(first, last), max(first, last)
-
-
-def round_half_even(value: int, shift: int) -> int:
-    """``value / 2**shift`` to the nearest integer, ties to even."""
-    if shift <= 0:
-        return value << -shift
-    result = (value + (1 << (shift - 1))) >> shift
-    tie = value % (1 << shift) == 1 << (shift - 1)
-    return result & ~1 if tie else result
-
-
-def to_float32(value: int) -> int:
-    """``value`` rounded to 24 significant bits, ties to even."""
-    excess = max(0, abs(value).bit_length() - SIGNIFICAND_BITS)
-    return round_half_even(value, excess) << excess
-
-
-def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
-    """``total * significand / 2**shift`` to the nearest integer, ties to even.
-
-    With ``float32`` the sum and the product are rounded to 24 significant bits before.
-    """
-    product = to_float32(to_float32(total) * significand) if float32 else total * significand
-    return round_half_even(product, shift)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Bands:
-    """Which products next to ties there are.
-
-    ``beside`` a tie, where float32 gives another output; and exactly at the end of a band, ``above`` a tie that is
-    rounded down or ``below`` one that is rounded up.
-    """
-
-    beside: bool = False
-    above: bool = False
-    below: bool = False
-
-    def __or__(self, other: _Bands) -> _Bands:
-        return _Bands(
-            beside=self.beside or other.beside, above=self.above or other.above, below=self.below or other.below
-        )
-
-
-@lru_cache(maxsize=1 << 17)
-def _bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> _Bands:
-    """The products of integers from ``sums[0]`` to ``sums[1]`` with ``factor / 2**shift`` that lie next to ties.
-
-    Ties between two of the integers from ``outputs[0]`` to ``outputs[1]`` are looked at, one after the other.
-    """
-    least, most = sums
-    if max(-least, most) * factor <= 1 << SIGNIFICAND_BITS or shift < 1:
-        return _Bands()  # float32 holds every product
-    beside = above = below = False
-    for upper in range(outputs[0] + 1, outputs[1] + 1):
-        tie = (2 * upper - 1) << (shift - 1)
-        place = shift + abs(2 * upper - 1).bit_length() - 2 - SIGNIFICAND_BITS
-        if place < 0:
-            continue
-        if upper % 2:
-            total, end = tie // factor + 1, tie + (1 << place)
-            inside, ends = total * factor <= end, end // factor
-        else:
-            total, end = -(-tie // factor) - 1, tie - (1 << place)
-            inside, ends = total * factor >= end, -(-end // factor)
-        beside |= inside and least <= total <= most
-        if ends * factor == end and least <= ends <= most:
-            above |= bool(upper % 2)
-            below |= not upper % 2
-    return _Bands(beside=beside, above=above, below=below)
-
-
-def signed_bits(*values: int) -> int:
-    """The narrowest two's complement width that holds all ``values``."""
-    return max((value if value >= 0 else ~value).bit_length() for value in values) + 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChannelsConfig(ABC):
-    """What `AddBiasConfig` and `RequantiseConfig` share: the channels, their beats, and tables of parameters.
-
-    ``tables_in`` says where these lie, in ``lut`` or ``block`` RAM; by the number of beats if not given.
-    """
-
-    lanes: int
-    accumulator_bits: int
-    bias: tuple[int, ...]
-    beats: tuple[tuple[int, ...], ...]
-    pixels: int = 1
-    tables_in: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("lanes", "accumulator_bits", "pixels"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
-        if self.tables_in not in (None, "lut", "block"):
-            raise ConfigError(f"tables_in must be 'lut', 'block' or None, not {self.tables_in!r}")
-        if not self.beats:
-            raise ConfigError(f"beats must not be empty, not {self.beats!r}")
-        if not all(1 <= len(beat) <= self.lanes for beat in self.beats):
-            raise ConfigError(f"beats must carry between 1 and {self.lanes} channels each, not {self.beats!r}")
-        if sorted(channel for beat in self.beats for channel in beat) != list(range(self.channels)):
-            raise ConfigError(
-                f"beats must carry each of the {self.channels} channels that have a bias once, not {self.beats!r}"
-            )
-
-    @property
-    def channels(self) -> int:
-        return len(self.bias)
-
-    @property
-    def accumulator(self) -> Shape:
-        return signed(self.accumulator_bits)
-
-    @property
-    @abstractmethod
-    def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """By parameter and lane: the value in each beat."""
-
-    def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """``values`` by channel, rearranged by lane and beat. A lane a beat leaves out repeats another value."""
-        lanes = []
-        for lane in range(self.lanes):
-            column = [values[beat[lane]] if lane < len(beat) else None for beat in self.beats]
-            filler = next((value for value in column if value is not None), 0)
-            lanes.append(tuple(filler if value is None else value for value in column))
-        return lanes
-
-    @property
-    def present(self) -> list[tuple[int, ...]]:
-        """By lane: whether each beat carries a channel there."""
-        return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
-
-    @property
-    def tables_in_block_ram(self) -> bool:
-        """Whether the tables lie in block RAM, behind whose output registers their values come a cycle later."""
-        return (self.tables_in or place(len(self.beats))) == "block"
-
-    @property
-    def memory_bits(self) -> int:
-        """Bits of the tables; those that hold one value only are constants and take none."""
-        return sum(
-            len(column) * _shape(column).width
-            for table in self.tables.values()
-            for column in table
-            if len(set(column)) > 1
-        )
-
-    def _count_table(self, cost: Cost, name: str) -> bool:
-        """A table of parameters: its memory. Returns whether it has one."""
-        varying = [column for column in self.tables[name] if len(set(column)) > 1]
-        columns: list[int] = []
-        for values in () if self.tables_in_block_ram else varying:
-            width = _shape(values).width
-            columns += varying_columns([value % (1 << width) for value in values], width)
-        if varying:
-            width = sum(_shape(values).width for values in varying)
-            cost.rom(columns, len(self.beats), width, block=self.tables_in_block_ram)
-        return bool(varying)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AddBiasConfig(ChannelsConfig):
-    """Accumulator plus bias, for layers whose accumulators leave as they are (ConvInteger).
-
-    Parameters
-    ----------
-    lanes : int
-        Channels a beat.
-    accumulator_bits : int
-        Width of an accumulator, signed.
-    bias : tuple of int
-        By channel, the input's zero point folded in.
-    beats : tuple of tuple of int
-        The channels each beat of a pixel carries, lowest lane first.
-    pixels : int
-        Neighbouring pixels a beat; a channel's values for all of them lie side by side.
-    bits : int
-        Width of the output, signed. The sum wraps, as ONNX's int32 does.
-
-    Raises
-    ------
-    ConfigError
-        If a width is not positive or the beats don't carry every channel once.
-    """
-
-    bits: int = 32
-
-    #: DSP slices.
-    multipliers = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bits < 1:
-            raise ConfigError(f"bits must be a positive integer, not {self.bits!r}")
-
-    @property
-    def output(self) -> Shape:
-        return signed(self.bits)
-
-    @property
-    def latency(self) -> int:
-        """Cycles from a beat to its sum."""
-        return 2 + self.tables_in_block_ram
-
-    @property
-    def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        return {"bias": self.table(self.bias), "present": self.present}
-
-    @cached_property
-    def resources(self) -> Resources:
-        cost = Cost()
-        sums = self.lanes * self.pixels
-        beat = counter_bits(len(self.beats))
-        # Bits of an output above the sum's are its sign, once.
-        total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
-        cost.ff += beat + self.latency + sums * (self.accumulator_bits + min(total, self.bits))
-        cost.ff += sums * self.accumulator_bits * self.tables_in_block_ram
-        cost.lut += beat + sums * self.accumulator_bits
-        for name in ("bias", "present"):
-            self._count_table(cost, name)
-        return cost.resources
-
-    def component(self) -> AddBias:
-        return AddBias(self)
-
-
-@dataclass(frozen=True)
-class _Addend:
-    """An addend of a product with a constant: how it is made, its lowest place and its width (0: the offset).
-
-    ``luts`` make it of its ``terms``, each of which begins so many bits above it.
-    """
-
-    made: tuple[Any, ...]
-    place: int
-    width: int
-    luts: int = 0
-    terms: tuple[tuple[_Addend, int], ...] = ()
-
-    def need(self, first: int, needed: dict[tuple[Any, ...], tuple[_Addend, int]]) -> None:
-        """Note the first bits that are needed of this addend, if it is from ``first`` on, and of what it is made of."""
-        if self.made in needed and needed[self.made][1] <= first:
-            return
-        needed[self.made] = self, first
-        begin = max(above for _, above in self.terms) if self.terms else 0
-        for term, above in self.terms:
-            # A carry chain begins where the upper term does; the bits below pass by.
-            term.need(max(min(first, begin) - above, 0), needed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -450,7 +186,7 @@ class RequantiseConfig(ChannelsConfig):
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
         """By channel: the sums between which the output still changes; any sum beyond may be clamped to them."""
         sums = map(self._sums, range(self.channels))
-        return tuple(map(_ends, sums, self.significand, self.shift, repeat(self.outputs), repeat(self.float32)))
+        return tuple(map(useful_sums, sums, self.significand, self.shift, repeat(self.outputs), repeat(self.float32)))
 
     @cached_property
     def rounded_bits(self) -> int:
@@ -504,12 +240,12 @@ class RequantiseConfig(ChannelsConfig):
         return False
 
     @cached_property
-    def bands(self) -> _Bands:
+    def bands(self) -> Bands:
         """Which products of all channels lie next to ties, where float32 takes them for ties."""
-        found = _Bands()
+        found = Bands()
         if self.float32:
             for (factor, shift), operands in zip(self._scales, self._operands, strict=True):
-                found |= _bands(operands, factor, shift, self.outputs)
+                found |= tie_bands(operands, factor, shift, self.outputs)
         return found
 
     @property
@@ -667,17 +403,23 @@ class RequantiseConfig(ChannelsConfig):
         """Whether DSP slices multiply."""
         return self.recipe.pieces > 0 and self.products_in == "dsp"
 
-    @property
-    def rows(self) -> int:
-        """Rows that a product in LUTs is added up of, one for two bits of the factor."""
-        return -(-max(self.recipe.factor).bit_length() // 2)
+    @cached_property
+    def product_rows(self) -> ProductRows:
+        """What multiplies where products are made of LUTs."""
+        return ProductRows(
+            operand_bits=self.recipe.operand_bits,
+            factor_bits=max(self.recipe.factor).bit_length(),
+            offset=self.offset if self.offset_place == "slice" else None,
+            product_bits=self.product_bits,
+            unused_bits=self._unused_bits,
+        )
 
     @property
     def product_cycles(self) -> int:
         """Cycles from an operand to its product."""
         if self.in_slices or not self.recipe.pieces:
             return self.recipe.pieces + (self.recipe.pieces > 0)
-        return 1 + len(self.row_tree)
+        return self.product_rows.latency
 
     @property
     def multipliers(self) -> int:
@@ -713,7 +455,8 @@ class RequantiseConfig(ChannelsConfig):
             latest = max(latest, cycle)
             cost.lut += sums * recipe.operand_bits * (not recipe.pieces)
         if recipe.pieces and not self.in_slices:
-            self._count_rows(cost)
+            for column in self.tables["factor"]:
+                self.product_rows.count(cost, column, self.pixels)
         cycle += self.product_cycles
         for piece in range(recipe.pieces - 1):
             low = min(PIECE, max(0, (piece + 1) * PIECE - self._unused_bits))
@@ -739,138 +482,6 @@ class RequantiseConfig(ChannelsConfig):
 
     def component(self) -> Requantise:
         return Requantise(self)
-
-    def _count_rows(self, cost: Cost) -> None:
-        """Count products in LUTs: rows, and the trees that add them up; of a constant factor what differs of them."""
-        bits, unused = self.recipe.operand_bits, self._unused_bits
-        registers = sum(width for level in self.row_tree for width in self._row_registers(level))
-        # The lowest bits of a product pass by, and where nothing looks at them they are none.
-        registers -= sum(min(unused, 2 << level) for level in range(len(self.row_tree) + 1))
-        luts_saved, registers_saved = self._offset_saved
-        registers -= registers_saved
-        adders = sum(max(added - 1, 0) for level in self.row_tree for *_, added in level) - luts_saved
-        for column in self.tables["factor"]:
-            if len(set(column)) == 1:
-                luts, constant_registers = self._constant_rows(column[0])
-                cost.ff += self.pixels * constant_registers
-                cost.lut += self.pixels * luts
-            else:
-                cost.ff += self.pixels * (self.rows * (bits + 2) + registers)
-                cost.lut += self.pixels * (self._row_luts(column) + adders)
-
-    def _row_luts(self, factors: Sequence[int]) -> int:
-        """Return the LUTs of all rows of a factor that varies: carry chains, and operands that a bit of it gates.
-
-        A chain adds the operand gated by the row's lower bit to twice the one gated by the upper bit, which its LUTs
-        gate themselves. Synthesis makes one of equal chains, and of operands gated by bits that are always equal.
-        """
-        bits, none, every = self.recipe.operand_bits, 0, (1 << len(factors)) - 1
-        columns = [
-            sum((factor >> place & 1) << number for number, factor in enumerate(factors))
-            for place in range(2 * self.rows)
-        ]
-        gated, chains = set(), set()
-        for low, high in zip(columns[::2], columns[1::2], strict=True):
-            if none in (low, high):
-                gated.add(low or high)
-            else:
-                gated.add(low)
-                chains.add((low, high))
-        # The lowest bit of a chain is the gated operand itself, and the highest one has a LUT for its sign.
-        varying = sum(every not in chain for chain in chains)
-        return bits * (len(gated - {none, every}) + len(chains)) + varying
-
-    @property
-    def _offset_saved(self) -> tuple[int, int]:
-        """LUTs and registers that a row tree does not take, as the offset that comes in is constant."""
-        if self.offset_place != "slice":
-            return 0, 0
-        # It waits, as the last of an odd number of addends, until it has a partner.
-        count, level = self.rows + 1, 0
-        while count % 2:
-            count, level = (count + 1) // 2, level + 1
-        low, width, added = self.row_tree[level][-1]
-        place = low + width - added
-        luts = added - 1 - constant_adder_luts(self.offset >> place, added)
-        # The sum has its lowest bits of the offset, which are 0, and the next adder begins above them.
-        zeros, count, waits = min(place, trailing_zeros(self.offset)), count // 2, 1
-        while count > 1 and count % 2:
-            count, waits = (count + 1) // 2, waits + 1
-        return luts + zeros * (count > 1), zeros * waits
-
-    def _constant_rows(self, factor: int) -> tuple[int, int]:
-        """Return the LUTs and registers of a product with a constant.
-
-        Rows that are 0 are none. Synthesis makes one of equal rows and of equal sums on a level of the tree, wherever
-        they begin: an addend is known by how it is made, and by the place where it begins.
-        """
-        bits = self.recipe.operand_bits
-        addends: list[_Addend | None] = []
-        for row in range(self.rows):
-            pair = factor >> 2 * row & 3
-            place, triple = 2 * row + (pair == 2), pair == 3
-            addends.append(_Addend(("row", triple), place, bits + 2 * triple, luts=bits * triple) if pair else None)
-        if self.offset_place == "slice":
-            addends.append(_Addend(("offset",), 0, 0))
-        while len(addends) > 1:
-            pairs = [(*addends[first : first + 2], None)[:2] for first in range(0, len(addends), 2)]
-            addends = [self._constant_sum(*pair) for pair in pairs]
-        (last,) = addends
-        assert last is not None
-        needed: dict[tuple[Any, ...], tuple[_Addend, int]] = {}
-        last.need(max(0, self._unused_bits - last.place), needed)
-        luts = sum(addend.luts for addend, _ in needed.values())
-        return luts, sum(addend.width - first for addend, first in needed.values())
-
-    def _constant_sum(self, lower: _Addend | None, upper: _Addend | None) -> _Addend | None:
-        """Return what two addends, either of which may be 0, become in a level of the tree."""
-        if lower is None or upper is None:
-            one = lower or upper
-            return one and (replace(one, made=("wait", one.made), luts=0, terms=((one, 0),)) if one.width else one)
-        if not upper.width:  # the offset
-            top = min(lower.place + lower.width + 1, self.product_bits)
-            luts = constant_adder_luts(self.offset >> lower.place, top - lower.place)
-            place = min(lower.place, trailing_zeros(self.offset))
-            made, terms = ("offset", lower.made, lower.place), ((lower, lower.place - place),)
-            return _Addend(made, place, top - place, luts=luts, terms=terms)
-        if lower.place > upper.place:
-            lower, upper = upper, lower
-        most = max(lower.place + lower.width, upper.place + upper.width)
-        top, apart = min(most + 1, self.product_bits), upper.place - lower.place
-        return _Addend(
-            ("sum", lower.made, upper.made, apart),
-            lower.place,
-            top - lower.place,
-            luts=min(most, top) - upper.place,  # both signs are above that: one LUT tells the last two bits
-            terms=((lower, 0), (upper, apart)),
-        )
-
-    @staticmethod
-    def _row_registers(level: Sequence[tuple[int, int, int]]) -> Iterator[int]:
-        """Registers of a level of the tree; the offset has none as long as it waits for a row."""
-        for number, (low, width, added) in enumerate(level):
-            yield width if added or low or not number else 0
-
-    @cached_property
-    def row_tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-        """By level of the tree, its sums: place of the lowest bit, width, and bits of the adder; 0 where there is none.
-
-        Rows begin two places apart; the offset, if it comes in here, is the last addend.
-        """
-        addends = [(2 * row, self.recipe.operand_bits + 2) for row in range(self.rows)]
-        if self.offset_place == "slice":
-            addends.append((0, signed_bits(self.offset)))
-        levels = []
-        while len(addends) > 1:
-            level = []
-            for number in range(0, len(addends), 2):
-                pair = addends[number : number + 2]
-                low, high = min(place for place, _ in pair), max(place for place, _ in pair)
-                top = min(max(place + width for place, width in pair) + len(pair) - 1, self.product_bits)
-                level.append((low, top - low, (top - high) * (len(pair) - 1)))
-            addends = [(place, width) for place, width, _ in level]
-            levels.append(tuple(level))
-        return tuple(levels)
 
     def _count_operands(self, cost: Cost) -> tuple[int, int]:
         """From accumulators to what meets the multiplier, which takes the last register into its slice.
@@ -937,19 +548,6 @@ def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:
     return bits > 1 and operand_bits + bits > 8
 
 
-def _pack(fields: Sequence[tuple[int, int]]) -> int:
-    """One word of (value, width) fields, the first in the lowest bits."""
-    word = start = 0
-    for value, width in fields:
-        word |= value % (1 << width) << start
-        start += width
-    return word
-
-
-def _shape(values: Sequence[int]) -> Shape:
-    return bits_for_range(min(values), max(values))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Rounded:
     """A rounded product in registers: ``whole + round_up``. It saturates if ``is_beyond``: ``whole`` is too narrow."""
@@ -960,114 +558,8 @@ class _Rounded:
     is_beyond: Value
 
 
-class Beats:
-    """The valid bit and the number of the beat, at any cycle after the input, and the tables read with it."""
-
-    def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
-        self._m, self._config = m, config
-        self._valid = [valid]
-        last = len(config.beats) - 1
-        number = Signal(range(last + 1), name="beat_index")
-        with m.If(valid):
-            m.d.sync += number.eq(Mux(number == last, 0, number + 1))
-        self._numbers: list[Value] = [number]
-
-    def valid(self, cycle: int) -> Value:
-        for stage in range(len(self._valid), cycle + 1):
-            self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
-        return self._valid[cycle]
-
-    def number(self, cycle: int) -> Value:
-        """The number of the beat that came ``cycle`` cycles ago."""
-        for stage in range(len(self._numbers), cycle + 1):
-            self._numbers.append(delayed(self._m, f"beat_index_{stage}", self._numbers[-1], 1))
-        return self._numbers[cycle]
-
-    def read(self, name: str, cycle: int) -> list[Value]:
-        """By value of a beat: the parameter for the beat that is ``cycle`` cycles behind the input.
-
-        From 1 on; from 2 on where tables lie in block RAM, which is too slow for what follows and is read into its
-        output registers.
-        """
-        m, table = self._m, self._config.tables[name]
-        varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]
-        values: list[Value] = [Const(column[0], _shape(column)) for column in table]
-        if not varying:
-            return self._by_pixel(values)
-        late = int(self._config.tables_in_block_ram)
-        words = [
-            _pack([(table[lane][beat], _shape(table[lane]).width) for lane in varying]) for beat in range(len(table[0]))
-        ]
-        width = sum(_shape(table[lane]).width for lane in varying)
-        m.submodules[name] = rom = memory.Memory(
-            shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words), self._config.tables_in)
-        )
-        port = read_port(rom)
-        m.d.comb += port.addr.eq(self.number(cycle - late - 1))
-        entry = delayed(m, f"{name}_entry", port.data, late)
-        start = 0
-        for lane in varying:
-            shape = _shape(table[lane])
-            value = entry[start : start + shape.width]
-            values[lane] = value.as_signed() if shape.signed else value
-            start += shape.width
-        return self._by_pixel(values)
-
-    def _by_pixel(self, values: list[Value]) -> list[Value]:
-        """A channel's for each of its pixels."""
-        return [value for value in values for _ in range(self._config.pixels)]
-
-
 def _shifted(value: Value, places: int) -> Value:
     return value.shift_left(places) if places else value
-
-
-def _values(port: Any) -> list[Value]:
-    """All values of a beat, each treated alike: the pixels of a channel side by side, lowest lane first."""
-    return [value for channel in port.payload for value in channel]
-
-
-class AddBias(wiring.Component):
-    """Adds each channel's bias to its accumulator.
-
-    Parameters
-    ----------
-    config : AddBiasConfig
-
-    Members
-    -------
-    i : In(stream, always ready)
-        ``lanes`` accumulators of ``pixels`` pixels, ``[lane][pixel]``.
-    o : Out(stream, always ready)
-        Their sums; lanes without a channel are 0.
-
-    Latency and throughput
-        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
-        reset is a pixel's first.
-    """
-
-    def __init__(self, config: AddBiasConfig):
-        self._config = config
-        shapes = (config.accumulator, config.output)
-        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
-
-    @property
-    def config(self) -> AddBiasConfig:
-        return self._config
-
-    def elaborate(self, platform):
-        m = Module()
-        config = self.config
-        beats = Beats(m, config, self.i.valid)
-        cycle = config.latency - 1
-        biases, present = beats.read("bias", cycle), beats.read("present", cycle)
-        m.d.comb += self.o.valid.eq(beats.valid(config.latency))
-        for number, (value, output) in enumerate(zip(_values(self.i), _values(self.o), strict=True)):
-            accumulator = delayed(m, f"accumulator_{number}", value, cycle)
-            total = Signal(config.output, name=f"sum_{number}", reset_less=True)
-            m.d.sync += total.eq(Mux(present[number], accumulator + biases[number], 0))
-            m.d.comb += output.eq(total)
-        return m
 
 
 class Requantise(wiring.Component):
@@ -1113,7 +605,9 @@ class Requantise(wiring.Component):
         beats = Beats(m, config, self.i.valid)
         cycle = 1 + config.tables_in_block_ram
         biases = beats.read("bias", cycle)
-        accumulators = [delayed(m, f"accumulator_{lane}", value, cycle) for lane, value in enumerate(_values(self.i))]
+        accumulators = [
+            delayed(m, f"accumulator_{lane}", value, cycle) for lane, value in enumerate(beat_values(self.i))
+        ]
 
         def sums(delay: int) -> list[Value]:
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
@@ -1151,7 +645,7 @@ class Requantise(wiring.Component):
         if config.offset_place == "late":
             zeros = (config.offset & -config.offset).bit_length() - 1
             step = config.offset >> zeros
-            values = [_extended(value, zeros + 1) for value in values]
+            values = [extended(value, zeros + 1) for value in values]
             moved = [Cat(value[:zeros], value[zeros:].as_signed() + step).as_signed() for value in values]
             values = self._registers(m, "product_with_offset", moved, signed(config.product_bits))
             cycle += 1
@@ -1164,7 +658,7 @@ class Requantise(wiring.Component):
         bounded = [Mux(here, value, 0) for value, here in zip(bounded, present, strict=True)]
         outputs = self._registers(m, "output", bounded, config.output)
         m.d.comb += self.o.valid.eq(beats.valid(cycle + 1))
-        m.d.comb += [place.eq(output) for place, output in zip(_values(self.o), outputs, strict=True)]
+        m.d.comb += [place.eq(output) for place, output in zip(beat_values(self.o), outputs, strict=True)]
         return m
 
     def _registers(self, m: Module, name: str, values: Sequence[Value], shape: Shape) -> list[Value]:
@@ -1189,7 +683,7 @@ class Requantise(wiring.Component):
             return [Mux(f, value, 0) if masked else value for f, value in zip(factors[0], operands[0], strict=True)]
         if not config.in_slices:
             pairs = zip(operands[0], factors[0], strict=True)
-            return [self._multiply_in_luts(m, lane, value, factor) for lane, (value, factor) in enumerate(pairs)]
+            return [config.product_rows.multiply(m, lane, *pair) for lane, pair in enumerate(pairs)]
 
         products = []
         for lane in range(config.lanes * config.pixels):
@@ -1207,45 +701,11 @@ class Requantise(wiring.Component):
                 product = delayed(m, f"product_{lane}_{piece}", left * right, 1)
                 total = delayed(m, f"partial_product_{lane}_{piece}", product + total, 1)
                 if not top:
-                    low = _extended(total, PIECE)[:PIECE]
+                    low = extended(total, PIECE)[:PIECE]
                     done.append(delayed(m, f"product_low_{lane}_{piece}", low, recipe.pieces - 1 - piece))
                     total = total >> PIECE
             products.append(Cat(*done, total)[: config.product_bits].as_signed())
         return products
-
-    def _multiply_in_luts(self, m: Module, lane: int, value: Value, factor: Value) -> Value:
-        """The product (and the offset, if it comes in here), added up of rows; ``product_cycles`` later."""
-        config = self.config
-        addends: list[tuple[int, Value]] = []  # each with the place of its lowest bit
-        for row in range(config.rows):
-            ones, twos = (Mux(factor[bit : bit + 1], value, 0) for bit in (2 * row, 2 * row + 1))
-            total = Signal(signed(len(value) + 2), name=f"row_{lane}_{row}", reset_less=True)
-            m.d.sync += total.eq(ones + (twos << 1))
-            addends.append((2 * row, total))
-        if config.offset_place == "slice":
-            addends.append((0, Const(config.offset, signed(signed_bits(config.offset)))))
-        for level, joined in enumerate(config.row_tree):
-            following = []
-            for number, (low, width, _) in enumerate(joined):
-                total = _extended(self._add_rows(addends[2 * number : 2 * number + 2]), width)[:width].as_signed()
-                if not isinstance(total, Const):
-                    # With a reset: what passes by is no shift register, which would be too slow in front of an adder.
-                    total = delayed(m, f"row_sum_{lane}_{level}_{number}", total, 1, reset_less=False)
-                following.append((low, total))
-            addends = following
-        ((_, total),) = addends
-        return _extended(total, config.product_bits)[: config.product_bits].as_signed()
-
-    @staticmethod
-    def _add_rows(pair: list[tuple[int, Value]]) -> Value:
-        """The sum of one or two rows; bits below the other row's lowest one pass by."""
-        (low, lower), *rest = sorted(pair, key=lambda row: row[0])
-        if not rest:
-            return lower
-        ((high, upper),) = rest
-        below = high - low
-        lower = _extended(lower, below + 1)
-        return Cat(lower[:below], lower[below:].as_signed() + upper).as_signed()
 
     def _rounded_sums(self, m: Module, values: Sequence[Value]) -> list[Value]:
         """Sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` asks for it; 2 cycles.
@@ -1276,7 +736,7 @@ class Requantise(wiring.Component):
         """
         config, shift = self.config, self.config.recipe.shift
         least, most = config.outputs
-        value = _extended(value, shift + config.whole_bits + 1)
+        value = extended(value, shift + config.whole_bits + 1)
         whole, sign = value[shift:], value[-1] if least < 0 else Const(0, 1)
 
         def fraction(weight: int) -> Value:
@@ -1343,7 +803,7 @@ class Requantise(wiring.Component):
         """The output for a product with offset: cut the fraction, make ties even, saturate."""
         config = self.config
         shift, bits = config.recipe.shift, config.aligned_bits
-        value = _extended(value, shift + bits + 1)
+        value = extended(value, shift + bits + 1)
         rounded = value[shift:].as_signed()
         whole = rounded
         if config.ties:
@@ -1366,12 +826,6 @@ class Requantise(wiring.Component):
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
     """``value``, so many cycles later; a constant stays one (a register that starts at 0 would not)."""
     return value if isinstance(value, Const) else delayed(m, name, value, cycles)
-
-
-def _extended(value: Value, bits: int) -> Value:
-    """``value``, at least ``bits`` bits wide, signed."""
-    sign = value[-1] if value.shape().signed else Const(0)
-    return Cat(value, sign.replicate(max(0, bits - len(value), not value.shape().signed))).as_signed()
 
 
 def _clamp(value: Value, bits: int) -> Value:

@@ -17,7 +17,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
-from hwgen.gateware.requantise import SIGNIFICAND_BITS
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
 
 #: Sums of more lengths than these take a cycle more to be rounded.

@@ -14,7 +14,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.lookup import delayed, dense_table, rom_attributes, sparse_table
 from hwgen.gateware.ports import read_port
-from hwgen.gateware.requantise import signed_bits
+from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 

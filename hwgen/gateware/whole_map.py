@@ -14,7 +14,7 @@ from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import delayed, place, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
-from hwgen.gateware.requantise import signed_bits
+from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
 #: Values that are added up in a cycle at most.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hwgen.errors import ModelError
-from hwgen.gateware.requantise import SIGNIFICAND_BITS
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.network.ops import AveragePool
 from hwgen.network.requantise import Requantisation, requantise
 

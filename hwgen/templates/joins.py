@@ -21,7 +21,7 @@ from hwgen.gateware.load.table_sum import LoadedTableSumConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.reorder import ReorderConfig, ReorderLayerConfig
-from hwgen.gateware.requantise import SIGNIFICAND_BITS
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.select import CollectLayerConfig, SelectConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import TableSumConfig

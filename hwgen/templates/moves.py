@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from hwgen.boards import Board
 from hwgen.gateware.block_ram import deep_memory_luts, lut_rom_luts
 from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.gateware.requantise import ChannelsConfig
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
 

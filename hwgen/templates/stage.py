@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hwgen.errors import PlanError
+from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import Compute, Finish, LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.requantise import ChannelsConfig, RequantiseConfig
+from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.maps import FeatureMap

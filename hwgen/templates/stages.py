@@ -16,13 +16,14 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.average import FloatSumConfig, SumConfig
+from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.cost import trailing_zeros
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.requantise import MOST_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
 from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, operand_offset, packable
 from hwgen.gateware.pool import MaxPoolConfig
-from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
+from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig

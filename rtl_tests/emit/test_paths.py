@@ -18,13 +18,14 @@ from hwgen import work
 from hwgen.cli import main as cli
 from hwgen.emit import paths, synthesis
 from hwgen.errors import ToolError
+from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import DEEPEST_LUT_RAM, rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pyramid.layer import PyramidLayerConfig
-from hwgen.gateware.requantise import AddBiasConfig, RequantiseConfig
+from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 

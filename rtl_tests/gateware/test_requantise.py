@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from yosys import cells, luts, simulate_netlist
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.requantise import AddBias, AddBiasConfig, Requantise, RequantiseConfig
+from hwgen.gateware.bias import AddBias, AddBiasConfig
+from hwgen.gateware.requantise import Requantise, RequantiseConfig
 
 GOOD = {
     "lanes": 2,

@@ -22,7 +22,7 @@ from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
-from hwgen.gateware.requantise import to_float32
+from hwgen.gateware.rounding import to_float32
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.upsample import UpsampleConfig

@@ -32,7 +32,8 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.requantise import PIECE, SIGNIFICAND_BITS
+from hwgen.gateware.requantise import PIECE
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 BIAS_BITS, SHIFT_BITS = 32, 8
 #: Bits of the significand that are multiplied in LUTs.

@@ -21,7 +21,7 @@ from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
-from hwgen.gateware.requantise import SIGNIFICAND_BITS
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 #: The activation table follows those of additions.
 ACTIVATION = len(TABLES)

@@ -15,10 +15,11 @@ from amaranth.lib.wiring import In
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, PLACES, SHIFT_BITS, ScaleConfig
+from hwgen.gateware.channels import Beats, ChannelsConfig
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.requantise import SIGNIFICAND_BITS, Beats, ChannelsConfig, scale_sum
+from hwgen.gateware.rounding import SIGNIFICAND_BITS, scale_sum
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 #: Bits of an output at most, and what is subtracted of unsigned ones, as a lane's are signed.

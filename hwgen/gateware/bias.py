@@ -1,0 +1,129 @@
+"""Addition of each channel's bias to its accumulators, for layers whose accumulators leave as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Module, Mux, Shape, Signal, signed
+from amaranth.lib import wiring
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.channels import Beats, ChannelsConfig, beat_values
+from hwgen.gateware.cost import (
+    Cost,
+    Resources,
+    counter_bits,
+)
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.rounding import signed_bits
+from hwgen.gateware.stream import channels_layout, pipeline_ports
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddBiasConfig(ChannelsConfig):
+    """Accumulator plus bias, for layers whose accumulators leave as they are (ConvInteger).
+
+    Parameters
+    ----------
+    lanes : int
+        Channels a beat.
+    accumulator_bits : int
+        Width of an accumulator, signed.
+    bias : tuple of int
+        By channel, the input's zero point folded in.
+    beats : tuple of tuple of int
+        The channels each beat of a pixel carries, lowest lane first.
+    pixels : int
+        Neighbouring pixels a beat; a channel's values for all of them lie side by side.
+    bits : int
+        Width of the output, signed. The sum wraps, as ONNX's int32 does.
+
+    Raises
+    ------
+    ConfigError
+        If a width is not positive or the beats don't carry every channel once.
+    """
+
+    bits: int = 32
+
+    #: DSP slices.
+    multipliers = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits < 1:
+            raise ConfigError(f"bits must be a positive integer, not {self.bits!r}")
+
+    @property
+    def output(self) -> Shape:
+        return signed(self.bits)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its sum."""
+        return 2 + self.tables_in_block_ram
+
+    @property
+    def tables(self) -> dict[str, list[tuple[int, ...]]]:
+        return {"bias": self.table(self.bias), "present": self.present}
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        sums = self.lanes * self.pixels
+        beat = counter_bits(len(self.beats))
+        # Bits of an output above the sum's are its sign, once.
+        total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
+        cost.ff += beat + self.latency + sums * (self.accumulator_bits + min(total, self.bits))
+        cost.ff += sums * self.accumulator_bits * self.tables_in_block_ram
+        cost.lut += beat + sums * self.accumulator_bits
+        for name in ("bias", "present"):
+            self._count_table(cost, name)
+        return cost.resources
+
+    def component(self) -> AddBias:
+        return AddBias(self)
+
+
+class AddBias(wiring.Component):
+    """Adds each channel's bias to its accumulator.
+
+    Parameters
+    ----------
+    config : AddBiasConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        ``lanes`` accumulators of ``pixels`` pixels, ``[lane][pixel]``.
+    o : Out(stream, always ready)
+        Their sums; lanes without a channel are 0.
+
+    Latency and throughput
+        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
+        reset is a pixel's first.
+    """
+
+    def __init__(self, config: AddBiasConfig):
+        self._config = config
+        shapes = (config.accumulator, config.output)
+        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
+
+    @property
+    def config(self) -> AddBiasConfig:
+        return self._config
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        beats = Beats(m, config, self.i.valid)
+        cycle = config.latency - 1
+        biases, present = beats.read("bias", cycle), beats.read("present", cycle)
+        m.d.comb += self.o.valid.eq(beats.valid(config.latency))
+        for number, (value, output) in enumerate(zip(beat_values(self.i), beat_values(self.o), strict=True)):
+            accumulator = delayed(m, f"accumulator_{number}", value, cycle)
+            total = Signal(config.output, name=f"sum_{number}", reset_less=True)
+            m.d.sync += total.eq(Mux(present[number], accumulator + biases[number], 0))
+            m.d.comb += output.eq(total)
+        return m

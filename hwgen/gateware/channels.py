@@ -1,0 +1,180 @@
+"""Parameters of the channels that a beat carries: their tables, and how they are read beat by beat."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import memory
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import (
+    Cost,
+    varying_columns,
+)
+from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
+from hwgen.gateware.ports import read_port
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelsConfig(ABC):
+    """What `AddBiasConfig` and `RequantiseConfig` share: the channels, their beats, and tables of parameters.
+
+    ``tables_in`` says where these lie, in ``lut`` or ``block`` RAM; by the number of beats if not given.
+    """
+
+    lanes: int
+    accumulator_bits: int
+    bias: tuple[int, ...]
+    beats: tuple[tuple[int, ...], ...]
+    pixels: int = 1
+    tables_in: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "accumulator_bits", "pixels"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if self.tables_in not in (None, "lut", "block"):
+            raise ConfigError(f"tables_in must be 'lut', 'block' or None, not {self.tables_in!r}")
+        if not self.beats:
+            raise ConfigError(f"beats must not be empty, not {self.beats!r}")
+        if not all(1 <= len(beat) <= self.lanes for beat in self.beats):
+            raise ConfigError(f"beats must carry between 1 and {self.lanes} channels each, not {self.beats!r}")
+        if sorted(channel for beat in self.beats for channel in beat) != list(range(self.channels)):
+            raise ConfigError(
+                f"beats must carry each of the {self.channels} channels that have a bias once, not {self.beats!r}"
+            )
+
+    @property
+    def channels(self) -> int:
+        return len(self.bias)
+
+    @property
+    def accumulator(self) -> Shape:
+        return signed(self.accumulator_bits)
+
+    @property
+    @abstractmethod
+    def tables(self) -> dict[str, list[tuple[int, ...]]]:
+        """By parameter and lane: the value in each beat."""
+
+    def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
+        """``values`` by channel, rearranged by lane and beat. A lane a beat leaves out repeats another value."""
+        lanes = []
+        for lane in range(self.lanes):
+            column = [values[beat[lane]] if lane < len(beat) else None for beat in self.beats]
+            filler = next((value for value in column if value is not None), 0)
+            lanes.append(tuple(filler if value is None else value for value in column))
+        return lanes
+
+    @property
+    def present(self) -> list[tuple[int, ...]]:
+        """By lane: whether each beat carries a channel there."""
+        return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
+
+    @property
+    def tables_in_block_ram(self) -> bool:
+        """Whether the tables lie in block RAM, behind whose output registers their values come a cycle later."""
+        return (self.tables_in or place(len(self.beats))) == "block"
+
+    @property
+    def memory_bits(self) -> int:
+        """Bits of the tables; those that hold one value only are constants and take none."""
+        return sum(
+            len(column) * shape_of(column).width
+            for table in self.tables.values()
+            for column in table
+            if len(set(column)) > 1
+        )
+
+    def _count_table(self, cost: Cost, name: str) -> bool:
+        """A table of parameters: its memory. Returns whether it has one."""
+        varying = [column for column in self.tables[name] if len(set(column)) > 1]
+        columns: list[int] = []
+        for values in () if self.tables_in_block_ram else varying:
+            width = shape_of(values).width
+            columns += varying_columns([value % (1 << width) for value in values], width)
+        if varying:
+            width = sum(shape_of(values).width for values in varying)
+            cost.rom(columns, len(self.beats), width, block=self.tables_in_block_ram)
+        return bool(varying)
+
+
+def _pack(fields: Sequence[tuple[int, int]]) -> int:
+    """One word of (value, width) fields, the first in the lowest bits."""
+    word = start = 0
+    for value, width in fields:
+        word |= value % (1 << width) << start
+        start += width
+    return word
+
+
+def shape_of(values: Sequence[int]) -> Shape:
+    return bits_for_range(min(values), max(values))
+
+
+class Beats:
+    """The valid bit and the number of the beat, at any cycle after the input, and the tables read with it."""
+
+    def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
+        self._m, self._config = m, config
+        self._valid = [valid]
+        last = len(config.beats) - 1
+        number = Signal(range(last + 1), name="beat_index")
+        with m.If(valid):
+            m.d.sync += number.eq(Mux(number == last, 0, number + 1))
+        self._numbers: list[Value] = [number]
+
+    def valid(self, cycle: int) -> Value:
+        for stage in range(len(self._valid), cycle + 1):
+            self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
+        return self._valid[cycle]
+
+    def number(self, cycle: int) -> Value:
+        """The number of the beat that came ``cycle`` cycles ago."""
+        for stage in range(len(self._numbers), cycle + 1):
+            self._numbers.append(delayed(self._m, f"beat_index_{stage}", self._numbers[-1], 1))
+        return self._numbers[cycle]
+
+    def read(self, name: str, cycle: int) -> list[Value]:
+        """By value of a beat: the parameter for the beat that is ``cycle`` cycles behind the input.
+
+        From 1 on; from 2 on where tables lie in block RAM, which is too slow for what follows and is read into its
+        output registers.
+        """
+        m, table = self._m, self._config.tables[name]
+        varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]
+        values: list[Value] = [Const(column[0], shape_of(column)) for column in table]
+        if not varying:
+            return self._by_pixel(values)
+        late = int(self._config.tables_in_block_ram)
+        words = [
+            _pack([(table[lane][beat], shape_of(table[lane]).width) for lane in varying])
+            for beat in range(len(table[0]))
+        ]
+        width = sum(shape_of(table[lane]).width for lane in varying)
+        m.submodules[name] = rom = memory.Memory(
+            shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words), self._config.tables_in)
+        )
+        port = read_port(rom)
+        m.d.comb += port.addr.eq(self.number(cycle - late - 1))
+        entry = delayed(m, f"{name}_entry", port.data, late)
+        start = 0
+        for lane in varying:
+            shape = shape_of(table[lane])
+            value = entry[start : start + shape.width]
+            values[lane] = value.as_signed() if shape.signed else value
+            start += shape.width
+        return self._by_pixel(values)
+
+    def _by_pixel(self, values: list[Value]) -> list[Value]:
+        """A channel's for each of its pixels."""
+        return [value for value in values for _ in range(self._config.pixels)]
+
+
+def beat_values(port: Any) -> list[Value]:
+    """All values of a beat, each treated alike: the pixels of a channel side by side, lowest lane first."""
+    return [value for channel in port.payload for value in channel]

@@ -1,0 +1,103 @@
+"""Exact rounding of scaled integers as ONNX Runtime does it, and which sums and products that matters for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: Bits of a significand: those of a float32.
+SIGNIFICAND_BITS = 24
+
+
+@lru_cache(maxsize=1 << 17)
+def useful_sums(
+    sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
+) -> tuple[int, int]:
+    """The part of ``sums`` whose scaled values lie between ``outputs``, and one more at each end where there is one.
+
+    Kept, as planning makes many configurations of the same layer.
+    """
+
+    def scaled(total: int) -> int:
+        return scale_sum(total, significand, shift, float32)
+
+    every = range(sums[0], sums[1] + 1)
+    first = every[max(bisect_right(every, outputs[0], key=scaled) - 1, 0)]
+    last = every[min(bisect_left(every, outputs[1], key=scaled), len(every) - 1)]
+    return min(first, last), max(first, last)
+
+
+def round_half_even(value: int, shift: int) -> int:
+    """``value / 2**shift`` to the nearest integer, ties to even."""
+    if shift <= 0:
+        return value << -shift
+    result = (value + (1 << (shift - 1))) >> shift
+    tie = value % (1 << shift) == 1 << (shift - 1)
+    return result & ~1 if tie else result
+
+
+def to_float32(value: int) -> int:
+    """``value`` rounded to 24 significant bits, ties to even."""
+    excess = max(0, abs(value).bit_length() - SIGNIFICAND_BITS)
+    return round_half_even(value, excess) << excess
+
+
+def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
+    """``total * significand / 2**shift`` to the nearest integer, ties to even.
+
+    With ``float32`` the sum and the product are rounded to 24 significant bits before.
+    """
+    product = to_float32(to_float32(total) * significand) if float32 else total * significand
+    return round_half_even(product, shift)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bands:
+    """Which products next to ties there are.
+
+    ``beside`` a tie, where float32 gives another output; and exactly at the end of a band, ``above`` a tie that is
+    rounded down or ``below`` one that is rounded up.
+    """
+
+    beside: bool = False
+    above: bool = False
+    below: bool = False
+
+    def __or__(self, other: Bands) -> Bands:
+        return Bands(
+            beside=self.beside or other.beside, above=self.above or other.above, below=self.below or other.below
+        )
+
+
+@lru_cache(maxsize=1 << 17)
+def tie_bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> Bands:
+    """The products of integers from ``sums[0]`` to ``sums[1]`` with ``factor / 2**shift`` that lie next to ties.
+
+    Ties between two of the integers from ``outputs[0]`` to ``outputs[1]`` are looked at, one after the other.
+    """
+    least, most = sums
+    if max(-least, most) * factor <= 1 << SIGNIFICAND_BITS or shift < 1:
+        return Bands()  # float32 holds every product
+    beside = above = below = False
+    for upper in range(outputs[0] + 1, outputs[1] + 1):
+        tie = (2 * upper - 1) << (shift - 1)
+        place = shift + abs(2 * upper - 1).bit_length() - 2 - SIGNIFICAND_BITS
+        if place < 0:
+            continue
+        if upper % 2:
+            total, end = tie // factor + 1, tie + (1 << place)
+            inside, ends = total * factor <= end, end // factor
+        else:
+            total, end = -(-tie // factor) - 1, tie - (1 << place)
+            inside, ends = total * factor >= end, -(-end // factor)
+        beside |= inside and least <= total <= most
+        if ends * factor == end and least <= ends <= most:
+            above |= bool(upper % 2)
+            below |= not upper % 2
+    return Bands(beside=beside, above=above, below=below)
+
+
+def signed_bits(*values: int) -> int:
+    """The narrowest two's complement width that holds all ``values``."""
+    return max((value if value >= 0 else ~value).bit_length() for value in values) + 1
