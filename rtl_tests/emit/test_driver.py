@@ -32,9 +32,7 @@ def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: 
     for number, each in enumerate(frames):
         np.save(folder / f"x{number}.npy", each)
         x.append(str(folder / f"x{number}.npy"))
-    errors = "; ".join(
-        f"a frame on {stream['name']} ended too early, and was completed with zeros" for stream in registers["inputs"]
-    )
+    error = f"a frame on {registers['inputs'][0]['name']} ended too early, and was completed with zeros"
     run = {
         "x": x,
         "y": str(folder / "y.npz"),
@@ -48,7 +46,7 @@ def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: 
     cocotb_bench.run(
         {path.name: path.read_bytes() for path in sources}, top, "cocotb_driver", folder,
         driver=str(script), design=str(built), registers=registers, runs=[
-            run | {"cut": 1, "error": errors}, run | {"interrupted": 45, "error": "interrupted"},
+            run | {"cut": 1, "error": error}, run | {"interrupted": 45, "error": "interrupted"},
             run | {"interrupted": 90, "error": "interrupted", "restarts": True}, run,
         ],
     )  # fmt: skip
