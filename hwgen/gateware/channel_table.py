@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
-from amaranth import Cat, Module, Mux, Shape, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Arithmetic, Weightless
+from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import DEEPEST_LUT_ROM, by_bits, delayed, rom_attributes
 from hwgen.gateware.ports import read_port
-from hwgen.gateware.stream import at_pixel
+from hwgen.gateware.value_tables import ValueTables
 from hwgen.gateware.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelTableConfig(Weightless):
+class ChannelTableConfig(ValueTables):
     """A table of a map's values for each of its channels.
 
     Parameters
@@ -72,11 +71,6 @@ class ChannelTableConfig(Weightless):
         """Cycles from a step to its values: block RAM is read through its output register."""
         return 1 + self.in_block_ram
 
-    @property
-    def result(self) -> Shape:
-        """Shape of an output."""
-        return Shape(self.bits, self.signed)
-
     def words(self, lane: int) -> list[int]:
         """The memory of a lane: channel by channel, by the value's bits; zeros where the last fold has no channel."""
         beat = self.window.input
@@ -108,7 +102,7 @@ class ChannelTableConfig(Weightless):
         return ChannelTable(self)
 
 
-class ChannelTable(Arithmetic[ChannelTableConfig]):
+class ChannelTable(Elementwise[ChannelTableConfig]):
     """Looks each value up in the table of its channel.
 
     Parameters
@@ -126,25 +120,19 @@ class ChannelTable(Arithmetic[ChannelTableConfig]):
         A step a cycle; values ``config.latency`` cycles later. Never stalls.
     """
 
-    def elaborate(self, platform):
-        m = Module()
-        config, pixels, folds = self.config, self.config.window.pixels, self.config.window.input.folds
-        fold = Signal(range(folds), name="fold_index")  # the steps of a pixel are its folds, and a frame is whole
+    def elaborate_shared(self, m: Module) -> None:
+        folds = self.config.window.input.folds
+        # The steps of a pixel are its folds, and a frame is whole.
+        self._fold = fold = Signal(range(folds), name="fold_index")
         with m.If(self.i.valid):
             m.d.sync += fold.eq(Mux(fold == folds - 1, 0, fold + 1))
-        for lane, pixel in product(range(config.lanes), range(pixels)):
-            address = Cat(self.i.payload.operand[lane][pixel], fold)
-            value = self._look_up(m, at_pixel(f"lane_{lane}", pixel, pixels), lane, address)
-            m.d.comb += self.o.payload[lane][pixel].eq(value)
-        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
-        return m
 
-    def _look_up(self, m: Module, name: str, lane: int, address: Value) -> Value:
+    def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         config = self.config
         where = "block" if config.in_block_ram else "lut"
         m.submodules[f"{name}_table"] = table = memory.Memory(
             shape=config.result, depth=config.depth, init=config.words(lane), attrs=rom_attributes(config.depth, where)
         )
         port = read_port(table)
-        m.d.comb += port.addr.eq(address)
+        m.d.comb += port.addr.eq(Cat(self.i.payload.operand[lane][pixel], self._fold))
         return delayed(m, f"{name}_value", port.data, config.latency - 1)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
-from amaranth import Module, Mux, Shape, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import by_bits, delayed, look_up
-from hwgen.gateware.stream import at_pixel
+from hwgen.gateware.layer import Elementwise
+from hwgen.gateware.lookup import look_up
+from hwgen.gateware.value_tables import ValueTables
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtremeConfig(Weightless):
+class ExtremeConfig(ValueTables):
     """``max(tables[0][a], tables[1][b], ..)``, or the least of these.
 
     Parameters
@@ -57,11 +56,6 @@ class ExtremeConfig(Weightless):
                 raise ConfigError(f"tables must have an entry for each of {1 << beat.bits} values, not {len(table)}")
 
     @property
-    def changes(self) -> bool:
-        """Whether any value becomes another one."""
-        return any(self.tables)
-
-    @property
     def levels(self) -> int:
         """Comparisons one behind the other, each of two values, or of a value with nothing."""
         return (len(self.tables) - 1).bit_length()
@@ -70,15 +64,6 @@ class ExtremeConfig(Weightless):
     def latency(self) -> int:
         """Cycles from a step to its values."""
         return self.changes + self.levels
-
-    @property
-    def result(self) -> Shape:
-        """Shape of an output."""
-        return Shape(self.bits, self.signed)
-
-    def words(self, number: int) -> list[int]:
-        """The memory of an input's table, by the value's bits."""
-        return by_bits(self.tables[number], signed=self.window.inputs[number].signed)
 
     @cached_property
     def resources(self) -> Resources:
@@ -103,7 +88,7 @@ class ExtremeConfig(Weightless):
         return Extreme(self)
 
 
-class Extreme(Arithmetic[ExtremeConfig]):
+class Extreme(Elementwise[ExtremeConfig]):
     """Looks the operands up, and compares them two by two.
 
     Parameters
@@ -121,17 +106,8 @@ class Extreme(Arithmetic[ExtremeConfig]):
         A step a cycle; values ``config.latency`` cycles later. Never stalls.
     """
 
-    def elaborate(self, platform):
-        m = Module()
-        config, pixels = self.config, self.config.window.pixels
-        for lane, pixel in product(range(config.lanes), range(pixels)):
-            name = at_pixel(f"lane_{lane}", pixel, pixels)
-            operands = [self.i.payload[f"operand_{place}"][lane][pixel] for place in range(len(config.tables))]
-            m.d.comb += self.o.payload[lane][pixel].eq(self._elaborate_lane(m, name, operands))
-        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
-        return m
-
-    def _elaborate_lane(self, m: Module, name: str, operands: Sequence[Value]) -> Value:
+    def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
+        operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(len(self.config.tables))]
         left = [self._recoded(m, f"{name}_input_{place}", place, value) for place, value in enumerate(operands)]
         for level in range(self.config.levels):
             after = []

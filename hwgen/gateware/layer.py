@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from amaranth import Cat, Module, Shape, Value
@@ -18,9 +19,9 @@ from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
 from hwgen.gateware.load.store import CHAIN, Store
-from hwgen.gateware.lookup import check_place
+from hwgen.gateware.lookup import check_place, delayed
 from hwgen.gateware.regroup import Regroup, RegroupConfig
-from hwgen.gateware.stream import BeatFormat, Order, channels_layout, join, numbered, pipeline_ports
+from hwgen.gateware.stream import BeatFormat, Order, at_pixel, channels_layout, join, numbered, pipeline_ports
 from hwgen.gateware.unload import Unload, UnloadConfig
 
 
@@ -105,6 +106,27 @@ class Arithmetic(wiring.Component, Generic[AnyCompute]):
     @property
     def config(self) -> AnyCompute:
         return self._config
+
+
+class Elementwise(Arithmetic[AnyCompute]):
+    """Arithmetic that makes each value of a step by itself, ``config.latency`` cycles later."""
+
+    def elaborate(self, platform):
+        m = Module()
+        pixels = self.config.window.pixels
+        self.elaborate_shared(m)
+        for lane, pixel in product(range(self.config.lanes), range(pixels)):
+            value = self.elaborate_value(m, at_pixel(f"lane_{lane}", pixel, pixels), lane, pixel)
+            m.d.comb += self.o.payload[lane][pixel].eq(value)
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, self.config.latency, reset_less=False))
+        return m
+
+    def elaborate_shared(self, m: Module) -> None:
+        """Add what all values of a step share."""
+
+    @abstractmethod
+    def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
+        """Return the value of a lane and a pixel; names of its signals and submodules begin with ``name``."""
 
 
 class Weightless:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
-from amaranth import Array, Module, Shape, Signal, Value
+from amaranth import Array, Module, Signal, Value
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, mux_luts, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import by_bits, delayed, look_up
+from hwgen.gateware.layer import Elementwise
+from hwgen.gateware.lookup import delayed, look_up
 from hwgen.gateware.reorder import ReorderConfig
 from hwgen.gateware.select import SelectConfig
-from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.upsample import UpsampleConfig
+from hwgen.gateware.value_tables import ValueTables
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecodeConfig(Weightless):
+class RecodeConfig(ValueTables):
     """A table for each input of a join that takes them in turn.
 
     Parameters
@@ -59,23 +58,9 @@ class RecodeConfig(Weightless):
         return self.window.lanes
 
     @property
-    def changes(self) -> bool:
-        """Whether any value becomes another one."""
-        return any(self.tables)
-
-    @property
     def latency(self) -> int:
         """Cycles from a step to its values."""
         return 2 if self.changes else 0
-
-    @property
-    def result(self) -> Shape:
-        """Shape of an output."""
-        return Shape(self.bits, self.signed)
-
-    def words(self, number: int) -> list[int]:
-        """The memory of an input's table, by the value's bits."""
-        return by_bits(self.tables[number], signed=self.window.inputs[number].signed)
 
     @cached_property
     def resources(self) -> Resources:
@@ -97,7 +82,7 @@ class RecodeConfig(Weightless):
         return Recode(self)
 
 
-class Recode(Arithmetic[RecodeConfig]):
+class Recode(Elementwise[RecodeConfig]):
     """Looks each value up in the table of its input.
 
     Parameters
@@ -115,22 +100,19 @@ class Recode(Arithmetic[RecodeConfig]):
         A step a cycle; values ``config.latency`` cycles later. Never stalls.
     """
 
-    def elaborate(self, platform):
-        m = Module()
-        config, pixels = self.config, self.config.window.pixels
-        source = delayed(m, "input_index", self.i.payload.source, 1) if config.changes else None
-        for lane, pixel in product(range(config.lanes), range(pixels)):
-            name, value = at_pixel(f"lane_{lane}", pixel, pixels), self.i.payload.operand[lane][pixel]
-            if source is not None:
-                found = Array(
-                    self._look_up(m, f"{name}_input_{number}", number, value) for number in range(len(config.tables))
-                )
-                result = Signal(config.result, name=f"{name}_output", reset_less=True)
-                m.d.sync += result.eq(found[source])
-                value = result
-            m.d.comb += self.o.payload[lane][pixel].eq(value[: config.bits])
-        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
-        return m
+    def elaborate_shared(self, m: Module) -> None:
+        if self.config.changes:
+            self._source = delayed(m, "input_index", self.i.payload.source, 1)
+
+    def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
+        config, value = self.config, self.i.payload.operand[lane][pixel]
+        if config.changes:
+            looked_up = Array(
+                self._look_up(m, f"{name}_input_{index}", index, value) for index in range(len(config.tables))
+            )
+            value = Signal(config.result, name=f"{name}_output", reset_less=True)
+            m.d.sync += value.eq(looked_up[self._source])
+        return value[: config.bits]
 
     def _look_up(self, m: Module, name: str, number: int, value: Value) -> Value:
         """What an input's table makes of a value, a cycle later."""

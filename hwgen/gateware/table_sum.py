@@ -10,23 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal, Value
 
-from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, look_up
-from hwgen.gateware.stream import at_pixel
-
-#: Bits of an operand at most: tables have an entry for each of its values.
-MOST_BITS = 8
+from hwgen.gateware.layer import Elementwise
+from hwgen.gateware.lookup import bits_for_range, look_up
+from hwgen.gateware.value_tables import MOST_BITS, PairTables
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSumConfig(Weightless):
+class TableSumConfig(PairTables):
     """``round(tables[0][a] + tables[1][b]) + zero_point``, between bounds.
 
     Parameters
@@ -67,18 +62,7 @@ class TableSumConfig(Weightless):
     latency = 5
 
     def __post_init__(self) -> None:
-        inputs = self.window.inputs
-        if len(inputs) != 2 or self.window.in_turn or max(beat.bits for beat in inputs) > MOST_BITS:
-            raise ConfigError(f"window must take two inputs of at most {MOST_BITS} bits at once, not {self.window!r}")
-        if [len(table) for table in self.tables] != [1 << beat.bits for beat in inputs]:
-            raise ConfigError("tables must have an entry for each value of their input")
-        if len(self.rounding) != 1 << MOST_BITS or not all(0 <= least <= 1 << self.fraction for least in self.rounding):
-            raise ConfigError(f"rounding must be {1 << MOST_BITS} fractions from 0 to a whole, not {self.rounding!r}")
-
-    @property
-    def result(self) -> Shape:
-        """Shape of an output."""
-        return Shape(self.bits, self.signed)
+        self.check_tables(self.fraction)
 
     @cached_property
     def total(self) -> Shape:
@@ -90,10 +74,6 @@ class TableSumConfig(Weightless):
         """The least and the greatest that a sum may be rounded to."""
         low = -(1 << (self.total.width - 1)) if self.total.signed else 0
         return low >> self.fraction, (low + (1 << self.total.width) - 1 >> self.fraction) + 1
-
-    def words(self, number: int) -> list[int]:
-        """The memory of an input's table, by the value's bits."""
-        return by_bits(self.tables[number], signed=self.window.inputs[number].signed)
 
     @cached_property
     def resources(self) -> Resources:
@@ -114,7 +94,7 @@ class TableSumConfig(Weightless):
         return TableSum(self)
 
 
-class TableSum(Arithmetic[TableSumConfig]):
+class TableSum(Elementwise[TableSumConfig]):
     """Looks both operands up, adds, and rounds.
 
     Parameters
@@ -132,17 +112,8 @@ class TableSum(Arithmetic[TableSumConfig]):
         A step a cycle; sums ``config.latency`` cycles later. Never stalls.
     """
 
-    def elaborate(self, platform):
-        m = Module()
-        config, pixels = self.config, self.config.window.pixels
-        for lane, pixel in product(range(config.lanes), range(pixels)):
-            name = at_pixel(f"lane_{lane}", pixel, pixels)
-            operands = [self.i.payload[f"operand_{number}"][lane][pixel] for number in range(2)]
-            m.d.comb += self.o.payload[lane][pixel].eq(self._elaborate_lane(m, name, operands))
-        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
-        return m
-
-    def _elaborate_lane(self, m: Module, name: str, operands: Sequence[Value]) -> Value:
+    def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
+        operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(2)]
         config, point = self.config, self.config.fraction
         shares = [
             _look_up(m, f"{name}_share_{number}", config.words(number), value) for number, value in enumerate(operands)

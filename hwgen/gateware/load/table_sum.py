@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 
-from amaranth import Module, Shape, Signal, Value, signed
+from amaranth import Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -20,18 +19,17 @@ from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.layer import Arithmetic, Weightless
+from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import by_bits, delayed
-from hwgen.gateware.stream import at_pixel
+from hwgen.gateware.value_tables import MOST_BITS, PairTables
 
-#: Bits of an operand, and of an output, at most; and what is subtracted of unsigned outputs, as `Bound`'s are signed.
-MOST_BITS = 8
 _HALF = 1 << (MOST_BITS - 1)
+"""What is subtracted of unsigned outputs, as `Bound`'s are signed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedTableSumConfig(Weightless):
+class LoadedTableSumConfig(PairTables):
     """``round(tables[0][a] + tables[1][b]) + zero_point``, between bounds, for any tables, zero point and bounds.
 
     Parameters
@@ -64,23 +62,12 @@ class LoadedTableSumConfig(Weightless):
     signed: bool
 
     def __post_init__(self) -> None:
-        inputs = self.window.inputs
-        if len(inputs) != 2 or self.window.in_turn or max(beat.bits for beat in inputs) > MOST_BITS:
-            raise ConfigError(f"window must take two inputs of at most {MOST_BITS} bits at once, not {self.window!r}")
-        if [len(table) for table in self.tables] != [1 << beat.bits for beat in inputs]:
-            raise ConfigError("tables must have an entry for each value of their input")
+        self.check_tables(FRACTION)
         half = 1 << (SHARE_BITS - 1)
         if wrong := [share for table in self.tables for share in table if not -half <= share < half]:
             raise ConfigError(f"tables must have shares of {SHARE_BITS} bits where they are loaded, not {wrong[0]}")
-        if len(self.rounding) != 1 << MOST_BITS or not all(0 <= least <= 1 << FRACTION for least in self.rounding):
-            raise ConfigError(f"rounding must be {1 << MOST_BITS} fractions from 0 to a whole, not {self.rounding!r}")
         if not 1 <= self.bits <= MOST_BITS:
             raise ConfigError(f"bits must be from 1 to {MOST_BITS}, not {self.bits!r}")
-
-    @property
-    def result(self) -> Shape:
-        """Shape of an output."""
-        return Shape(self.bits, self.signed)
 
     @property
     def bound(self) -> BoundConfig:
@@ -139,7 +126,7 @@ class LoadedTableSumConfig(Weightless):
         return LoadedTableSum(self)
 
 
-class LoadedTableSum(Arithmetic[LoadedTableSumConfig]):
+class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
     """Looks both operands up in tables that are loaded, adds, rounds, and bounds.
 
     Parameters
@@ -162,25 +149,21 @@ class LoadedTableSum(Arithmetic[LoadedTableSumConfig]):
     def __init__(self, config: LoadedTableSumConfig):
         super().__init__(config, writes=In(writes_of(config.stores)))
 
-    def elaborate(self, platform):
-        m = Module()
-        config, pixels = self.config, self.config.window.pixels
-        rule = self._stored(m, "", 3, Signal(0))
-        for lane, pixel in product(range(config.lanes), range(pixels)):
-            name = at_pixel(f"lane_{lane}", pixel, pixels)
-            operands = [self.i.payload[f"operand_{number}"][lane][pixel] for number in range(2)]
-            m.submodules[f"{name}_bound"] = bound = config.bound.component()
-            bound_inputs = {"zero_point": 0, "low": 1, "high": 2}
-            m.d.comb += [
-                getattr(bound, each).eq(rule.word_select(place, MOST_BITS).as_signed())
-                for each, place in bound_inputs.items()
-            ]
-            whole, carry = self._elaborate_sum(m, name, operands)
-            m.d.comb += [bound.whole.eq(whole), bound.carry.eq(carry)]
-            output = bound.o if config.signed else bound.o.as_unsigned() ^ _HALF
-            m.d.comb += self.o.payload[lane][pixel].eq(output[: config.bits])
-        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
-        return m
+    def elaborate_shared(self, m: Module) -> None:
+        self._rule = self._stored(m, "", 3, Signal(0))
+
+    def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
+        config = self.config
+        operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(2)]
+        m.submodules[f"{name}_bound"] = bound = config.bound.component()
+        m.d.comb += [
+            port.eq(self._rule.word_select(index, MOST_BITS).as_signed())
+            for index, port in enumerate((bound.zero_point, bound.low, bound.high))
+        ]
+        whole, carry = self._elaborate_sum(m, name, operands)
+        m.d.comb += [bound.whole.eq(whole), bound.carry.eq(carry)]
+        output = bound.o if config.signed else bound.o.as_unsigned() ^ _HALF
+        return output[: config.bits]
 
     def _stored(self, m: Module, name: str, number: int, index: Value) -> Value:
         """An entry of one of the tables, two cycles later; of the rule, which is no table, what it is."""
