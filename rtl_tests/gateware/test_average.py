@@ -440,7 +440,7 @@ def average_network(*, zero: int = 3) -> Network:
         ("amaranth", {}),
         ("amaranth", {"template": "pyramid", "tile": (1, 1)}),
         pytest.param("verilator", {"template": "pyramid", "tile": (2, 2)}, marks=[needs_compiler, pytest.mark.long]),
-        pytest.param("verilator", {"objective": "latency"}, marks=needs_compiler),
+        pytest.param("verilator", {"objective": "latency"}, marks=[needs_compiler, pytest.mark.long]),
     ],
 )
 def test_planned(simulator, options):

@@ -32,7 +32,7 @@ SHAPES = [
     (4, 4096, 0.5),
     (1, 16384, 0.5),
 ]
-# Those that `test_yosys_blocks` tries every time.
+# Those that `test_yosys` tries every time.
 YOSYS_SHAPES = [(8, 1024, 0.5), (72, 512, 1.0), (100, 300, 1.5), (36, 513, 1.0), (24, 672, 1.0)]
 YOSYS_ROMS = [(72, 72, 1.0), (144, 144, 2.0), (9, 1152, 0.5)]
 
@@ -86,14 +86,18 @@ def test_block_rams(width, depth, blocks):
     assert block_rams(width, depth) == blocks
 
 
-def test_yosys_blocks(tmp_path):
-    """All shapes together take as many blocks as their sum."""
-    block = {"ram_style": "block"}
+def test_yosys(tmp_path):
+    """All block RAMs together take as many as their sum. LUT RAMs take the LUTs that are counted, and so does a ROM of
+    random columns; equal columns of a ROM could be shared."""
+    block, lut_rams = {"ram_style": "block"}, [(7, 32), (64, 20), (8, 33), (64, 64)]
     stores = [Store(width, depth, rom=False, attrs=block) for width, depth, _ in YOSYS_SHAPES]
     stores += [Store(width, depth, rom=True, attrs=rom_attributes(depth)) for width, depth, _ in YOSYS_ROMS]
+    stores += [Store(width, depth, rom=False, attrs={"ram_style": "distributed"}) for width, depth in lut_rams]
+    stores.append(Store(40, 64, rom=True, attrs=rom_attributes(64)))
     counted = cells(Stores(stores), tmp_path)
     blocks = sum(share for _, _, share in YOSYS_SHAPES + YOSYS_ROMS)
     assert counted["RAMB36E1"] + counted["RAMB18E1"] / 2 == blocks
+    assert luts(counted) == sum(memory_luts(*shape) for shape in lut_rams) + memory_luts(40, 64, rom=True)
 
 
 @pytest.mark.parametrize(
@@ -127,16 +131,6 @@ def test_vivado_knows_the_attributes():
         for where in ("lut", "block"):
             for name, value in attributes(8, where).items():
                 assert value in known[name]
-
-
-def test_yosys_luts(tmp_path):
-    """RAM exactly; a ROM's equal columns may be shared, random ones are not."""
-    rams = [(7, 32), (64, 20), (8, 33), (64, 64)]
-    stores = [Store(width, depth, rom=False, attrs={"ram_style": "distributed"}) for width, depth in rams]
-    stores.append(Store(40, 64, rom=True, attrs=rom_attributes(64)))
-    counted = cells(Stores(stores), tmp_path)
-    assert counted["RAMB36E1"] + counted["RAMB18E1"] == 0
-    assert luts(counted) == sum(memory_luts(*shape) for shape in rams) + memory_luts(40, 64, rom=True)
 
 
 @pytest.mark.parametrize("function", [block_rams, memory_luts])

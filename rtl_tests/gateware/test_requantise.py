@@ -209,11 +209,18 @@ NARROW_BANDS = RequantiseConfig(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @example(config=NARROW_BANDS, seed=0, reset_at=None)
 @given(config=configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_requantise(config, seed, reset_at):
     check(Requantise(config), expected, stimulus(config, seed, 60), reset_at)
+
+
+@pytest.mark.long
+@settings(max_examples=200)
+@given(config=configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
+def test_many(config, seed, reset_at):
+    test_requantise.hypothesis.inner_test(config, seed, reset_at)
 
 
 @st.composite

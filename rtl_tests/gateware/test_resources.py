@@ -221,6 +221,8 @@ def small_parts() -> dict[str, list[tuple[Any, Resources]]]:
         "pieces": [FifoConfig(lanes=3, bits=8, signed=False, beats=9, depth=2_070)],
         "LUT RAM": buffers_in_lut_ram()[::4],
         "joined": [joined_weights("depthwise3x3")],
+        "constants": constant_requantisers(),
+        "few factors": [few_factors()],
     }
     measured = iter(measured_with([part for group in parts.values() for part in group]))
     return {name: [next(measured) for _ in group] for name, group in parts.items()}
@@ -406,20 +408,28 @@ def requantiser(**changes) -> RequantiseConfig:
     return RequantiseConfig(**{**parameters, **changes})
 
 
-def test_constants_of_requantisers():
+def constant_requantisers() -> list[RequantiseConfig]:
+    """Requantisers of one bias, without and with products in LUTs, and one of several biases."""
+    return [requantiser(), requantiser(products_in="lut"), requantiser(products_in="lut", bias=(7, 300, -5, 1))]
+
+
+def test_constants_of_requantisers(small_parts):
     """A constant bias inverts where it has ones; products with a constant in LUTs share their rows and sums."""
-    parts = [requantiser(), requantiser(products_in="lut"), requantiser(products_in="lut", bias=(7, 300, -5, 1))]
-    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+    for part, measured in small_parts["constants"]:
         assert part.resources.dsp == measured.dsp
         assert abs(part.resources.lut - measured.lut) <= max(2, 0.1 * measured.lut), (part, measured)
 
 
-def test_products_with_few_factors():
-    """Rows of a product in LUTs that equal each other are one, and so are operands that equal bits gate."""
+def few_factors() -> RequantiseConfig:
+    """A requantiser of three channels with products in LUTs."""
     channels = {"significand": (12299027, 11606847, 16190805), "bias": (-540, -604, -229), "shift": (31, 33, 31)}
-    part = requantiser(
+    return requantiser(
         products_in="lut", accumulator_bits=18, beats=((0,), (1,), (2,)), zero_point=220, low=0, high=255,
         signed=False, float32=False, **channels,
     )  # fmt: skip
-    (measured,) = synthesis.measure([part])
+
+
+def test_products_with_few_factors(small_parts):
+    """Rows of a product in LUTs that equal each other are one, and so are operands that equal bits gate."""
+    ((part, measured),) = small_parts["few factors"]
     assert abs(part.resources.lut / measured.lut - 1) <= 0.05, measured
