@@ -79,28 +79,31 @@ def check(circuit, place: Path, found: Schedule, **scenario: Any) -> None:
     assert after[: len(found.image)] == found.image
 
 
-SHORT = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+@pytest.fixture(scope="module")
+def short() -> Schedule:
+    """A convolution on a small map."""
+    return schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 
 
 @pytest.mark.long
-def test_a_convolution(circuit, place):
+def test_a_convolution(circuit, place, short):
     """Pauses on every channel, a reset in the midst of a first attempt, a refused program, and then two runs."""
     wrong = [8 * (5 * Job.BYTES + 20)]
-    check(circuit, place, SHORT, pause=0.2, reset_at=333, damaged=wrong, runs=[Error.DAMAGED.value, 0, 0])
+    check(circuit, place, short, pause=0.2, reset_at=333, damaged=wrong, runs=[Error.DAMAGED.value, 0, 0])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("pause", "cycle"), [(0, 0), (0.7, 0), (0.2, 7), (0.2, 1500)])
-def test_pauses_and_resets(circuit, place, pause, cycle):
-    check(circuit, place, SHORT, pause=pause, reset_at=cycle)
+def test_pauses_and_resets(circuit, place, short, pause, cycle):
+    check(circuit, place, short, pause=pause, reset_at=cycle)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "error"), [("read", Error.READ_SLAVE), ("write", Error.WRITE_SLAVE)])
-def test_errors(circuit, place, kind, error):
+def test_errors(circuit, place, short, kind, error):
     """Each start of a program that touches what memory refuses ends with the error."""
-    memory, _ = image(SHORT, 0)
-    refused = SHORT.outputs[0].address if kind == "write" else SHORT.input.address
+    memory, _ = image(short, 0)
+    refused = short.outputs[0].address if kind == "write" else short.input.address
     forbidden = {"read": NEVER, "write": NEVER} | {kind: refused}
     run(circuit, place, memory, forbidden=forbidden, runs=[error.value] * 2, pause=0.2)
 

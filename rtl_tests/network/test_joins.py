@@ -568,9 +568,8 @@ def extremes_of(seed: int) -> list:
 @pytest.mark.parametrize(
     "parts",
     [
-        pytest.param(parts_of(3), id="joins"),
+        pytest.param([*parts_of(3), *functions_of(3)[:1]], id="joins and a table"),
         pytest.param(extremes_of(3), id="extremes", marks=pytest.mark.long),
-        pytest.param(functions_of(3)[:1], id="a table"),
         pytest.param(functions_of(3), id="functions", marks=pytest.mark.long),
     ],
 )

@@ -16,7 +16,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Writer, by_hwgen, last_integers
 from referees import by_emulation, by_integer_kernels, saturates, segments
-from sklearn.datasets import load_sample_image
 
 import hwgen
 from hwgen.network.onnx.importer import to_network
@@ -254,6 +253,8 @@ def trained_like(layers: list[str], seed: int) -> tuple[onnx.ModelProto, np.ndar
 
     And four other patches, float32.
     """
+    from sklearn.datasets import load_sample_image
+
     random = np.random.default_rng(seed)
     photograph = load_sample_image("flower.jpg").astype(np.float32).transpose(2, 0, 1) / 127.5 - 1
     corners = [(40 + 80 * (n // 5), 30 + 110 * (n % 5)) for n in range(20)]

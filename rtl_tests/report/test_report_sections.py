@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from report_pages import PLANNED, Elements, a_plan, check_page, result
-from sklearn.metrics import confusion_matrix
 
 import hwgen
 from hwgen.api import _difference
@@ -71,6 +70,8 @@ def test_first_difference(digits: hwgen.Design):
 
 def test_accuracy(digits: hwgen.Design):
     """scikit-learn counts the confusions."""
+    from sklearn.metrics import confusion_matrix
+
     rng = np.random.default_rng(2)
     outputs, expected = rng.random((2, 200, 10)).astype(np.float32)
     labels = rng.integers(0, 10, 200)

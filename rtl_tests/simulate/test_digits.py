@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 import hwgen
 from hwgen.cli import main as cli
@@ -42,6 +40,9 @@ def model():
 
 def test_held_out_images_are_scikit_learn_s():
     """The committed files are the split that the README states, and calibration saw training images only."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     digits = load_digits()
     images = (digits.images / 16).astype(np.float32)[:, None]
     train, held_out, _, labels = train_test_split(
