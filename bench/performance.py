@@ -1,9 +1,10 @@
-"""The figures of docs/performance.md: the papers' workload, the reference layer, resources, 16 bits, paths.
+"""The figures of docs/figures/performance.md: the papers' workload, the reference layer, resources, 16 bits, paths.
 
 Usage: python bench/performance.py [--page] [SECTION ...]     (needs pip install '.[test]')
 
-Each section is measured, printed and kept in build/performance; ``--page`` then writes docs/performance.md from what is
-kept there. Fails if an output differs from the golden model, a cycle from the plan, or a limit is missed.
+Each section is measured, printed and kept in build/performance. ``--page`` then writes
+docs/figures/performance.md from what is kept there. Fails if an
+output differs from the golden model, a cycle from the plan, or a limit is missed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.requantise import RequantiseConfig
 
 ROOT = Path(__file__).resolve().parent.parent
-KEPT, PAGE = ROOT / "build" / "performance", ROOT / "docs" / "performance.md"
+KEPT, PAGE = ROOT / "build" / "performance", ROOT / "docs" / "figures" / "performance.md"
 
 #: Interval, latency and DSP slices at most, of the first seven layers of VGG-16 at 224 x 224.
 VGG = {
@@ -232,7 +233,7 @@ def page() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("section", nargs="*", help=f"of {', '.join(SECTIONS)} (default: all, without --page)")
-    parser.add_argument("--page", action="store_true", help="write docs/performance.md from what was measured")
+    parser.add_argument("--page", action="store_true", help="write docs/figures/performance.md from what was measured")
     arguments = parser.parse_args()
     if unknown := set(arguments.section) - set(SECTIONS):
         parser.error(f"unknown section {', '.join(sorted(unknown))}; known: {', '.join(SECTIONS)}")

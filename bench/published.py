@@ -1,4 +1,4 @@
-"""Write docs/published.md: the figures of the papers beside those that hwgen computes.
+"""Write docs/figures/published.md: the figures of the papers beside those that hwgen computes.
 
 Usage: python bench/published.py [--check] [--quick]
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from papers.page import page
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "published.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "published.md"
 
 
 def main() -> None:

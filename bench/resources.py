@@ -1,4 +1,4 @@
-"""Write docs/resources.md: the estimated resources of layers of different shape beside what Yosys makes of them.
+"""Write docs/figures/resources.md: estimated resources of layers of different shape beside those that Yosys finds.
 
 Usage: python bench/resources.py [NAME ...]     (with names: these layers only, component by component, no page)
 """
@@ -18,7 +18,7 @@ from hwgen.emit import synthesis
 from hwgen.templates.tiles import RECOMPUTE
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "resources.md"
+PAGE = ROOT / "docs" / "figures" / "resources.md"
 
 TEXT = """# Resources: estimated and synthesised
 
@@ -48,8 +48,8 @@ every component{exact}. ns is the worst logic delay of the layer's components ([
 
 {table}
 
-Layers that work in tiles ([pyramids.md](pyramids.md)); the estimates of reuse buffers and tiles were fitted with those
-above the line at hand, {tiled_fitted} of them:
+Layers that work in tiles ([Pyramids](../explanation/pyramids.md)); the estimates of reuse buffers and tiles were fitted
+with those above the line at hand, {tiled_fitted} of them:
 
 {tiled}
 

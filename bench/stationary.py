@@ -1,7 +1,8 @@
 """Tiles for an array whose partial sums stay in its elements until they are complete.
 
-Such an array (the engine's, docs/engine.md) moves each output once and no partial sum, so that the loops over channels
-and taps are inside those over tiles. It computes ``maps`` output channels at once, of blocks of ``channels`` input
+Such an array (the engine's, docs/reference/engine.md) moves each output once and no partial sum, so that the loops over
+channels and taps are inside those over tiles. It computes ``maps`` output channels at once, of blocks of ``channels``
+input
 channels. In its buffers are the weights of a *chunk* (a part of the channels and taps), and of the input
 
 - ``row``: what the kernel rows of a chunk read,

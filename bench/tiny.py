@@ -1,4 +1,4 @@
-"""Writes docs/tiny.md: the four networks of MLPerf Tiny's closed division, whole, on a ZedBoard.
+"""Writes docs/figures/tiny.md: the four networks of MLPerf Tiny's closed division, whole, on a ZedBoard.
 
 Usage: python bench/tiny.py [--print] [--no-synthesis] [NAME ...]     (needs pip install '.[test]')
 
@@ -27,7 +27,7 @@ from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.network.zoo import builtin
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "tiny.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "tiny.md"
 BOARD, FRAMES = "zedboard", 3
 OBJECTIVES = ("latency", "interval")
 

@@ -1,7 +1,8 @@
-"""Hooks of MkDocs: pages that stand elsewhere in the repository become pages of the site, with their links."""
+"""Hooks of MkDocs: pages that lie elsewhere in the repository join the site, and generated tables fill their pages."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path, PurePosixPath
 
@@ -17,32 +18,50 @@ PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "examples/digi
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The pages in docs/, and those of ``PAGES``."""
+    """Return the pages in docs/ together with those of ``PAGES``."""
     for source, page in PAGES.items():
-        text = (ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=relinked(text, PurePosixPath(source).parent)))
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return a page with the table of a plan's options where it asks for them."""
+    """Return a page with its generated tables, and with links that work on the site."""
+    sources = {name: source for source, name in PAGES.items()}
+    source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    return relinked(with_tables(markdown), PurePosixPath(source), PurePosixPath(page.file.src_uri))
+
+
+def with_tables(markdown: str) -> str:
+    """Return a page with the table of a plan's options in place of its comment."""
     head = ["| in Python | on the command line | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
     lines = [*head, *(f"| {' | '.join(row)} |" for row in rows())]
     return markdown.replace("<!-- options of a plan -->", "\n".join(lines))
 
 
-def relinked(text: str, folder: PurePosixPath) -> str:
-    """A page with links from its folder of the repository changed to links within docs/.
+def relinked(text: str, source: PurePosixPath, page: PurePosixPath) -> str:
+    """Return a page with links between files of the repository changed to links between pages of the site.
 
-    A link to what is no page of the site becomes its text.
+    A link to a file that is no page of the site becomes its text.
+
+    Parameters
+    ----------
+    text
+        The page, in Markdown.
+    source
+        Path of the page's file in the repository.
+    page
+        Path of the page in the site.
     """
 
-    def link(found: re.Match[str]) -> str:
-        label, target, anchor = found.groups(default="")
-        path = folder / target
-        if path.parts[:1] == ("docs",):
-            return f"[{label}]({path.relative_to('docs')}{anchor})"
-        page = PAGES.get(str(path)) or PAGES.get(str(path / "README.md"))
-        return f"[{label}]({page}{anchor})" if page else label
+    def link(match: re.Match[str]) -> str:
+        label, target, anchor = match.groups(default="")
+        path = posixpath.normpath(source.parent / target)
+        if path.startswith("docs/"):
+            name = path.removeprefix("docs/")
+        elif path in PAGES or f"{path}/README.md" in PAGES:
+            name = PAGES.get(path) or PAGES[f"{path}/README.md"]
+        else:
+            return label
+        return f"[{label}]({posixpath.relpath(name, page.parent)}{anchor})"
 
-    return re.sub(r"\[([^]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)", link, text)
+    return re.sub(r"\[([^]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)", link, text)

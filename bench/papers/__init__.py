@@ -1,1 +1,1 @@
-"""The figures that the papers print, and what computes them: for docs/published.md and the tests, for no plan."""
+"""Figures that the papers print, and code that computes them, for docs/figures/published.md and the tests alone."""

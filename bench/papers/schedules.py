@@ -1,4 +1,4 @@
-"""Published against computed: Peemen (P), Cecconi (C) and Yang (Y), for docs/published.md.
+"""Published against computed: Peemen (P), Cecconi (C) and Yang (Y), for docs/figures/published.md.
 
 `rows` holds what is quick to compute, `tables` shows it in full, and `designed` the memories made to measure, which
 take a minute or two.
@@ -465,7 +465,7 @@ def literal(nest: Nest, inside: int = 0) -> list[tuple[str, int, float]]:
     """Y's Table 2 as printed: operand, words, refetch rate of each buffer, inner to outer.
 
     Its rates are no counts: partial sums double at every level instead of once, and halos multiply into the levels
-    inside (see docs/blocking.md). It is here to show the difference.
+    inside (see docs/explanation/blocking.md). It is here to show the difference.
     """
     found = []
     for place in range(inside, len(nest.loops)):

@@ -224,7 +224,7 @@ def _report(text: str, name: str, program: Program, package: EnginePackage, cont
     rows = [
         (f"`{TOP}.v`", f"module `{TOP}` and those below it"),
         (f"`{NAME}`", "the engine's sizes; `hwgen compile MODEL --engine DIR` makes programs of other networks by it"),
-        (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/engine.md)"),
+        (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/reference/engine.md)"),
         (
             f"`{package.module}.v`",
             f"module `{package.module}`, the engine with buses for a board (see below)",

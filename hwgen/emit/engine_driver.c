@@ -6,7 +6,7 @@
 
 /* @platform@ */
 
-/* Where things are in a program (docs/engine.md), how it begins, and how maps lie in memory. */
+/* Where things are in a program (docs/reference/engine.md), how it begins, and how maps lie in memory. */
 enum {
     MARK_BYTES = 8,
     FORMAT_AT = 8,

@@ -70,7 +70,7 @@ class Exploration:
         return storage_words <= self.most_words and (self.board is None or dsp <= self.board.dsp)
 
     def to_json(self) -> dict[str, Any]:
-        """The fronts as plain values (docs/exploration.md)."""
+        """The fronts as plain values (docs/explanation/exploration.md)."""
         names = [layer.name for layer in self.network.layers]
 
         def groups(spans: Sequence[Span]) -> list[list[str]]:

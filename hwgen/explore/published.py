@@ -1,6 +1,6 @@
 """The points that the papers print for networks of theirs, to be shown beside the fronts.
 
-The thesis is Alwani's (2015); DeCoILFNet is of 2018. docs/published.md says which of their figures come out.
+The thesis is Alwani's (2015); DeCoILFNet is of 2018. docs/figures/published.md says which of their figures come out.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ computed pyramid by pyramid, row by row. What neighbouring pyramids share is kep
 right for the next pyramid, a band at the bottom for the next row of them) or computed again (*recompute*).
 
 All figures are words (one value of a map) or operations a frame. `words` and `recomputation` were chosen so that
-the thesis's printed figures come out to the last digit; docs/exploration.md tells where its text says otherwise.
+the thesis's printed figures come out to the last digit; docs/figures/published.md tells where its text differs.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
     The accounting of the thesis's exploration tool (Fig. 4.1): ``W`` is the width without padding (the band at
     the bottom), ``step`` the new rows of a pyramid (the band at the right). The group's own input counts. A pool with
-    ``K = S`` keeps nothing. Of a map that several layers take, the one that is behind decides (docs/exploration.md).
+    ``K = S`` keeps nothing. Of a map that several layers take, the one that is behind decides (docs/explanation).
     """
     return reuse_words_of_tails(layers, tip)[0]
 

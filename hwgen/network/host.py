@@ -29,8 +29,8 @@ SETTINGS = {
     "session.disable_double_qdq_remover": "1",
     "session.qdq_matmulnbits_accuracy_level": "1",
 }
-"""Of the sessions whose values hwgen's equal (docs/numbers.md). With them, what stands behind the hardware does not
-depend on what a session can't see, which is in front: int8 there, quantisers of other scales."""
+"""Of the sessions whose values hwgen's equal (docs/reference). With them, what stands behind the hardware does
+not depend on what a session can't see, which is in front: int8 there, quantisers of other scales."""
 _MOST_VALUES = 1 << 28
 """Of a model's batch, which is filled up where frames are fewer."""
 _AT_A_TIME = 32

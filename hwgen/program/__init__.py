@@ -1,1 +1,1 @@
-"""The compiler of the engine: from a network to a program, and what a program does (docs/engine.md)."""
+"""The compiler of the engine: from a network to a program, and what a program does (docs/reference/engine.md)."""

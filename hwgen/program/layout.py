@@ -1,4 +1,4 @@
-"""How maps, weights and parameters lie in memory, as bytes; all values signed (docs/engine.md)."""
+"""How maps, weights and parameters lie in memory, as bytes; all values signed (docs/reference/engine.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the columns of a plan's table mean: the words of ``--help``, of docs/plan.md, and of the lines under it."""
+"""Meanings of the columns of a plan's table, for ``--help``, docs/reference/plan.md and the lines under the table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cycles of the engine: when each burst has the port to memory, and when each job is loaded, computed, drained, stored.
 
-An exact model of the circuit in front of a memory without gaps (docs/engine.md, "Memory port" and "Cycles of the
-core"). It goes on from burst to burst and, inside the core, from pixel group to pixel group. The loops are in
+An exact model of the circuit in front of a memory without gaps (docs/reference/engine.md, "Memory port" and "Cycles
+of the core"). It goes on from burst to burst and, inside the core, from pixel group to pixel group. The loops are in
 `hwgen.schedule.engine_events`, compiled.
 """
 

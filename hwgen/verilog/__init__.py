@@ -1,4 +1,4 @@
-"""The Verilog writer: readable Verilog of any Amaranth component (docs/verilog.md says why it exists)."""
+"""Verilog writer: readable Verilog of any Amaranth component (docs/explanation/verilog-writer.md gives the reason)."""
 
 from hwgen.verilog.writer import convert
 

@@ -292,10 +292,10 @@ def test_options_are_those_of_the_circuits():
 
 
 def test_python_documents_every_option():
-    """And `docs/api.md` has a row for each."""
+    """And `docs/reference/python.md` has a row for each."""
     for documented in (Request, hwgen.Model.plan):
         for name in plan_options.table():
             assert f"\n{name} : " in (documented.__doc__ or "")
     assert [row[0] for row in plan_options.rows()] == [f"`{name}`" for name in Request.names()]
-    page = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "python.md"
     assert "<!-- options of a plan -->" in page.read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from hwgen import boards
 from hwgen.devices.xilinx7 import XILINX7
 from hwgen.errors import BoardError
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 # LUTs, flip-flops, DSP48E1 and RAMB36E1 as Xilinx prints them: DS190 (Zynq-7000) and DS180 (Virtex-7).
 Z020 = (53_200, 106_400, 220, 140)

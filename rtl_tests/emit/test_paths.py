@@ -193,7 +193,7 @@ def test_paths_are_short(some):
 
 
 def rows_of_part_beats() -> list[LineBufferConfig]:
-    """Line buffers of the layers of docs/resources.md, with two pixels a beat or more and rows that end in fewer.
+    """Line buffers of layers of docs/figures/resources.md, with two pixels a beat or more and rows that end in fewer.
 
     Those of more than 1,500 LUTs and flip-flops are left out: Yosys takes minutes for them.
     """

@@ -89,7 +89,7 @@ class Overlay:
 
 
 def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
-    """docs/pynq.md, from the folder that project.tcl makes; PYNQ is played, with the golden model as the hardware."""
+    """docs/howto/pynq.md, from the folder that project.tcl makes; the golden model plays PYNQ and the hardware."""
     for name in (f"{NAME}_driver.py", "registers.json", "plan.json"):
         shutil.copy(built / name, tmp_path)
     frames = model.random_frames(5)
@@ -104,7 +104,7 @@ def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     try:
-        exec(compile(block("pynq.md", "import Accelerator"), "classify.py", "exec"), {})
+        exec(compile(block("howto/pynq.md", "import Accelerator"), "classify.py", "exec"), {})
     finally:
         sys.modules.pop(f"{NAME}_driver", None)
     said = capsys.readouterr().out
@@ -139,7 +139,7 @@ class Played(dict[int, int]):
 
 
 def test_the_engine_on_the_board(tmp_path, monkeypatch):
-    """docs/pynq.md: the digits network, and a program of another one behind it."""
+    """docs/howto/pynq.md: the digits network, and a program of another one behind it."""
     digits = hwgen.load(EXAMPLES / "digits.onnx")
     document = engine_wrapper.to_json(EngineShellConfig(engine=SMALL), "engine_axi")
     played = Played(document, digits.network)
@@ -158,7 +158,7 @@ def test_the_engine_on_the_board(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}
     try:
-        exec(compile(block("pynq.md", "import Engine", "digits"), "classify.py", "exec"), found)
+        exec(compile(block("howto/pynq.md", "import Engine", "digits"), "classify.py", "exec"), found)
     finally:
         sys.modules.pop("engine_driver", None)
     np.testing.assert_array_equal(found["logits"], digits.golden(images))
@@ -166,8 +166,8 @@ def test_the_engine_on_the_board(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="needs Icarus: apt install iverilog")
 def test_the_module_in_a_design(built, tmp_path):
-    """docs/integration.md: every port of the wrapper, with its width; Icarus says nothing of it."""
-    text = block("integration.md", "module system")
+    """docs/howto/vivado.md: every port of the wrapper, with its width; Icarus says nothing of it."""
+    text = block("howto/vivado.md", "module system")
     (tmp_path / "system.v").write_text(text)
     sources = [tmp_path / "system.v", built / f"{NAME}_axi.v", built / f"{NAME}.v"]
     command = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-t", "null", "-s", "system", *map(str, sources)]
@@ -183,7 +183,7 @@ def test_pages_name_what_is_there(built):
     there = {path.name.replace(NAME, "digits") for path in built.iterdir()}
     made = {"digits.bit", "digits.xsa", "digits.xpr", "digits.onnx", "images.npy", "labels.npy"}
     made |= {"digits.program"}  # of the engine
-    for page in ("pynq.md", "integration.md"):
+    for page in ("howto/pynq.md", "howto/vivado.md"):
         text = (DOCS / page).read_text()
         named = set(re.findall(r"\b((?:digits\w*|plan|registers|project|package_ip|images|labels)\.\w+)", text))
         assert named <= there | made, page

@@ -59,7 +59,7 @@ def test_every_row_is_the_planners(small, table):
         assert row["interval_ms"] == pytest.approx(design.interval / design.board.clock_mhz / 1e3)
         assert row["fps"] == pytest.approx(design.board.clock_mhz * 1e6 / design.interval)
         assert (row["model"], row["templates"], row["groups"]) == (SMALL, "stream", 1)
-        # One byte a value of input and output, as docs/plan.md has it.
+        # One byte a value of input and output, as docs/reference/plan.md has it.
         maps = (*small.network.input_maps, *small.network.output_maps)
         assert row["map_bytes"] == sum(int(np.prod(each.shape)) * each.type.dtype.itemsize for each in maps)
     assert 0 < len(table.planned) < len(table.rows)  # 300 slices are more than the ZedBoard's 220

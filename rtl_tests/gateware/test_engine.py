@@ -332,7 +332,7 @@ def test_a_job_that_waits_for_itself(circuit):
 def test_an_empty_job(circuit):
     """The fetch is granted 5 cycles after ``start``, its last word comes 1 + 20 + 17 later, parts are offered 3 later.
 
-    The core's count of drained jobs is the last one that the store waits for, as docs/engine.md has it.
+    The core's count of drained jobs is the last one that the store waits for, as docs/reference/engine.md has it.
     """
     jobs = [Job(load=Load(end=1))]
     run = engine.run(circuit, pack_jobs(SMALL, jobs).ljust(4096, b"\0"), memory=Memory(timing=MemoryTiming(latency=20)))

@@ -247,7 +247,7 @@ def test_subsampled_rows(stride):
 
 
 def test_over_the_ends_of_rows():
-    """The example of docs/engine.md: rows of four outputs, a pitch of nine."""
+    """The example of docs/reference/engine.md: rows of four outputs, a pitch of nine."""
     part = replace(PLAIN, groups=3, stride=1, columns=4, group_columns=1, group_rows=1, group_words=2, wrap_words=1)
     assert read_together(part, {"x": (4, 6)}, pitch=9) == [
         "x0.0 x0.1 x0.2 x0.3 x1.0",

@@ -415,7 +415,7 @@ def at(cycles: list[int], index: int) -> int:
 
 
 class Timeline:
-    """Every burst's cycle, event by event, as docs/engine.md has it ("When bursts are ready"), with the bench's units.
+    """Every burst's cycle, event by event, as docs/reference/engine.md has it ("When bursts are ready"), with a bench.
 
     Lists hold the cycles of what happened, job by job or burst by burst, as far as they are known. ``came``: a job's
     last word. ``offered``, ``taken``: a unit's part. ``counted``: the first cycle in which a count has the job.

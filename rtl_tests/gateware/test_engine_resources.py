@@ -13,7 +13,7 @@ from hwgen.gateware.engine.engine import EngineDesign
 
 DEFAULT = EngineConfig()
 WIDE = EngineConfig(maps=64, pixels=5, map_words=1024, weight_steps=512, slots=16, sum_bits=28)
-#: Longest logic between registers, in ns: docs/architecture.md.
+#: Longest logic between registers, in ns: docs/explanation/architecture.md.
 LONGEST = 3.3
 
 

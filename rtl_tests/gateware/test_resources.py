@@ -36,7 +36,7 @@ from hwgen.gateware.weights import Weights
 from hwgen.templates.budget import check_budget
 
 SMALL = 3
-#: Nanoseconds of logic between registers at most: docs/architecture.md.
+#: Nanoseconds of logic between registers at most: docs/explanation/architecture.md.
 LONGEST = 3.3
 
 

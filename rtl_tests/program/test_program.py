@@ -427,7 +427,7 @@ def test_buffers_that_hold_no_tile():
 
 
 def test_layout():
-    """Blocks, rows, columns, lanes; and the order of steps, from the text of docs/engine.md."""
+    """Blocks, rows, columns, lanes; and the order of steps, from the text of docs/reference/engine.md."""
     frame = np.arange(9 * 2 * 3, dtype=np.uint8).reshape(9, 2, 3)
     packed = np.frombuffer(pack_map(frame, UINT8), np.int8).reshape(2, 2, 3, 8)
     assert packed[0, 1, 2, 5] == int(frame[5, 1, 2]) - 128

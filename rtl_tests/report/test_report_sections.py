@@ -148,7 +148,7 @@ def vgg():
 
 
 def test_fronts(vgg):
-    """The thesis's point C, all layers fused (docs/published.md), is where a plan with that one group is marked."""
+    """The thesis's point C, all layers fused (docs/figures/published.md), is where a plan with that group is marked."""
     names = [layer.name for layer in vgg.layers]
     whole = fronts.chosen(a_plan(names), "plan.json", vgg)
     found = explore(vgg, hwgen.boards.load("vc709"), published=published.points(vgg))

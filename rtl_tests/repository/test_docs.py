@@ -18,7 +18,8 @@ from printed_commands import ROOT, commands
 
 from hwgen.cli import main as cli
 
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
 
 
 def runnable(page: Path) -> list[tuple[str, str]]:
@@ -39,7 +40,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(DOCS).with_suffix("")))
 def test_commands_are_good_ones(page, folder):
     """Every command parses, and the files that it reads are there or were written by one before."""
     for language, block in runnable(page):
@@ -54,7 +55,7 @@ def test_commands_are_good_ones(page, folder):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(DOCS).with_suffix("")))
 def test_pages_run_as_printed(page, folder):
     """In order, by the installed command; what a block prints is not compared."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -74,6 +75,26 @@ def test_the_site_builds(tmp_path):
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    pages = {path.stem for path in (tmp_path / "site").glob("*.html")}
-    assert pages >= {page.stem for page in PAGES} | {"index", "changelog", "digits"}
-    assert "simulate" in (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    site = tmp_path / "site"
+    pages = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
+    assert pages >= {page.relative_to(DOCS).with_suffix("") for page in PAGES} | set(
+        map(Path, ("index", "changelog", "digits"))
+    )
+    assert "simulate" in (site / "reference" / "python.html").read_text(encoding="utf-8")
+
+
+def test_links_lead_somewhere_in_the_repository():
+    """Every relative link of the pages names a file or folder, and its anchor a heading of that file."""
+    for page in (*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"):
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", text):
+            file = (page.parent / target).resolve() if target else page
+            assert file.exists(), f"{page}: {target}"
+            if anchor:
+                assert anchor in anchors(file), f"{page}: {target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as MkDocs and code hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}

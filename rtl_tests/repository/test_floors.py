@@ -1,4 +1,4 @@
-"""Who imports whom: no circles, and every floor stands on those below it (docs/architecture.md)."""
+"""Who imports whom: no circles, and every floor stands on those below it (docs/explanation/architecture.md)."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_help_examples_are_good_commands(examples):
 
 
 def test_scripts_that_pages_name_exist():
-    for page in [ROOT / "README.md", ROOT / "bench" / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "bench" / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for script in re.findall(r"python ((?:bench|examples)/\S+?\.py)", page.read_text()):
             assert (ROOT / script).is_file(), f"{page}: {script}"
 
@@ -131,7 +131,7 @@ def test_help_names_the_extra(capfd, verb, extra):
 
 
 def test_docs_say_the_same_of_columns():
-    page = (ROOT / "docs" / "plan.md").read_text()
+    page = (ROOT / "docs" / "reference" / "plan.md").read_text()
     for columns in (legend.COLUMNS, *legend.OWN.values()):
         for column, meaning in columns.items():
             assert f"| `{column}` | {meaning} |\n" in page

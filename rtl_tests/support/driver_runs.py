@@ -112,7 +112,7 @@ class Bench:
         return [rng.integers(0, 256, (count, *shape)).astype(np.uint8) for shape in self.shapes["input"]]
 
     def expected(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What the accelerator computes of them: a frame in memory is an array ``(H, W, C)`` (docs/board.md)."""
+        """Outputs of the accelerator; a frame in memory is an array ``(H, W, C)`` (docs/reference/axi.md)."""
         made = []
         for each in zip(*frames, strict=True):
             outputs = compute(self.sizes, [frame.transpose(1, 2, 0).tobytes() for frame in each], self.weights)
@@ -131,7 +131,7 @@ class Bench:
             np.testing.assert_array_equal(output, wanted)
 
     def weights_file(self, weights: Sequence[int], scale: float) -> Path:
-        """A file of weights, as docs/board.md describes it."""
+        """A file of weights, as docs/reference/axi.md describes it."""
         text = {"design": f"0x{DIGEST:016x}", "words": len(weights) + 3, **self._ends(scale)}
         path = self.folder / "new.weights"
         path.write_bytes(weights_file(weights, json.dumps(text).encode()))

@@ -1,1 +1,1 @@
-"""The programmable engine: one circuit that runs any network from off-chip memory, job by job (docs/engine.md)."""
+"""Programmable engine: one circuit that runs networks from off-chip memory, job by job (docs/reference/engine.md)."""

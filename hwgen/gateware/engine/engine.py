@@ -93,7 +93,7 @@ class EngineDesign:
 
 
 class Engine(wiring.Component):
-    """Memory side, core and finish, and the beginning and the end of a run (docs/engine.md).
+    """Memory side, core and finish, and the beginning and the end of a run (docs/reference/engine.md).
 
     Parameters
     ----------

@@ -115,7 +115,7 @@ class FetchUnit(wiring.Component):
         The last of them ends the program.
 
     Latency and throughput
-        docs/engine.md, "When bursts are ready".
+        docs/reference/engine.md, "When bursts are ready".
     """
 
     def __init__(self, config: EngineConfig):

@@ -165,7 +165,7 @@ class Compute(Part):
 
     For each group, for each block of 8 channels, for each row and column of the kernel, for each channel of the block:
     a step. In a step the pixels' values of that channel go to all maps, each with its own weight. If ``channelwise``,
-    the 8 channels of a block make one step: channel ``j`` goes to map ``j`` alone. ``docs/engine.md`` has the walk.
+    the 8 channels of a block make one step: channel ``j`` goes to map ``j`` alone. See docs/reference/engine.md.
     """
 
     WORDS = 5

@@ -41,7 +41,7 @@ class LanesConfig:
 class Lanes(wiring.Component):
     """One lane for each bank: the row, the column and the word of a pixel's window, and of the tap in it.
 
-    Lane ``k`` has the pixel whose window begins ``k`` banks further on than the group's first (`docs/engine.md`).
+    Lane ``k`` has the pixel whose window begins ``k`` banks further on than the group's first (docs/reference).
     A step's addresses follow from it alone, without a stall. Columns come a cycle before rows and words, which depend
     on whether a row ended.
 

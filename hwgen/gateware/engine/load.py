@@ -32,7 +32,7 @@ class LoadUnit(wiring.Component):
     request : Out(stream of read_layout(config))
 
     Latency and throughput
-        docs/engine.md, "When bursts are ready".
+        docs/reference/engine.md, "When bursts are ready".
     """
 
     def __init__(self, config: EngineConfig):

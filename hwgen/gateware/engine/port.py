@@ -111,7 +111,7 @@ def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
 
 
 class MemoryPort(wiring.Component):
-    """Grants one burst after the other, and hands on what is answered. docs/engine.md, "Memory port", has the rules.
+    """Grants one burst after the other, and hands on what is answered. Rules: docs/reference/engine.md, "Memory port".
 
     Parameters
     ----------

@@ -40,8 +40,8 @@ class StoreUnit(wiring.Component):
         Of the output buffer: a word's address, and the word, with the one behind it if the bus has two.
 
     Latency and throughput
-        docs/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is offered in
-        t + 3 + latency, if those of the bursts before are written.
+        docs/reference/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is
+        offered in t + 3 + latency, if those of the bursts before are written.
     """
 
     def __init__(self, config: EngineConfig, latency: int):

@@ -1,6 +1,6 @@
 """ONNX import: a quantised model, as ONNX Runtime's quantiser writes it, becomes a Network.
 
-What file of this folder does what, and in which order a model passes through them, is in docs/architecture.md.
+docs/explanation/architecture.md says which file of this folder does what, and their order.
 """
 
 from __future__ import annotations
