@@ -32,14 +32,63 @@ FOLDERS = ("hwgen", "boards")
 SPAN = 10
 """Number of lines over which a local can keep a bare name."""
 OPENERS = frozenset(
-    ("Of", "That", "Those", "These", "This", "They", "It", "Its", "Their", "By", "With", "Without", "Where", "When")
-    + ("From", "In", "For", "As", "At", "On", "To", "Beyond", "Between", "What", "How", "Which", "Why", "So", "And")
-    + ("Or", "But", "..")
+    (
+        "Of",
+        "That",
+        "Those",
+        "These",
+        "This",
+        "They",
+        "It",
+        "Its",
+        "Their",
+        "By",
+        "With",
+        "Without",
+        "Where",
+        "When",
+        "From",
+        "In",
+        "For",
+        "As",
+        "At",
+        "On",
+        "To",
+        "Beyond",
+        "Between",
+        "What",
+        "How",
+        "Which",
+        "Why",
+        "So",
+        "And",
+        "Or",
+        "But",
+        "..",
+    )
 )
 """First words of a docstring that is a fragment, or whose subject is a pronoun."""
 BARE = frozenset(
-    ("found", "place", "each", "kind", "number", "way", "ways", "most", "least", "late", "apart", "turns", "parts")
-    + ("serial", "asked", "given", "there", "such")
+    (
+        "found",
+        "place",
+        "each",
+        "kind",
+        "number",
+        "way",
+        "ways",
+        "most",
+        "least",
+        "late",
+        "apart",
+        "turns",
+        "parts",
+        "serial",
+        "asked",
+        "given",
+        "there",
+        "such",
+    )
 )
 """Names that say nothing about their value."""
 OWNED = frozenset({"kind"})
