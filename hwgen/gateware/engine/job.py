@@ -1,23 +1,24 @@
-"""Jobs: what an engine is told to do. A program is a sequence of them in memory.
+"""Jobs (descriptors) of the engine. A program is a sequence of jobs in memory.
 
-A job has a part for each of the four units. The units walk the same sequence, each at its own pace: while the array
-computes job ``j``, ``load`` fetches what later jobs need and ``store`` writes what earlier ones gave. A part may be
-empty. Each unit counts the jobs that it has finished, empty ones too, and a part waits for counts of others:
+A job has one part for each of the four units. All units process the same sequence of jobs, each at its own pace: while
+the array computes job ``j``, ``load`` fetches the operands of later jobs and ``store`` writes the results of earlier
+jobs. A part can be empty. Each unit counts the jobs that it has finished, empty parts included, and a part waits for
+the counts of other units:
 
 ========= ==============================================================================================
-a part of waits until
+part      waits until
 ========= ==============================================================================================
 load      ``wait_computed`` jobs were computed and ``wait_stored`` jobs were stored (empty parts wait, too)
 compute   this job was loaded
-drain     ``wait_stored`` jobs were stored (its place in the output buffer is free)
+drain     ``wait_stored`` jobs were stored (the job's words of the output buffer are free)
 store     this job was drained
 ========= ==============================================================================================
 
-Places in the buffers count modulo the buffers' depths, which are powers of two.
+Buffer addresses count modulo the depths of the buffers, which are powers of two.
 
-A part is packed into 64-bit words, little endian, its fields one after the other from the lowest bit of the first; no
-field crosses a word. A job's last word is its *seal*, by which the engine knows jobs that are its own, whole and in
-their order (`seal`).
+A part is packed into 64-bit little-endian words. Its fields follow each other from the lowest bit of the first word on;
+no field crosses a word boundary. The last word of a job is its *seal* (`seal`). With the seal, the engine checks that
+a job was compiled for this engine, is undamaged, and comes in order.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.engine.config import EngineConfig
 
 WORD_BITS = 64
-#: Bits of a seal that are the engine's; those above are the checksum.
+#: Number of seal bits that identify the engine. The bits above are the checksum.
 SEAL_BITS = 32
-#: Width of the counts of jobs, and of what waits for them; a program has fewer jobs than that counts to.
+#: Width of job counters, in bits. A program has fewer jobs than this width can count.
 COUNT_BITS = 24
 
 
@@ -50,7 +51,7 @@ def _bits(width: int, *, signed: bool = False) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A unit's part of a job."""
+    """One unit's part of a job: named bit fields packed into 64-bit words."""
 
     WORDS: ClassVar[int]
 
@@ -63,79 +64,84 @@ class Part:
     @classmethod
     @cache
     def _bounds(cls) -> tuple[tuple[str, int, int], ...]:
-        """Name of every field, and its least and its greatest value."""
+        """Return the name, the minimum and the maximum of every field."""
         return tuple(
-            (each.name, -(1 << width - 1), (1 << width - 1) - 1)
-            if each.metadata["signed"]
-            else (each.name, 0, (1 << width) - 1)
-            for each in fields(cls)
-            for width in (each.metadata["width"],)
+            (item.name, -(1 << width - 1), (1 << width - 1) - 1)
+            if item.metadata["signed"]
+            else (item.name, 0, (1 << width) - 1)
+            for item in fields(cls)
+            for width in (item.metadata["width"],)
         )
 
     @classmethod
     @cache
-    def _places(cls) -> tuple[tuple[Field[Any], int], ...]:
-        """Every field and its first bit."""
-        place, found = 0, []
-        for each in fields(cls):
-            width = each.metadata["width"]
-            if place // WORD_BITS != (place + width - 1) // WORD_BITS:
-                place = -(-place // WORD_BITS) * WORD_BITS
-            found.append((each, place))
-            place += width
-        assert place <= cls.WORDS * WORD_BITS, cls
-        return tuple(found)
+    def _offsets(cls) -> tuple[tuple[Field[Any], int], ...]:
+        """Return every field with the offset of its lowest bit in the part."""
+        offset, offsets = 0, []
+        for item in fields(cls):
+            width = item.metadata["width"]
+            if offset // WORD_BITS != (offset + width - 1) // WORD_BITS:
+                offset = -(-offset // WORD_BITS) * WORD_BITS
+            offsets.append((item, offset))
+            offset += width
+        assert offset <= cls.WORDS * WORD_BITS, cls
+        return tuple(offsets)
 
     @classmethod
     def layout(cls) -> data.FlexibleLayout:
-        """Of the part's words as one value, the first word lowest."""
+        """Return the layout of the part's words as one value, with the first word in the lowest bits."""
         members: dict[int | str, data.Field] = {
-            each.name: data.Field((signed if each.metadata["signed"] else unsigned)(each.metadata["width"]), place)
-            for each, place in cls._places()
+            item.name: data.Field((signed if item.metadata["signed"] else unsigned)(item.metadata["width"]), offset)
+            for item, offset in cls._offsets()
         }
         return data.FlexibleLayout(cls.WORDS * WORD_BITS, members)
 
     def pack(self) -> int:
+        """Return the part's words as one integer, with the first word in the lowest bits."""
         return sum(
-            (getattr(self, each.name) & ((1 << each.metadata["width"]) - 1)) << place for each, place in self._places()
+            (getattr(self, item.name) & ((1 << item.metadata["width"]) - 1)) << offset
+            for item, offset in self._offsets()
         )
 
     @classmethod
     def unpack(cls, packed: int) -> Self:
-        found = {}
-        for each, place in cls._places():
-            width = each.metadata["width"]
-            value = packed >> place & ((1 << width) - 1)
-            found[each.name] = value - (value >> width - 1 << width) if each.metadata["signed"] else value
-        return cls(**found)
+        """Return the part that `pack` makes this integer of."""
+        values = {}
+        for item, offset in cls._offsets():
+            width = item.metadata["width"]
+            value = packed >> offset & ((1 << width) - 1)
+            values[item.name] = value - (value >> width - 1 << width) if item.metadata["signed"] else value
+        return cls(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Part):
-    """What is fetched: a box of a map, weights, parameters, in this order; each may be missing.
+    """Load part of a job: fetches a box of a feature map, weights, and requantisation parameters, in this order.
 
-    A box is ``x_blocks`` blocks of 8 channels by ``x_rows`` rows by ``x_words`` pixels, a word each. In the map buffer
-    the pixel in row ``y`` and column ``x`` of the box has position ``x_first + y * x_pitch + x`` in a plane; position
-    ``a`` lies in bank ``a % pixels`` at word ``x_base + a // pixels``, and the next block's plane begins ``x_plane``
-    words further on. So that rows may run on, a pitch is given as ``x_pitch_words * pixels + x_pitch_rest``. Both
-    ``x_first`` and ``x_pitch_rest`` are below ``pixels``. A box that is not missing has a row and a word at least.
+    Each of the three can be missing. A box has ``x_blocks`` blocks of 8 channels, ``x_rows`` rows and ``x_words``
+    pixels per row; a pixel of a block is one word. The pixel in row ``y`` and column ``x`` of the box has position
+    ``x_first + y * x_pitch + x`` in its block's plane of the map buffer. Position ``a`` is in bank ``a % pixels`` at
+    word ``x_base + a // pixels``. The plane of the next block begins ``x_plane`` words further on. The pitch is given as
+    ``x_pitch_words * pixels + x_pitch_rest``, so that one row can begin in the bank behind the end of the row before.
+    Both ``x_first`` and ``x_pitch_rest`` are less than ``pixels``. A box has at least one row and one word per row.
 
-    With ``addend`` the box goes to the buffer of maps that are added, which has one bank: the pixel's word is
-    ``x_base + y * x_pitch_words + x``, in the next block ``x_plane`` further on. ``x_first`` and ``x_pitch_rest`` are
-    0 then.
+    With ``addend``, the box is written to the addend buffer, which has one bank: the word of a pixel is
+    ``x_base + y * x_pitch_words + x``, and ``x_plane`` further on in the next block. ``x_first`` and ``x_pitch_rest``
+    are 0 then.
     """
 
     WORDS = 6
 
     end: int = _bits(1)
-    """The program ends with this job."""
+    """Flag of the program's last job."""
     x_blocks: int = _bits(12)
-    """0: no map is fetched."""
+    """Number of blocks of 8 channels in the box. With 0, no map is fetched."""
     addend: int = _bits(1)
+    """Flag: the box is written to the addend buffer instead of the map buffer."""
     wait_computed: int = _bits(COUNT_BITS)
     wait_stored: int = _bits(COUNT_BITS)
     x_address: int = _bits(32)
-    """In bytes, as all addresses and strides; a multiple of 8."""
+    """Byte address of the box in memory, a multiple of 8. All addresses and strides are in bytes."""
     x_row_stride: int = _bits(32)
     x_block_stride: int = _bits(32)
     x_rows: int = _bits(16)
@@ -147,127 +153,138 @@ class Load(Part):
     x_plane: int = _bits(15)
     w_address: int = _bits(32)
     w_steps: int = _bits(16)
-    """Steps of weights, ``maps`` bytes each, one behind the other; 0: none are fetched."""
+    """Number of consecutive weight steps, ``maps`` bytes each. With 0, no weights are fetched."""
     w_base: int = _bits(16)
-    """The first step's place in the weight buffer."""
+    """Address of the first step in the weight buffer."""
     p_address: int = _bits(32)
     p_words: int = _bits(12)
-    """Words of parameters, one a map, or of tables, one an entry; 0: none are fetched."""
+    """Number of parameter words, one per map, or of table words, one per entry. With 0, none are fetched."""
     p_base: int = _bits(8)
-    """The first block's place in the buffer of parameters, or the first table."""
+    """Address of the first block in the parameter buffer, or index of the first table."""
     tables: int = _bits(1)
-    """The words are those of tables, not parameters."""
+    """Flag: the parameter words are entries of tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compute(Part):
-    """Steps of the array for ``groups`` pixel groups.
+    """Compute part of a job: the steps of the array for ``groups`` pixel groups.
 
-    For each group, for each block of 8 channels, for each row and column of the kernel, for each channel of the block:
-    a step. In a step the pixels' values of that channel go to all maps, each with its own weight. If ``channelwise``,
-    the 8 channels of a block make one step: channel ``j`` goes to map ``j`` alone. See docs/reference/engine.md.
+    The loops, from the outermost to the innermost, are: groups, blocks of 8 channels, kernel rows, kernel columns,
+    channels of the block. The innermost body is one step. In a step, the values of one channel of all pixels of the
+    group are sent to all maps, and each map has its own weight. With ``channelwise``, the 8 channels of a block make one
+    step: channel ``j`` is sent to map ``j`` alone. See docs/reference/engine.md.
     """
 
     WORDS = 5
 
     groups: int = _bits(8)
-    """0: nothing is computed."""
+    """Number of pixel groups. With 0, nothing is computed."""
     first: int = _bits(1)
-    """Sums begin with zero, in slots of their own; otherwise with those of the groups that were computed last."""
+    """Flag: sums start from zero in new slots. Otherwise they continue the sums of the groups computed last."""
     last: int = _bits(1)
-    """Sums are complete, and drained."""
+    """Flag: sums are complete after this job and are drained."""
     channelwise: int = _bits(1)
+    """Flag of a depthwise layer: channel ``j`` of a block is multiplied for map ``j`` alone."""
     maximum: int = _bits(1)
-    """Elements keep the greatest value instead of a sum (``channelwise`` only, weights of 1)."""
+    """Flag: elements keep the maximum instead of a sum. Needs ``channelwise`` and weights of 1."""
     walk: int = _bits(1)
-    """The lanes' places are computed anew, as the geometry differs from that of the job before."""
+    """Flag: lane positions are computed again, because the geometry differs from the job before."""
     kernel_rows: int = _bits(8)
     kernel_columns: int = _bits(8)
     channels: int = _bits(16)
-    """Of this chunk."""
+    """Number of input channels in this chunk."""
     stride: int = _bits(3)
     w_base: int = _bits(16)
     columns: int = _bits(16)
-    """Output columns of the tile, times ``stride``."""
+    """Number of output columns of the tile, times ``stride``."""
     group_columns: int = _bits(16)
-    """From a lane's pixel to that of the next group: ``stride * (pixels % output columns)`` columns ..."""
+    """Column distance between a lane's pixels in successive groups: ``stride * (pixels % output columns)``."""
     group_rows: int = _bits(16)
-    """.. and ``stride * (pixels // output columns)`` rows, one ``stride`` more where a row ends."""
+    """Row distance between a lane's pixels in successive groups: ``stride * (pixels // output columns)``.
+
+    One ``stride`` more where a row ends.
+    """
     group_words: int = _bits(16, signed=True)
-    """Words that go with it, and .."""
+    """Distance between a lane's pixels in successive groups, in words of a bank."""
     wrap_words: int = _bits(16, signed=True)
-    """.. those more where a row ends: ``stride * (pitch - output columns) / pixels``."""
+    """Words added to ``group_words`` where a row ends: ``stride * (pitch - output columns) / pixels``."""
     in_rows: int = _bits(16)
-    """Of the box in the map buffer; what lies outside counts as ``pad``."""
+    """Number of rows of the box in the map buffer. Pixels outside of the box have the value ``pad``."""
     in_columns: int = _bits(16)
+    """Number of columns of the box in the map buffer."""
     origin_row: int = _bits(16, signed=True)
-    """Of the first tap of the first output pixel, in the box: negative in padding."""
+    """Row of the first output pixel's first tap in the box. Negative in padding."""
     origin_column: int = _bits(16, signed=True)
+    """Column of the first output pixel's first tap in the box. Negative in padding."""
     start_words: int = _bits(16, signed=True)
-    """Its position in the buffer: words ..."""
+    """Word address of the first output pixel's first tap in its bank."""
     start_rest: int = _bits(8)
-    """.. and bank."""
+    """Bank of the first output pixel's first tap."""
     pad: int = _bits(8, signed=True)
+    """Value of padding pixels."""
     dilation_rows: int = _bits(8)
     dilation_columns: int = _bits(8)
     column_words: int = _bits(16, signed=True)
-    """From a tap to that in the next column, in positions: words .."""
+    """Distance from a tap to the tap in the next kernel column, in words; ``column_rest`` banks are added."""
     column_rest: int = _bits(8)
-    """.. and banks."""
+    """Distance from a tap to the tap in the next kernel column, in banks."""
     row_words: int = _bits(16, signed=True)
-    """From a tap to that in the next row."""
+    """Distance from a tap to the tap in the next kernel row, in words; ``row_rest`` banks are added."""
     row_rest: int = _bits(8)
+    """Distance from a tap to the tap in the next kernel row, in banks."""
     plane: int = _bits(15)
-    """Words from a block's plane to the next."""
+    """Distance between the planes of successive blocks, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(Part):
-    """What becomes of complete sums: they are requantised, and another map may be added.
+    """Drain part of a job: requantises complete sums, optionally adds another map, looks values up, or pools.
 
-    The word of block ``b`` and pixel ``p`` of the tile goes to ``o_base + b * o_plane + p`` of the output
+    The word of block ``b`` and pixel ``p`` of the tile is written to address ``o_base + b * o_plane + p`` of the output
     buffer. With ``pool``, ``p`` counts pixels of the pooled tile.
     """
 
     WORDS = 3
 
     blocks: int = _bits(4)
-    """Of 8 maps; the rest of the maps are not drained."""
+    """Number of blocks of 8 maps that are drained."""
     pixels: int = _bits(14)
-    """Of the tile, all groups together."""
+    """Number of pixels of the tile, over all groups."""
     add: int = _bits(1)
-    """To each output another map's value is added, by tables; its word is ``a_base + b * pixels + p`` of its buffer."""
+    """Flag: another map's value is added to each output, by tables. Its word is ``a_base + b * pixels + p``."""
     zero_point: int = _bits(8, signed=True)
     low: int = _bits(8, signed=True)
     high: int = _bits(8, signed=True)
     p_base: int = _bits(8)
     table: int = _bits(1)
-    """Outputs are looked up in a table of their own, the last thing before they are pooled."""
+    """Flag: outputs are looked up in a table, as the last operation before pooling."""
     pool: int = _bits(1)
-    """Of each 2 x 2 pixels the greatest values leave. A last odd row or column is dropped."""
+    """Flag of a 2 x 2 maximum pool with stride 2. A last odd row or column is dropped."""
     columns: int = _bits(10)
-    """Of the tile, before it is pooled (``pool`` only)."""
+    """Number of columns of the tile before it is pooled (``pool`` only)."""
     wait_stored: int = _bits(COUNT_BITS)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
     a_base: int = _bits(16)
     a_zero_point: int = _bits(8, signed=True)
-    """What is added to the sum with the other map, and its bounds (``add`` only)."""
+    """Zero point of the sum of both maps (``add`` only)."""
     a_low: int = _bits(8, signed=True)
+    """Lower bound of the sum of both maps (``add`` only)."""
     a_high: int = _bits(8, signed=True)
+    """Upper bound of the sum of both maps (``add`` only)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Store(Part):
-    """What is written: ``blocks`` times ``rows`` rows of ``words`` words.
+    """Store part of a job: writes ``rows`` rows of ``words`` words for each of ``blocks`` blocks to memory.
 
-    The rows of a block lie one behind the other in the output buffer.
+    The rows of a block follow each other without gaps in the output buffer.
     """
 
     WORDS = 3
 
     blocks: int = _bits(4)
-    """0: nothing is written."""
+    """Number of blocks of 8 maps. With 0, nothing is written."""
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
     address: int = _bits(32)
@@ -279,7 +296,7 @@ class Store(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The four parts of a job."""
+    """Job (descriptor) of the engine: one part for each unit."""
 
     load: Load = Load()
     compute: Compute = Compute()
@@ -291,30 +308,31 @@ class Job:
     BYTES: ClassVar[int] = WORDS * WORD_BITS // 8
 
     def pack(self) -> bytes:
-        """The parts, without the seal."""
+        """Return the bytes of the four parts, without the seal."""
         parts = (self.load, self.compute, self.drain, self.store)
         return b"".join(part.pack().to_bytes(part.WORDS * WORD_BITS // 8, "little") for part in parts)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Job:
-        """From its parts; a seal behind them is not looked at."""
-        found, place = [], 0
-        for kind in (Load, Compute, Drain, Store):
-            size = kind.WORDS * WORD_BITS // 8
-            found.append(kind.unpack(int.from_bytes(packed[place : place + size], "little")))
-            place += size
-        return cls(load=found[0], compute=found[1], drain=found[2], store=found[3])
+        """Return the job with these bytes. A seal behind the parts is ignored."""
+        unpacked, offset = [], 0
+        for part in (Load, Compute, Drain, Store):
+            size = part.WORDS * WORD_BITS // 8
+            unpacked.append(part.unpack(int.from_bytes(packed[offset : offset + size], "little")))
+            offset += size
+        return cls(load=unpacked[0], compute=unpacked[1], drain=unpacked[2], store=unpacked[3])
 
 
 def digest(engine: EngineConfig) -> str:
-    """Return sixteen hexadecimal digits that tell engines apart.
+    """Return the engine's digest: sixteen hexadecimal digits that tell engines apart.
 
-    They depend on the engine's sizes and on the positions of its jobs' fields, by their frozen names (`hwgen.frozen`).
+    The digest depends on the sizes of the engine and on the offsets of its job fields, under their frozen names
+    (`hwgen.frozen`).
     """
     sizes = {frozen.field_name(size): getattr(engine, size.name) for size in fields(engine)}
     layouts = {
         frozen.class_name(part): [
-            (frozen.field_name(field), position, field.metadata["width"]) for field, position in part._places()
+            (frozen.field_name(field), offset, field.metadata["width"]) for field, offset in part._offsets()
         ]
         for part in (Load, Compute, Drain, Store)
     }
@@ -322,19 +340,23 @@ def digest(engine: EngineConfig) -> str:
 
 
 def engine_seal(engine: EngineConfig) -> int:
-    """What is the same in all seals of an engine's jobs: the first digits of its digest."""
+    """Return the low half of every job seal of an engine: the first digits of the engine's digest."""
     return int(digest(engine)[: SEAL_BITS // 4], 16)
 
 
-def seal(engine: EngineConfig, number: int, packed: bytes) -> int:
-    """The last word of a job: `engine_seal`, and above it the CRC-32 (that of zlib) of the words of its parts,
-    exclusive or the job's number in its program."""
-    return (zlib.crc32(packed) ^ number) << SEAL_BITS | engine_seal(engine)
+def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
+    """Return the last word of a job.
+
+    The low half is `engine_seal`. The high half is the CRC-32 (zlib's) of the bytes of its parts, exclusive-or the index
+    of the job in its program.
+    """
+    return (zlib.crc32(packed) ^ job_index) << SEAL_BITS | engine_seal(engine)
 
 
 def pack_jobs(engine: EngineConfig, jobs: Sequence[Job]) -> bytes:
-    """A program as it lies in memory."""
+    """Return the bytes of a program: all jobs in order, each with its seal."""
     packed = (job.pack() for job in jobs)
     return b"".join(
-        each + seal(engine, number, each).to_bytes(WORD_BITS // 8, "little") for number, each in enumerate(packed)
+        parts + seal(engine, job_index, parts).to_bytes(WORD_BITS // 8, "little")
+        for job_index, parts in enumerate(packed)
     )
