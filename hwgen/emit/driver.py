@@ -935,12 +935,53 @@ def _program(path, engine):
         raise DriverError(f"{path} is for engine {made_for}, this one is {digest}; compile it for this one")
     told = _Fields(_parsed(data[_HEADER.size : _HEADER.size + told_size], path), str(path))
     image, job_bytes = data[_HEADER.size + told_size :], engine.integer("job_bytes", _JOB_SEAL + 1)
-    for number in range(len(told.integers("owners"))):
-        job = image[number * job_bytes :][:job_bytes]
-        wanted = (zlib.crc32(job[:-_JOB_SEAL]) ^ number) << 32 | int(digest[:8], 16)
+    accesses = [_Access(fields, 8 * job_bytes) for fields in engine.objects("accesses")]
+    memory_bytes = told.integer("size", len(image), 1 << 32)
+    for index in range(len(told.integers("owners"))):
+        job = image[index * job_bytes :][:job_bytes]
+        wanted = (zlib.crc32(job[:-_JOB_SEAL]) ^ index) << 32 | int(digest[:8], 16)
         if len(job) < job_bytes or int.from_bytes(job[-_JOB_SEAL:], "little") != wanted:
-            raise DriverError(f"{path}: job {number} is damaged or of another engine; compile it again")
+            raise DriverError(f"{path}: job {index} is damaged or of another engine; compile it again")
+        for access in accesses:
+            if not access.lies_in(int.from_bytes(job, "little"), len(image), memory_bytes):
+                raise DriverError(f"{path}: job {index} accesses memory outside of the program; compile it again")
     return told, image
+
+
+class _Access:
+    """Bytes of memory that a job of an engine reads or writes: blocks of rows of words.
+
+    Parameters
+    ----------
+    described : _Fields
+        One of ``accesses`` in ``registers.json``: for each field its offset and width in a job, in bits.
+    job_bits : int
+        Size of a job.
+    """
+
+    def __init__(self, described, job_bits):
+        self._word_bytes, self._writes = described.integer("word_bytes", 1), described.flag("writes")
+        self._fields = {
+            name: tuple(described.integers(name, 2, 0, job_bits))
+            for name in ("address", "words", "rows", "row_stride", "blocks", "block_stride")
+            if described.has(name)
+        }
+
+    def lies_in(self, job, image_bytes, memory_bytes):
+        """Whether a job, as one integer, stays within memory, and writes only behind the image of the program."""
+        blocks, rows, words = (self._value(job, name) for name in ("blocks", "rows", "words"))
+        if 0 in (blocks, rows, words):
+            return True
+        begin = self._value(job, "address")
+        strides = (blocks - 1) * self._value(job, "block_stride") + (rows - 1) * self._value(job, "row_stride")
+        first = image_bytes if self._writes else 0
+        return first <= begin and begin + strides + words * self._word_bytes <= memory_bytes
+
+    def _value(self, job, name):
+        if name not in self._fields:
+            return 1
+        offset, width = self._fields[name]
+        return job >> offset & (1 << width) - 1
 
 
 def _synchronise(part, how):

@@ -227,6 +227,58 @@ static int is_of_this_engine(const engine_device *device, const unsigned char *d
     return 1;
 }
 
+/* A field of a job: offset of its lowest bit in the job, and width in bits. A field of 0 bits counts as 1. */
+typedef struct {
+    uint32_t bit, width;
+} job_field;
+
+/* Bytes of memory that a job accesses: blocks of rows of words. A job writes them, or reads them. */
+typedef struct {
+    uint32_t word_bytes;
+    int writes;
+    job_field address, words, rows, row_stride, blocks, block_stride;
+} job_access;
+
+/* @accesses@ */
+
+/* The value of a field. No field crosses a word of 8 bytes. */
+static uint64_t field_of(const unsigned char *job, job_field field)
+{
+    const uint64_t word = bytes_of(job + field.bit / 64 * 8, 8);
+
+    return field.width == 0 ? 1 : word >> field.bit % 64 & ((UINT64_C(1) << field.width) - 1);
+}
+
+/* Whether a job accesses bytes of the program's memory only, and writes only bytes behind its image. */
+static int access_lies_in(const unsigned char *job, const job_access *access, uint32_t image_bytes, uint32_t size)
+{
+    const uint64_t address = field_of(job, access->address), words = field_of(job, access->words);
+    const uint64_t rows = field_of(job, access->rows), blocks = field_of(job, access->blocks);
+    uint64_t bytes;
+
+    if (words == 0 || rows == 0 || blocks == 0)
+        return 1;
+    bytes = words * access->word_bytes + (rows - 1) * field_of(job, access->row_stride) +
+            (blocks - 1) * field_of(job, access->block_stride);
+    return address >= (access->writes ? image_bytes : 0) && address <= size && bytes <= size - address;
+}
+
+/* Whether all jobs of an image are whole, end with the last one, and access the program's memory only. */
+static int jobs_lie_in(const unsigned char *image, uint32_t image_bytes, uint32_t size)
+{
+    uint32_t left = image_bytes;
+    unsigned which;
+
+    for (; left >= JOB_BYTES; left -= JOB_BYTES, image += JOB_BYTES) {
+        for (which = 0; which < sizeof accesses / sizeof *accesses; which++)
+            if (!access_lies_in(image, &accesses[which], image_bytes, size))
+                return 0;
+        if (field_of(image, last_job))
+            return 1;
+    }
+    return 0;
+}
+
 /* Whether a file is a program that is whole, for this engine. */
 static engine_status check(const engine_device *device, const unsigned char *file, uint32_t file_bytes)
 {
@@ -278,7 +330,7 @@ engine_status engine_load(engine_device *device, const void *file, uint32_t file
     if (!number_of(told, "size", image_bytes, UINT32_MAX, &size))
         return ENGINE_WRONG_PROGRAM;
     next = *device;
-    if (!describe(&next, told, size))
+    if (!describe(&next, told, size) || !jobs_lie_in((const unsigned char *)told.end, image_bytes, size))
         return ENGINE_WRONG_PROGRAM;
     if (size > memory_bytes)
         return ENGINE_TOO_SMALL;

@@ -34,8 +34,8 @@ typedef enum {
     ENGINE_OTHER_VERSION,  /* the registers are of another version than this driver */
     ENGINE_OTHER_DESIGN,   /* the build hash is another: the bitstream was not made of this folder */
     ENGINE_NO_PROGRAM,     /* what is to be loaded is no program of hwgen, or of another version of the format */
-    ENGINE_WRONG_PROGRAM,  /* a program is cut off or was changed, tells of maps that make no sense or do not lie in its
-                              memory, or has more outputs than ENGINE_MOST_OUTPUTS */
+    ENGINE_WRONG_PROGRAM,  /* a program is cut off or was changed, has maps that make no sense, has maps or jobs outside
+                              of its memory, or has more outputs than ENGINE_MOST_OUTPUTS */
     ENGINE_OTHER_ENGINE,   /* a program was compiled for an engine of other sizes */
     ENGINE_TOO_SMALL,      /* a program and its maps take more memory than there is */
     ENGINE_UNALIGNED,      /* memory does not begin at a multiple of 4096, or does not end below 4 GiB */

@@ -13,7 +13,7 @@ from hwgen.gateware.bus import registers as description
 from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.job import Job, digest
+from hwgen.gateware.engine.job import Access, Job, accesses, digest, field_offsets
 from hwgen.gateware.engine.port import Error
 
 __all__ = ["EnginePackage", "report", "shell_of", "to_json"]
@@ -44,8 +44,45 @@ class EnginePackage(Package):
         errors = [f"    {prefix}_{words[error]} = {error.value}, /* {about} */" for error, about in ERRORS.items()]
         return {
             f"{self.top}_driver.h": filled("engine_driver.h", names, "errors", errors),
-            f"{self.top}_driver.c": filled("engine_driver.c", names),
+            f"{self.top}_driver.c": filled("engine_driver.c", names, "accesses", _c_accesses(self.shell.engine)),
         }
+
+
+def _fields_of(access: Access) -> dict[str, str | None]:
+    """Return the names of the fields that describe an access, in the order of the drivers."""
+    names = ("address", "words", "rows", "row_stride", "blocks", "block_stride")
+    return {name: getattr(access, name) for name in names}
+
+
+def _c_accesses(engine: EngineConfig) -> list[str]:
+    """Return the accesses of a job as tables of the C driver: offset and width of each field, 0 bits for none."""
+    offsets = field_offsets()
+    rows = []
+    for access in accesses(engine):
+        fields = [offsets.get(name or "", (0, 0)) for name in _fields_of(access).values()]
+        entries = ", ".join(f"{{{offset}, {width}}}" for offset, width in fields)
+        rows.append(f"    {{{access.word_bytes}, {int(access.writes)}, {entries}}}, /* {access.address} */")
+    offset, width = offsets["load.end"]
+    return [
+        f"enum {{ JOB_BYTES = {Job.BYTES} }};",
+        f"static const job_field last_job = {{{offset}, {width}}};",
+        "static const job_access accesses[] = {",
+        *rows,
+        "};",
+    ]
+
+
+def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
+    """Return the accesses of a job for ``registers.json``: offset and width of each field in a job, in bits."""
+    offsets = field_offsets()
+    return [
+        {
+            "word_bytes": access.word_bytes,
+            "writes": access.writes,
+            **{key: offsets[name] for key, name in _fields_of(access).items() if name is not None},
+        }
+        for access in accesses(engine)
+    ]
 
 
 def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
@@ -57,6 +94,7 @@ def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
         "engine": {
             "digest": digest(shell.engine),
             "job_bytes": Job.BYTES,
+            "accesses": _json_accesses(shell.engine),
             "errors": {error.value: about for error, about in ERRORS.items()},
         },
         "registers": description.to_json(shell.registers),

@@ -26,7 +26,7 @@ from hwgen.errors import ConfigError, InputError
 from hwgen.fields import Entries
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import WORD_BITS, Job, digest, seal
+from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, seal
 from hwgen.network.maps import FeatureMap, IntegerType
 from hwgen.program.batch import MOST_FRAMES
 from hwgen.program.jobs import ADDRESSES
@@ -224,9 +224,22 @@ def _faults(program: Program) -> Iterator[str]:
             return
         job = Job.unpack(packed)
         yield from faults(program.engine, number, job)
+        yield from _escapes(program, number, job)
         number, end = number + 1, job.load.end
     if number != len(program.owners):
         yield f"describes {len(program.owners):,} jobs, but has {number:,}"
+
+
+def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
+    """Yield which bytes a job accesses outside of the program's memory, or writes inside its image."""
+    for access in accesses(program.engine):
+        begin, end = access.span(job)
+        first = len(program.image) if access.writes else 0
+        if begin < end and not first <= begin < end <= program.size:
+            yield (
+                f"job {job_index}: {access.address} must keep its {end - begin:,} bytes within {first:,} to "
+                f"{program.size:,} of the program's memory, not begin at {begin:,}"
+            )
 
 
 def _told(region: Region) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from c_driver import MEMORY, REGISTERS, EngineDriver, compiled, described, gcc, 
 from engine_verdict import verdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from program_mutations import changed, parts, sealed, spoilt
+from program_mutations import changed, escapes, parts, sealed, spoilt, with_job
 from programs import SMALL, alone, conv
 from sanitized import engine_bench, load_all, needs_sanitizers
 
@@ -26,6 +26,7 @@ from hwgen.emit import engine_wrapper, wrapper
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Job, Load, pack_jobs
 from hwgen.gateware.engine.port import Error
 from hwgen.network.maps import FeatureMap, IntegerType
 from hwgen.program.compile import schedule
@@ -195,6 +196,23 @@ def test_fields(built, library, program, change, status):
     assert driver.device.memory == driver.seen.ctypes.data + begin
 
 
+def test_jobs_stay_in_their_memory(built, library, program):
+    """A job that accesses other memory, or writes the program's image, under a right seal and checksum."""
+    driver, cases = loaded(built, library, program).driver, list(escapes(program))
+    assert len(cases) >= 10
+    for _, job_index, part, values in cases:
+        content = with_job(bytes(program), SMALL, job_index, part, **values)
+        assert driver.load(content, 8192, SIZE - 8192) == "WRONG_PROGRAM", (part, values)
+    assert driver.load(bytes(program), 8192, SIZE - 8192) == "OK"
+
+
+def test_jobs_end(built, library, program):
+    """An image whose last job is no job of the image."""
+    last = len(program.owners) - 1
+    content = with_job(bytes(program), SMALL, last, "load", end=0)
+    assert loaded(built, library, program).driver.load(content, 8192, SIZE - 8192) == "WRONG_PROGRAM"
+
+
 #: What the C driver does not read, as the Python driver names it.
 _UNREAD = r"name|scale|zero_point|ends|owners|job \d+ is|is no JSON|must be a JSON object|there are no [\d,]+ bytes"
 
@@ -332,13 +350,15 @@ NAMES = st.text(max_size=12) | st.sampled_from(
 )
 def test_memory_is_the_compilers(built, library, maps, name, gap, batch, seed):
     """Frames lie where and as the compiler has them, and outputs come from there; whatever names there are."""
-    regions, place, rng = [], 64, np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
+    image = pack_jobs(SMALL, [Job(load=Load(end=1))]) + rng.bytes(48)
+    regions, place = [], len(image)
     for each, source in maps:
         pitch = map_bytes(source) + 8 * gap
         regions.append(Region(name=each, map=source, address=place, frame_bytes=pitch if gap else None))
         place += batch * pitch
     made = Program(
-        name=name, engine=SMALL, image=rng.bytes(64), size=place, input=regions[0], outputs=tuple(regions[1:]),
+        name=name, engine=SMALL, image=image, size=place, input=regions[0], outputs=tuple(regions[1:]),
         layers=(name,), owners=(), ends={name: [{"name": name, "size": 3}], "size": 5, "outputs": name}, batch=batch,
     )  # fmt: skip
     still = Still(built, library, STATUS=DONE)

@@ -18,7 +18,7 @@ import pytest
 from engine_verdict import DONE, Still, buffer, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from program_mutations import changed, parts, sealed, spoilt
+from program_mutations import changed, escapes, parts, sealed, spoilt, with_job
 from programs import SMALL, alone, conv
 
 from hwgen.emit import driver, engine_wrapper, wrapper
@@ -142,6 +142,17 @@ def test_fields_of_programs(folder, program, change, message):
     change(told)
     said = verdict(folder, sealed(program, json.dumps(told).encode(), image))
     assert re.search(rf"changed\.program: {message}", said), said
+
+
+def test_jobs_stay_in_their_memory(folder, program):
+    """A job that accesses other memory, or writes the program's image, under a right seal and checksum."""
+    made = schedule(alone(conv(channels=9, size=(3, 3))), SMALL).program
+    cases = list(escapes(made))
+    assert len(cases) >= 10
+    for _, job_index, part, values in cases:
+        said = verdict(folder, with_job(bytes(made), SMALL, job_index, part, **values))
+        assert re.search(rf"job {job_index} accesses memory outside of the program; compile it again", said), said
+    assert not verdict(folder, bytes(made))
 
 
 def test_damaged_programs(folder, program):

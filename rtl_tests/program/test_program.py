@@ -18,6 +18,7 @@ from counted import counted
 from graphs import graphs
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from program_mutations import escapes, with_job
 from programs import (
     DIGITS,
     SMALL,
@@ -523,6 +524,18 @@ MOVED = [
     moved("moved", SpaceToDepth, a_map(10, 6, 8), blocks=(2, 2)),
     moved("moved", SpaceToDepth, a_map(3, 12, 9), blocks=(3, 3)),
 ]
+
+
+def test_jobs_stay_in_their_memory(tmp_path):
+    """A job that accesses other memory, or writes the program's image, under a right seal and checksum."""
+    program = schedule(alone(conv(channels=9, size=(3, 3))), SMALL).program
+    path = tmp_path / "conv.program"
+    cases = list(escapes(program))
+    assert len(cases) >= 10
+    for name, job_index, part, values in cases:
+        path.write_bytes(with_job(bytes(program), SMALL, job_index, part, **values))
+        with pytest.raises(InputError, match=rf"job {job_index}: {name} must keep its [\d,]+ bytes within"):
+            Program.read(path, SMALL)
 
 
 @pytest.mark.parametrize("layer", MOVED, ids=lambda layer: f"{layer.kind}-{layer.channels}")

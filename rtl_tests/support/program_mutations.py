@@ -6,9 +6,14 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import Job, seal
+from hwgen.program.file import Program
 
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Values of other types, at the edges of ranges, and beyond.
@@ -113,3 +118,37 @@ def _spoilt(content: bytes, rng: np.random.Generator, first: int = 0, end: int |
         if not found:
             return b""
     return bytes(found)
+
+
+def with_job(program: bytes, engine: EngineConfig, job_index: int, part: str, **values: int) -> bytes:
+    """Return a program with other fields in one part of one job; its seal and the checksum are right."""
+    told, image = parts(program)
+    begin = job_index * Job.BYTES
+    job = Job.unpack(image[begin : begin + Job.BYTES])
+    packed = replace(job, **{part: replace(getattr(job, part), **values)}).pack()
+    content = packed + seal(engine, job_index, packed).to_bytes(8, "little")
+    return sealed(program, _text(told), image[:begin] + content + image[begin + Job.BYTES :])
+
+
+def escapes(program: Program) -> Iterator[tuple[str, int, str, dict[str, int]]]:
+    """Yield accesses that leave a program's memory, or write its image: a field's name, and a job's change.
+
+    Each is the index of the job, the part, and the fields with their values, for `with_job`.
+    """
+    size, image = program.size, len(program.image)
+    for part, address, count in (
+        ("load", "x_address", "x_blocks"),
+        ("load", "w_address", "w_steps"),
+        ("load", "p_address", "p_words"),
+        ("store", "address", "blocks"),
+    ):
+        jobs = enumerate(program.jobs)
+        job_index = next(index for index, job in jobs if getattr(getattr(job, part), count))
+        bad = [size, (1 << 32) - 8] + ([0, image - 8] if part == "store" else [])
+        for value in bad:
+            yield f"{part}.{address}", job_index, part, {address: value}
+    for part, stride, count in (("store", "block_stride", "blocks"), ("store", "row_stride", "rows")):
+        for job_index, job in enumerate(program.jobs):
+            if getattr(getattr(job, part), count) > 1:
+                yield f"{part}.address", job_index, part, {stride: size}
+                break

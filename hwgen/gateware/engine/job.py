@@ -121,8 +121,8 @@ class Load(Part):
     Each of the three can be missing. A box has ``x_blocks`` blocks of 8 channels, ``x_rows`` rows and ``x_words``
     pixels per row; a pixel of a block is one word. The pixel in row ``y`` and column ``x`` of the box has position
     ``x_first + y * x_pitch + x`` in its block's plane of the map buffer. Position ``a`` is in bank ``a % pixels`` at
-    word ``x_base + a // pixels``. The plane of the next block begins ``x_plane`` words further on. The pitch is given as
-    ``x_pitch_words * pixels + x_pitch_rest``, so that one row can begin in the bank behind the end of the row before.
+    word ``x_base + a // pixels``. The plane of the next block begins ``x_plane`` words further on. The pitch is given
+    as ``x_pitch_words * pixels + x_pitch_rest``, so that a row can begin in the bank behind the end of the row before.
     Both ``x_first`` and ``x_pitch_rest`` are less than ``pixels``. A box has at least one row and one word per row.
 
     With ``addend``, the box is written to the addend buffer, which has one bank: the word of a pixel is
@@ -171,8 +171,8 @@ class Compute(Part):
 
     The loops, from the outermost to the innermost, are: groups, blocks of 8 channels, kernel rows, kernel columns,
     channels of the block. The innermost body is one step. In a step, the values of one channel of all pixels of the
-    group are sent to all maps, and each map has its own weight. With ``channelwise``, the 8 channels of a block make one
-    step: channel ``j`` is sent to map ``j`` alone. See docs/reference/engine.md.
+    group are sent to all maps, and each map has its own weight. With ``channelwise``, the 8 channels of a block make
+    one step: channel ``j`` is sent to map ``j`` alone. See docs/reference/engine.md.
     """
 
     WORDS = 5
@@ -323,6 +323,90 @@ class Job:
         return cls(load=unpacked[0], compute=unpacked[1], drain=unpacked[2], store=unpacked[3])
 
 
+@cache
+def field_offsets() -> dict[str, tuple[int, int]]:
+    """Return the offset and the width of every field of a job, in bits, by ``part.name``."""
+    offsets, first = {}, 0
+    for name, part in (("load", Load), ("compute", Compute), ("drain", Drain), ("store", Store)):
+        for item, offset in part._offsets():
+            offsets[f"{name}.{item.name}"] = first + offset, item.metadata["width"]
+        first += part.WORDS * WORD_BITS
+    return offsets
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes of memory that a job reads or writes, as the fields of a box and its address.
+
+    Parameters
+    ----------
+    address : str
+        Field with the byte address of the first word, as ``part.name``.
+    words : str
+        Field with the number of words in a row.
+    word_bytes : int
+        Size of such a word in memory.
+    rows, row_stride, blocks, block_stride : str or None
+        Fields with the rows of a block, the blocks, and the distances between them in bytes; ``None`` for one row.
+    writes : bool
+        Whether the job writes these bytes.
+    """
+
+    address: str
+    words: str
+    word_bytes: int
+    rows: str | None = None
+    row_stride: str | None = None
+    blocks: str | None = None
+    block_stride: str | None = None
+    writes: bool = False
+
+    def span(self, job: Job) -> tuple[int, int]:
+        """Return the first byte that ``job`` accesses, and the byte behind the last one; equal if there is none."""
+        counts = [self._value(job, name) for name in (self.blocks, self.rows, self.words)]
+        begin = self._value(job, self.address)
+        if 0 in counts:
+            return begin, begin
+        blocks, rows, words = counts
+        strides = (blocks - 1) * self._value(job, self.block_stride) + (rows - 1) * self._value(job, self.row_stride)
+        return begin, begin + strides + words * self.word_bytes
+
+    @staticmethod
+    def _value(job: Job, name: str | None) -> int:
+        if name is None:
+            return 1
+        part, _, key = name.partition(".")
+        return getattr(getattr(job, part), key)
+
+
+def accesses(engine: EngineConfig) -> tuple[Access, ...]:
+    """Return the accesses of a job to memory: its map, its weights, its parameters and its results."""
+    word_bytes = WORD_BITS // 8
+    return (
+        Access(
+            address="load.x_address",
+            words="load.x_words",
+            word_bytes=word_bytes,
+            rows="load.x_rows",
+            row_stride="load.x_row_stride",
+            blocks="load.x_blocks",
+            block_stride="load.x_block_stride",
+        ),
+        Access(address="load.w_address", words="load.w_steps", word_bytes=engine.maps),
+        Access(address="load.p_address", words="load.p_words", word_bytes=word_bytes),
+        Access(
+            address="store.address",
+            words="store.words",
+            word_bytes=word_bytes,
+            rows="store.rows",
+            row_stride="store.row_stride",
+            blocks="store.blocks",
+            block_stride="store.block_stride",
+            writes=True,
+        ),
+    )
+
+
 def digest(engine: EngineConfig) -> str:
     """Return the engine's digest: sixteen hexadecimal digits that tell engines apart.
 
@@ -347,8 +431,8 @@ def engine_seal(engine: EngineConfig) -> int:
 def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
     """Return the last word of a job.
 
-    The low half is `engine_seal`. The high half is the CRC-32 (zlib's) of the bytes of its parts, exclusive-or the index
-    of the job in its program.
+    The low half is `engine_seal`. The high half is the CRC-32 (zlib's) of the bytes of the parts, exclusive-or the
+    index of the job in its program.
     """
     return (zlib.crc32(packed) ^ job_index) << SEAL_BITS | engine_seal(engine)
 
