@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import posixpath
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from hwgen.cli import main as cli
 from hwgen.options import rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,10 +35,36 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def with_tables(markdown: str) -> str:
-    """Return a page with the table of a plan's options in place of its comment."""
-    head = ["| in Python | on the command line | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
-    lines = [*head, *(f"| {' | '.join(row)} |" for row in rows())]
-    return markdown.replace("<!-- options of a plan -->", "\n".join(lines))
+    """Return a page with the tables of options in place of their comments."""
+    plan = table(("in Python", "on the command line", "values", "default", "meaning"), rows())
+    return markdown.replace("<!-- options of a plan -->", plan).replace("<!-- options of the verbs -->", verbs())
+
+
+def verbs() -> str:
+    """Return a section for each verb of the command line, with the table of its options."""
+    (commands,) = (action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return "\n\n".join(
+        f"### {verb}\n\n{table(('option', 'values', 'meaning'), map(option, parser._actions[1:]))}"
+        for verb, parser in commands.choices.items()
+        if parser._actions[1:]
+    )
+
+
+def option(action: argparse.Action) -> tuple[str, ...]:
+    """Return the names, the values and the meaning of an option or argument."""
+    names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.metavar or action.dest}`"
+    values = ", ".join(map(str, action.choices)) if action.choices else action.metavar if action.option_strings else ""
+    return names, str(values or ""), str(action.help or "")
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *map(escaped, lines)))
+
+
+def escaped(cells: Sequence[str]) -> list[str]:
+    """Return cells whose bars do not end them."""
+    return [re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in cells]
 
 
 def relinked(text: str, source: PurePosixPath, page: PurePosixPath) -> str:

@@ -5,7 +5,7 @@ computed pyramid by pyramid, row by row. What neighbouring pyramids share is kep
 right for the next pyramid, a band at the bottom for the next row of them) or computed again (*recompute*).
 
 All figures are words (one value of a map) or operations a frame. `words` and `recomputation` were chosen so that
-the thesis's printed figures come out to the last digit; docs/figures/published.md tells where its text differs.
+the thesis's printed figures come out to the last digit; docs/explanation/exploration.md lists slips.
 """
 
 from __future__ import annotations

@@ -157,10 +157,10 @@ def test_any_name(tmp_path, top):
 @needs_gcc
 @pytest.mark.parametrize("call", ["NAME_open", "NAME_handle_interrupt"])
 def test_the_documented_programs_compile(built, tmp_path, call):
-    """Of docs/reference/axi.md: statements in a function of their own, and functions as they are."""
+    """Of docs/howto/bare-metal.md: statements in a function of their own, and functions as they are."""
     (header,) = built.glob("*_driver.h")
     name = header.name.removesuffix("_driver.h")
-    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "axi.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "bare-metal.md").read_text()
     program = next(each for each in re.findall(r"```c\n(.*?)```", text, re.DOTALL) if call in each)
     if call == "NAME_open":
         include, body = program.split("\n", 1)

@@ -391,8 +391,8 @@ def _frames(rng: np.random.Generator, source: FeatureMap, count: int) -> np.ndar
 
 
 def test_the_documented_program_compiles(built, tmp_path):
-    """Of docs/reference/axi.md, in a function of its own."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "axi.md").read_text()
+    """Of docs/howto/bare-metal.md, in a function of its own."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "bare-metal.md").read_text()
     (block,) = (each for each in re.findall(r"```c\n(.*?)```", text, re.DOTALL) if "engine_open" in each)
     (tmp_path / "main.c").write_text(block)
     gcc("-c", f"-I{built}", tmp_path / "main.c", "-o", tmp_path / "main.o")

@@ -35,7 +35,7 @@ from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import offset, pack_map
 
 ROOT = Path(__file__).resolve().parents[2]
-DIGITS, DOCS = ROOT / "examples" / "digits", ROOT / "docs" / "reference" / "axi.md"
+DIGITS, DOCS = ROOT / "examples" / "digits", ROOT / "docs" / "reference" / "registers.md"
 
 
 def _declared(name: str, member: wiring.Member) -> str:

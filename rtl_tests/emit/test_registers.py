@@ -14,7 +14,7 @@ from hwgen.gateware.bus.registers import Field, Register, registers_of
 from hwgen.gateware.bus.shell import ends_of
 from hwgen.gateware.stream import BeatFormat, Port
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "axi.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "registers.md"
 
 
 @pytest.mark.parametrize("streams", [(1, 1), (16, 1), (3, 16)])

@@ -114,7 +114,7 @@ def test_small_queues_take_longer():
     ],
 )
 def test_large_networks(name, most):
-    """The marks of docs/reference/engine.md."""
+    """The marks of docs/figures/engine.md."""
     found, cycles = of(name)
     check_order(found, cycles)
     assert cycles.cycles <= most
