@@ -22,7 +22,7 @@ from papers import engines
 
 import hwgen
 from hwgen import boards
-from hwgen.api import Design
+from hwgen.api import design_of
 from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
@@ -181,7 +181,7 @@ def story() -> dict[str, Any]:
 def simulate(size: int) -> dict[str, Any]:
     """Three random frames back to back in Verilator."""
     network = hwgen.load(f"vgg16:7@{size}x{size}")
-    design = Design(network, make(network.network))
+    design = design_of(network, make(network.network))
     kind = network.input.type
     shape = (3, *network.input.shape)
     frames = np.random.default_rng(0).integers(kind.minimum, kind.maximum, shape, dtype=kind.dtype, endpoint=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-__all__ = ["Escaped", "line", "text"]
+__all__ = ["Escaped", "counted", "line", "text"]
 
 
 def text(string: str) -> str:
@@ -22,6 +22,11 @@ def text(string: str) -> str:
 def line(string: str) -> str:
     """Return ``string`` with escapes for all that is not printable, ends of lines and tabs as well."""
     return string if string.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in string)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 layer``, ``2 layers``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _escape(character: str) -> str:

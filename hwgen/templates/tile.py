@@ -6,7 +6,7 @@ What it does is told by a program; `hwgen.program` cuts the layers into tiles, `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, fields
+from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -167,6 +167,24 @@ class Tile(Template):
         template = cls.read(document, network, ())
         order = in_order(network, template.engine, template.memory.pace, template.batch)
         return template.grouped(network, _choices(document, network, order))
+
+    def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
+        """Return the timing of off-chip memory, as planned unless a latency or a bandwidth replaces the plan's.
+
+        Parameters
+        ----------
+        latency : int, optional
+            Cycles from a read to its first word.
+        bandwidth : float, optional
+            Bandwidth of the memory, in GB/s at the board's clock.
+
+        Raises
+        ------
+        PlanError
+            If the memory is too slow for the engine.
+        """
+        pace = self.memory if bandwidth is None else pace_of(replace(board, memory_gb_s=bandwidth), self.engine)
+        return replace(self.memory, latency=self.memory.latency if latency is None else latency, pace=pace.pace)
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
         raise PlanError(f"{network.name} is computed by an engine (template tile), not by an accelerator of its layers")

@@ -18,6 +18,7 @@ from programs import SMALL
 
 import hwgen
 from hwgen import boards, work
+from hwgen.api import design_of
 from hwgen.cli import main as cli
 from hwgen.emit import engine as folder
 from hwgen.emit import manifest, synthesis
@@ -47,7 +48,7 @@ def built(tmp_path_factory) -> Path:
     """A small engine with a program of the digits network, in front of a memory of 4 bytes a cycle."""
     model = hwgen.load(MODEL)
     plan = on_engine(model.network, boards.load("zedboard"), SMALL, MEMORY)
-    return hwgen.Design(model, plan).build(tmp_path_factory.mktemp("built") / "engine")
+    return design_of(model, plan).build(tmp_path_factory.mktemp("built") / "engine")
 
 
 @pytest.fixture

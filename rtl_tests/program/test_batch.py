@@ -20,6 +20,7 @@ from programs import DIGITS, SMALL, Maker, alone, conv, engines, group_of, joine
 
 import hwgen
 from hwgen import boards, plan
+from hwgen.api import design_of
 from hwgen.cli import main as cli
 from hwgen.emit import driver, engine_wrapper
 from hwgen.errors import InputError, ModelError, PlanError
@@ -326,7 +327,7 @@ def built(tmp_path_factory, digits) -> Path:
     """A small engine with a program of three frames of the digits network."""
     model = hwgen.load(DIGITS / "digits.onnx")
     made = on_engine(digits, BOARD, SMALL, MemoryTiming(), batch=3)
-    return hwgen.Design(model, made).build(tmp_path_factory.mktemp("built") / "engine")
+    return design_of(model, made).build(tmp_path_factory.mktemp("built") / "engine")
 
 
 @pytest.mark.long

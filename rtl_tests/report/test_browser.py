@@ -13,7 +13,7 @@ import pytest
 from report_pages import MEASURED, MOST_BYTES, a_plan, result
 
 import hwgen
-from hwgen.api import _difference
+from hwgen.api.result import difference
 from hwgen.emit.synthesis import Row, Synthesis
 from hwgen.explore.fronts import explore
 from hwgen.network import shapes
@@ -246,7 +246,7 @@ def test_sections_of_other_verbs(browser, tmp_path, digits):
     seen = wanted.copy()
     seen[0, 1, 4, 6:8] += 3
     outputs = rng.random((50, 10)).astype(np.float32)
-    drawn = _difference(compare(seen, wanted, layer="conv2"))
+    drawn = difference(compare(seen, wanted, layer="conv2"))
     found = result(outputs, mismatches=2, difference=drawn).document(rng.integers(0, 10, 50))
     rows = [
         Row(layer=layer.name, component="compute", estimate=layer.resources, measured=layer.resources)

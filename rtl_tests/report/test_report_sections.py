@@ -9,7 +9,7 @@ import pytest
 from report_pages import PLANNED, Elements, a_plan, check_page, result
 
 import hwgen
-from hwgen.api import _difference
+from hwgen.api.result import difference
 from hwgen.cli.main import main
 from hwgen.emit.synthesis import Row, Synthesis
 from hwgen.errors import InputError
@@ -44,7 +44,7 @@ def test_verification(digits: hwgen.Design):
     assert late["cycles_text"].endswith("not as predicted")
 
 
-def test_first_difference(digits: hwgen.Design):
+def test_firstdifference(digits: hwgen.Design):
     """The channel in which it is, of both; of a large map the part around it."""
     rng = np.random.default_rng(1)
     wanted = rng.integers(0, 200, (2, 3, 5, 400)).astype(np.uint8)
@@ -52,7 +52,7 @@ def test_first_difference(digits: hwgen.Design):
     seen[1, 2, 3, 350:352] += 7
     found = compare(seen, wanted, layer="conv2")
     assert found is not None
-    drawn = _difference(found)
+    drawn = difference(found)
     assert drawn is not None
     value = int(seen[1, 2, 3, 350])
     assert drawn["text"] == f"layer conv2, frame 1, channel 2, row 3, column 350: {value}, expected {value - 7}"

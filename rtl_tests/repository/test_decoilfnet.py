@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hwgen
-from hwgen.api import Design
+from hwgen.api import design_of
 from hwgen.network import load
 from hwgen.network.shapes import load as load_shapes
 from hwgen.schedule.solve import Cycles, Schedule
@@ -54,7 +54,7 @@ def test_full_size():
 def test_in_simulation():
     """conv1_1, conv1_2 and pool1 of a 4 x 4 image: 64 cycles a pixel."""
     model = hwgen.load("vgg16:3@4x4")
-    design = Design(model, bench.make(model.network))
+    design = design_of(model, bench.make(model.network))
     assert bench.multipliers(design.config) == MULTIPLIERS[:2]
     frames = np.random.default_rng(0).integers(0, 256, (3, 3, 4, 4), dtype=model.input.type.dtype)
     result = design.simulate(frames, simulator="amaranth")

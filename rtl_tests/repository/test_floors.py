@@ -40,8 +40,8 @@ FLOORS = {
     "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog",
     "simulate": "errors installing processes digest cache progress work network gateware schedule program emit",
     "doctor": "installing report simulate",
-    "api": "errors options arguments progress work boards network gateware schedule program templates plan explore "
-    "report emit simulate",
+    "api": "errors options printable arguments progress work boards network gateware schedule program templates plan "
+    "explore report emit simulate",
     "hwgen": "errors api",
     "cli": "errors options printable processes cache progress work devices boards network blocking templates plan "
     "explore report emit simulate doctor api hwgen",

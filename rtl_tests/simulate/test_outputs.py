@@ -340,7 +340,7 @@ def test_a_chain_with_an_output_in_the_middle():
     assert network.output_names == ("one", "two", "one_2")
     assert network.edges == ((INPUT,), ("one",))
     assert not network.is_chain
-    plan = hwgen.api.Design(hwgen.Model(network), hwgen.plan.make(network, boards.load("zedboard")))
+    plan = hwgen.api.design_of(hwgen.Model(network), hwgen.plan.make(network, boards.load("zedboard")))
     assert [port.name for port in plan.config.output_ports] == ["o_one", "o_two", "o_one_2"]
     assert [len(layer.outputs) for layer in plan.config.layers] == [3, 1]
     check_exact(Case(network, plan.config), 0)

@@ -1,0 +1,36 @@
+"""The Python interface: the verbs of the command line on NumPy arrays.
+
+    model = hwgen.load("digits.onnx")
+    design = model.plan(board="zedboard")
+    design.build("build/digits-zedboard")
+    result = design.simulate(images)        # (n, C, H, W), float32 or the model's integer type
+    assert result.mismatches == 0
+    classes = result.outputs.argmax(axis=1)  # what the model itself gives, in its type and shape
+
+Whatever can't work raises a subclass of ``HwgenError`` whose text is one line.
+"""
+
+from __future__ import annotations
+
+from hwgen.api.arrays import Inputs, Values, read_archive, read_array, read_inputs
+from hwgen.api.design import Design
+from hwgen.api.model import Model, design_of
+from hwgen.api.result import Result
+from hwgen.api.retrained import Retrained
+from hwgen.api.verbs import check, load, sweep
+
+__all__ = [
+    "Design",
+    "Inputs",
+    "Model",
+    "Result",
+    "Retrained",
+    "Values",
+    "check",
+    "design_of",
+    "load",
+    "read_archive",
+    "read_array",
+    "read_inputs",
+    "sweep",
+]

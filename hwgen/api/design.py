@@ -1,0 +1,449 @@
+"""Designs: a model with a plan, ready to be simulated and written as Verilog."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwgen.api.arrays import Inputs, Values, listed
+from hwgen.api.golden import GoldenModel
+from hwgen.api.result import Result, cycles_entry, difference
+from hwgen.arguments import checked
+from hwgen.boards import Board
+from hwgen.errors import InputError
+from hwgen.printable import counted
+from hwgen.progress import Listener, followed, tell
+
+if TYPE_CHECKING:
+    from hwgen.gateware.accelerator import AcceleratorConfig
+    from hwgen.network.graph import Network
+    from hwgen.network.onnx.layers import RuntimeLayers
+    from hwgen.plan import Plan
+    from hwgen.program.file import Program
+    from hwgen.simulate import Options, Run, Simulator
+    from hwgen.simulate.compare import Comparison, Seen
+
+__all__ = ["AcceleratorDesign", "Design"]
+
+
+@dataclass(frozen=True, repr=False)
+class Design(ABC):
+    """A model with its plan, ready to be simulated and written as Verilog: an accelerator, or an engine's program."""
+
+    model: GoldenModel
+    plan: Plan
+
+    def __repr__(self) -> str:
+        interval = "" if self.interval is None else f", interval {self.interval:,} cycles"
+        return (
+            f"<Design {self.network.name} on {self.board.name}: {counted(len(self.plan.layers), 'layer')} in "
+            f"{counted(len(self.plan.groups), 'group')}, {self.resources['dsp']:,} DSP slices, "
+            f"latency {self.latency:,} cycles{interval}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The plan in a notebook."""
+        from hwgen.report import notebook
+
+        return notebook.plan(self.plan)
+
+    @property
+    def network(self) -> Network:
+        return self.model.network
+
+    @property
+    def board(self) -> Board:
+        return self.plan.board
+
+    @property
+    def latency(self) -> int:
+        """Predicted cycles from the first input transfer of a frame to its last output transfer, of whatever output."""
+        return self.plan.latency
+
+    @property
+    def interval(self) -> int | None:
+        """Predicted cycles between frames that follow each other without a gap."""
+        return self.plan.interval
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """Estimated resources: ``dsp``, ``bram36``, ``lut``, ``ff`` as far as the plan states them."""
+        return self.plan.resources.as_dict()
+
+    @cached_property
+    def config(self) -> AcceleratorConfig:
+        """Configuration of the gateware of a plan with one group, as the plan composes it."""
+        return self.plan.configure()
+
+    @property
+    def program(self) -> Program:
+        """Program of an engine, for a plan on an engine.
+
+        Raises
+        ------
+        InputError
+            If the plan is not on an engine.
+        ModelError
+            If weights are not known.
+        """
+        raise InputError(f"plan of {self.network.name} for {self.board.name} is not on an engine: it has no program")
+
+    def table(self) -> str:
+        """The plan as text, one line a layer."""
+        from hwgen.report import plan as report
+
+        return report.table(self.plan)
+
+    def to_json(self) -> str:
+        """The plan as the text of a ``plan.json``."""
+        from hwgen.plan import document
+
+        return document.write(self.plan)
+
+    @checked
+    def golden(self, x: Inputs, *, integers: bool = False) -> Values:
+        """Outputs of the golden model; see ``Model.golden``."""
+        return self.model.golden(x, integers=integers)
+
+    @checked
+    def build(
+        self,
+        directory: str | Path | None = None,
+        x: Inputs | None = None,
+        *,
+        say: Callable[[str], None] = lambda line: None,
+        progress: bool | Listener = False,
+        force: bool = False,
+    ) -> Path:
+        """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
+
+        Parameters
+        ----------
+        directory : str or Path, optional
+            Where to; ``build/NAME-BOARD`` under the current folder if not given.
+        x : ndarray, or sequence or dict of ndarray, optional
+            Frames for the test bench, as for ``Model.prepare``; three seeded random frames if not given.
+        say : callable, optional
+            Told what an earlier build wrote there and was left, because it was changed since.
+        progress : bool or callable
+            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+        force : bool
+            Overwrite files in the folder that hwgen did not write, or that were changed since.
+
+        Returns
+        -------
+        Path
+            The folder written.
+
+        Raises
+        ------
+        InputError
+            If the folder can't be written, or has files that would be lost without ``force``.
+        """
+        with followed(progress):
+            return self._written(directory, x, say, force)
+
+    def _written(self, directory: str | Path | None, x: Inputs | None, say: Callable[[str], None], force: bool) -> Path:
+        from hwgen import emit
+        from hwgen.gateware.names import file_name
+        from hwgen.report.page import html
+
+        default = Path("build") / file_name(f"{self.network.name}-{self.board.name}")
+        folder = default if directory is None else directory
+        emit.check_folder(folder)
+        return self._emit(folder, x, lambda: {"others": {html.NAME: self.page()}, "say": say, "force": force})
+
+    @abstractmethod
+    def _emit(self, folder: str | Path, x: Inputs | None, files: Callable[[], dict[str, Any]]) -> Path:
+        """Write the design's files; ``files`` returns the parameters that all functions that write files share."""
+
+    def report(self) -> str:
+        """The plan for people, in Markdown."""
+        from hwgen.report import plan as report
+
+        return report.markdown(self.plan, self.model.host)
+
+    def page(self) -> bytes:
+        """The plan as ``report.html``: one file for a browser, which asks no server for anything."""
+        from hwgen.report.page import html
+
+        return html.render(self.document())
+
+    def document(self) -> dict[str, Any]:
+        """The sections of ``page`` as plain values."""
+        from hwgen.report.page import design, html, times
+
+        text = self.to_json()
+        return {
+            "title": f"{self.network.name} on {self.board.name}",
+            "of": html.digest(text, self.network),
+            "plan": html.digest(text),
+            "design": design.document(self.plan, self.model.host),
+            "times": times.document(self.plan),
+        }
+
+    @checked
+    def simulate(
+        self,
+        x: Inputs,
+        *,
+        simulator: Simulator = "verilator",
+        waves: str | Path | None = None,
+        wave_frames: tuple[int, int] | None = None,
+        wave_layers: Sequence[str] | None = None,
+        progress: bool | Listener = False,
+        stalls: tuple[float, ...] | None = None,
+        seed: int = 0,
+        jobs: int | None = None,
+        memory_latency: int | None = None,
+        bandwidth: float | None = None,
+        cluster: str | None = None,
+    ) -> Result:
+        """Run the generated hardware on real data and compare every value with the golden model.
+
+        Parameters
+        ----------
+        x : ndarray, or sequence or dict of ndarray
+            Frames as for ``Model.prepare``, float32 or the model's own integer type.
+        simulator : str
+            ``verilator``, ``icarus`` or ``amaranth``.
+        waves : path, optional
+            Write the waveforms there (``.vcd`` or ``.fst``, as the simulator knows them).
+        wave_frames : tuple of int, optional
+            Of these frames only, from one to before the other (Verilator).
+        wave_layers : sequence of str, optional
+            Of these layers only (Verilator).
+        progress : bool or callable
+            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+        stalls : tuple of float, optional
+            Probabilities that the source and the sink stall in a cycle; neither stalls if not given. The first is that
+            of the source of each input. Where there are several outputs, the second is that of all their sinks, or each
+            has one of its own, in their order.
+        seed : int
+            Seed of the stalls.
+        jobs : int, optional
+            Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least; one if not
+            given, and on a cluster two for each that it runs at a time.
+        memory_latency : int, optional
+            Cycles from a read of off-chip memory to its first byte; none, or those of an engine's plan, if not given.
+        bandwidth : float, optional
+            Of off-chip memory, reads and writes together, in GB/s at the board's clock; without a limit, or that of a
+            plan on an engine, if not given.
+        cluster : str, optional
+            Run simulations side by side on the workers of a Dask scheduler at this address, or with ``local:N`` of N
+            here; several frames must make several simulations.
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model.
+        ModelError
+            If ONNX Runtime can't run what stands behind the last integer tensor.
+        ToolError
+            If the simulator is missing or fails.
+        """
+        return self._simulated(
+            x,
+            simulator=simulator,
+            waves=waves,
+            wave_frames=wave_frames,
+            wave_layers=wave_layers,
+            progress=progress,
+            stalls=stalls,
+            seed=seed,
+            jobs=jobs,
+            memory_latency=memory_latency,
+            bandwidth=bandwidth,
+            cluster=cluster,
+        )
+
+    @abstractmethod
+    def _simulated(self, x: Inputs, **options: Any) -> Result:
+        """Return the result of a simulation with the parameters of `simulate`."""
+
+    @checked
+    def compare(
+        self,
+        x: Inputs,
+        runtime: RuntimeLayers,
+        *,
+        labels: np.ndarray | None = None,
+        progress: bool | Listener = False,
+    ) -> Comparison:
+        """Run ONNX Runtime, the golden model and the hardware on the same frames, and compare layer by layer.
+
+        Parameters
+        ----------
+        x : ndarray, or sequence or dict of ndarray
+            Frames as for ``Model.prepare``.
+        runtime : RuntimeLayers
+            `Model.runtime` of the model's file.
+        labels : ndarray, optional
+            ``(n,)`` integers: the class of each frame. Then it is counted how many are right.
+        progress : bool or callable
+            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model, or labels are no class for each frame.
+        ModelError
+            If ONNX Runtime can't run the model.
+        ToolError
+            If Verilator is missing or fails.
+        """
+        from hwgen.network import golden, host, quantise
+        from hwgen.report import notebook
+        from hwgen.report.page.checks import predicted_classes
+        from hwgen.simulate import compare
+
+        frames = self.model._prepared(x)
+        with followed(progress):
+            maps, seen, cycles = self._watched(x, frames)
+            tell(f"{self.network.name}: comparing layer by layer")
+            names = [end.name for end in host.inputs(self.network)]
+            given = [
+                host.as_model(self.network, name, values) if name in runtime.floats else values
+                for name, values in zip(names, quantise.by_input(self.network, x), strict=True)
+            ]
+            rows, theirs = compare.layer_by_layer(self.network, frames, seen, runtime, given)
+        three = {
+            "runtime": theirs,
+            "golden": listed(self.model._outputs(golden.outputs(self.network, frames), x, frames)),
+            "hardware": listed(self.model._outputs(maps, x, frames)),
+        }
+        right = None
+        if labels is not None:
+            right = {}
+            for which, (values, *_) in three.items():
+                right[which] = int((predicted_classes(values, labels) == labels).sum())
+        return compare.Comparison(
+            model=self.network.name,
+            board=self.board.name,
+            frames=len(frames[0]),
+            rows=tuple(rows),
+            outputs=tuple(
+                compare.Output(
+                    name=name,
+                    values=should.size,
+                    runtime=compare.distance(theirs.reshape(should.shape), should),
+                    hardware=compare.distance(ours, should),
+                )
+                for name, theirs, should, ours in zip(self.model.output_names, *three.values(), strict=True)
+            ),
+            right=right,
+            cycles=cycles,
+            html=notebook.comparison,
+        )
+
+    @abstractmethod
+    def _watched(
+        self, x: Inputs, frames: Sequence[np.ndarray]
+    ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
+        """Return the hardware's outputs, the outputs of each layer, and its cycles beside the prediction."""
+
+
+class AcceleratorDesign(Design):
+    """A planned accelerator: hardware of its own for the model's layers."""
+
+    def _emit(self, folder: str | Path, x: Inputs | None, files: Callable[[], dict[str, Any]]) -> Path:
+        from hwgen import emit
+        from hwgen.network import golden
+
+        frames = self.model._prepared(self.model.random_frames(3) if x is None else x)
+        configs = self.plan.configs()
+        how = {"board": self.board, **files()}
+        if len(configs) > 1:
+            maps = self._maps(frames[0])
+            return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), **how)
+        expected = golden.outputs(self.network, frames)
+        return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
+
+    def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
+        """What goes into the first group, and what leaves each, by the golden model."""
+        from hwgen.network import golden
+
+        maps = [frames]
+        for group in self.plan.groups:
+            maps.append(golden.run(group.network, maps[-1]))
+        return maps
+
+    def _simulated(
+        self,
+        x: Inputs,
+        *,
+        stalls: tuple[float, ...] | None = None,
+        wave_layers: Sequence[str] | None = None,
+        memory_latency: int | None = None,
+        bandwidth: float | None = None,
+        **others: Any,
+    ) -> Result:
+        from hwgen import simulate
+        from hwgen.network import golden
+        from hwgen.simulate import check
+
+        rate = None if bandwidth is None else bandwidth * 1000 / self.board.clock_mhz
+        options = simulate.Options(
+            stalls=stalls,
+            wave_layers=None if wave_layers is None else tuple(wave_layers),
+            memory=simulate.Memory(latency=memory_latency or 0, bytes_per_cycle=rate),
+            **others,
+        )
+        frames = self.model._prepared(x)
+        expected = golden.outputs(self.network, frames)
+        expected_outputs = self.model._outputs(expected, x, frames)  # before the simulation, which may take a while
+        configs = self.plan.configs()
+        run = self._run(frames, options)
+        prediction = self.plan.placement.predict(len(run.frame_ends))
+        first = check.locate(configs, self.network, frames, run.maps, expected, simulator=options.simulator)
+        same = all(map(np.array_equal, run.maps, expected))
+        return Result(
+            outputs=expected_outputs if same else self.model._outputs(run.maps, x, frames),
+            expected=expected_outputs,
+            integers=self.model._integers(run.maps),
+            mismatches=first.count if first else 0,
+            first_mismatch=str(first) if first else None,
+            difference=difference(first),
+            latency=run.latency,
+            interval=run.interval,
+            predicted_latency=prediction.latency,
+            predicted_interval=self.interval if prediction.interval is None else prediction.interval,
+            stalled=stalls is not None or options.memory.limits,
+            read_bytes=run.read_bytes,
+            written_bytes=run.written_bytes,
+            wall_s=run.wall_s,
+            cycles=run.cycles,
+            cycles_per_s=run.cycles_per_s,
+            simulator=run.simulator,
+        )
+
+    def _watched(
+        self, x: Inputs, frames: Sequence[np.ndarray]
+    ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
+        from hwgen import simulate
+        from hwgen.simulate import check
+        from hwgen.simulate.compare import Seen
+
+        configs = self.plan.configs()
+        run = self._run(frames, simulate.Options(taps=True))
+        own = check.in_network(configs, self.network)
+        layers = [layer.name for layer in self.network.layers]
+        seen = Seen(
+            pixels={name: run.taps[number] for name, (number, _) in zip(layers, own, strict=True)},
+            orders={name: order for name, (_, order) in zip(layers, own, strict=True)},
+        )
+        prediction = self.plan.placement.predict(len(run.frame_ends))
+        interval = self.interval if prediction.interval is None else prediction.interval
+        return run.maps, seen, cycles_entry(run.latency, run.interval, prediction.latency, interval)
+
+    def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
+        """Frames through the hardware."""
+        from hwgen import simulate
+
+        return simulate.run_groups(self.plan.configs(), frames, options)

@@ -1,0 +1,179 @@
+"""Designs on an engine: a circuit, and the program that computes a model on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwgen.api.arrays import Inputs
+from hwgen.api.design import Design
+from hwgen.api.golden import GoldenModel
+from hwgen.api.result import Result, cycles_entry, difference
+from hwgen.errors import InputError
+from hwgen.progress import Listener, followed
+
+if TYPE_CHECKING:
+    from hwgen.emit.engine import Circuit
+    from hwgen.program.compile import Schedule
+    from hwgen.program.file import Program
+    from hwgen.schedule.engine import MemoryTiming
+    from hwgen.simulate.compare import Seen
+    from hwgen.simulate.engine import Memory
+    from hwgen.templates.tile import TileGroup
+
+__all__ = ["EngineRun", "ProgramDesign"]
+
+
+@dataclass(frozen=True)
+class EngineRun:
+    """A program on a circuit, and the options of its simulation."""
+
+    circuit: Circuit
+    program: Program
+    timing: MemoryTiming
+    schedule: Schedule | None = None
+    """Schedule that the program was made of, where the schedule is known."""
+    waves: str | Path | None = None
+    progress: bool | Listener = False
+    jobs: int | None = None
+    cluster: str | None = None
+
+    @property
+    def memory(self) -> Memory:
+        """Off-chip memory of the simulation."""
+        from hwgen.simulate.engine import Memory
+
+        return Memory(timing=self.timing)
+
+    def compared(self, model: GoldenModel, x: Inputs) -> Result:
+        """Return the result of running frames, compared with the golden model and the schedule."""
+        from hwgen.network import golden
+        from hwgen.simulate import check, frames
+
+        prepared = model._prepared(x)
+        expected = golden.outputs(model.network, prepared)
+        expected_outputs = model._outputs(expected, x, prepared)
+        wave_file = None if self.waves is None else Path(self.waves).absolute()
+        with followed(self.progress):
+            runs = frames.run_frames(
+                self.circuit.verilog,
+                self.program,
+                prepared[0],
+                self.memory,
+                jobs=self.jobs,
+                wave_file=wave_file,
+                cluster=self.cluster,
+            )
+        one, batch = frames.predict(self.program, self.timing), self.program.batch
+        first = check.compare_outputs(model.network, runs.maps, expected)
+        if first is not None and self.schedule is not None:
+            first = frames.locate(self.circuit.verilog, self.schedule, model.network, prepared[0], self.memory, first)
+        return Result(
+            outputs=model._outputs(runs.maps, x, prepared) if first else expected_outputs,
+            expected=expected_outputs,
+            integers=model._integers(runs.maps),
+            mismatches=first.count if first else 0,
+            first_mismatch=str(first) if first else None,
+            difference=difference(first),
+            latency=runs.cycles[0],
+            interval=-(-runs.cycles[-1] // batch) if len(prepared[0]) > 2 else None,
+            predicted_latency=one.cycles,
+            predicted_interval=-(-one.cycles // batch),
+            padding=len(runs.cycles) * batch - len(prepared[0]),
+            batch=batch,
+            predicted_bytes=(one.read * len(runs.cycles), one.written * len(runs.cycles)),
+            stalled=False,
+            read_bytes=runs.read,
+            written_bytes=runs.written,
+            wall_s=runs.wall_s,
+            cycles=sum(runs.cycles),
+            cycles_per_s=sum(runs.cycles) / max(runs.wall_s, 1e-6),
+            simulator="verilator",
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class ProgramDesign(Design):
+    """A model that an engine computes: the engine's circuit, and a program for it."""
+
+    circuit: Circuit | None = None
+    """Circuit of the engine, if it exists already."""
+
+    @property
+    def _group(self) -> TileGroup:
+        """The plan's only group."""
+        from hwgen.templates.tile import engine_group
+
+        return engine_group(self.plan.groups[0])
+
+    @cached_property
+    def _circuit(self) -> Circuit:
+        """Circuit of the engine, made if it does not exist yet."""
+        from hwgen.emit.engine import Circuit
+
+        template = self._group.template
+        return self.circuit or Circuit.of(template.engine, template.memory, self.board)
+
+    @property
+    def program(self) -> Program:
+        """Program that computes the model on the engine.
+
+        Raises
+        ------
+        ModelError
+            If weights are not known.
+        """
+        return self._group.schedule.program
+
+    def _emit(self, folder: str | Path, x: Inputs | None, files: Callable[[], dict[str, Any]]) -> Path:
+        from hwgen import emit
+
+        if x is not None:
+            raise InputError(f"{self.network.name} is computed by an engine, which has no test bench for frames")
+        return emit.engine.build(self._circuit, self.program, self.to_json(), folder, self.report(), **files())
+
+    def _simulated(
+        self,
+        x: Inputs,
+        *,
+        simulator: str,
+        stalls: object,
+        wave_frames: object,
+        wave_layers: object,
+        seed: int,
+        memory_latency: int | None,
+        bandwidth: float | None,
+        **running: Any,
+    ) -> Result:
+        if simulator != "verilator":
+            raise InputError(
+                f"{self.network.name} is computed by an engine, which runs in verilator only, not in {simulator}"
+            )
+        if stalls is not None:
+            raise InputError(f"{self.network.name} is computed by an engine, which has no streams that stall")
+        if not (wave_frames is wave_layers is None):
+            raise InputError("waves of an engine are of one frame and the whole engine: nothing of them is chosen")
+        group = self._group
+        timing = group.template.timing(self.board, memory_latency, bandwidth)
+        return EngineRun(self._circuit, self.program, timing, group.schedule, **running).compared(self.model, x)
+
+    def _watched(
+        self, x: Inputs, frames: Sequence[np.ndarray]
+    ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
+        from hwgen.simulate import frames as on_engine
+        from hwgen.simulate.compare import Seen
+
+        group, circuit = self._group, self._circuit
+        memory = EngineRun(circuit, self.program, group.template.memory).memory
+        runs = on_engine.run_frames(circuit.verilog, self.program, frames[0], memory)
+        maps = on_engine.all_maps(circuit.verilog, group.schedule, frames[0], memory)
+        one = on_engine.predict(self.program, group.template.memory)
+        batch = self.program.batch
+        interval, predicted = (-(-cycles // batch) for cycles in (runs.cycles[-1], one.cycles))
+        cycles = cycles_entry(runs.cycles[0], interval if len(frames[0]) > 2 else None, one.cycles, predicted)
+        return runs.maps, Seen(pixels=maps), cycles
