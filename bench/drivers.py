@@ -2,10 +2,11 @@
 
 Usage: python bench/drivers.py [--seed N] [--programs N] [--runs N]     (default: a seed of the clock, 5,000, 2,000)
 
-Programs of the engine are changed, field by field and byte by byte, and get the checksum that they need. The C driver
-loads and runs each in memory of just its size, under AddressSanitizer and UndefinedBehaviorSanitizer; the Python driver
-must take or refuse the same ones, and raise nothing but `DriverError`. Then the C driver of an accelerator computes
-frames on a model of the hardware, under the sanitizers and behind faults of any kind: no result may be another frame's.
+Programs of the engine are changed, field by field, byte by byte and job by job, and get the checksums that they need.
+The C driver loads and runs each in memory of just its size, under AddressSanitizer and UndefinedBehaviorSanitizer; the
+Python driver must take or refuse the same ones, and raise nothing but `DriverError`. Then the C driver of an
+accelerator computes frames on a model of the hardware, under the sanitizers and behind faults of any kind: no result
+may be another frame's.
 Prints the seed first; fails at the first thing that is wrong.
 """
 
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "s
 
 from driver_runs import shell_of
 from engine_verdict import verdict
-from program_mutations import changed, spoilt
+from program_mutations import changed, changed_job, spoilt
 from programs import SMALL, alone, conv
 from sanitized import accelerator_runs, engine_bench, load_all
 
@@ -37,6 +39,8 @@ from hwgen.program.file import digest
 
 #: The C driver's statuses for a program that is taken, and for one that needs more memory than there is.
 OK, TOO_SMALL = 0, 22
+#: Changes of a program that is whole.
+DAMAGE = {"field": changed, "byte": spoilt, "job": partial(changed_job, engine=SMALL)}
 #: Programs that are loaded by one process.
 BATCH = 500
 
@@ -54,15 +58,12 @@ def programs(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]
     program = schedule(alone(conv(channels=9, size=(3, 3))), SMALL).program
     whole = bytes(program)
     for begin in range(0, count, BATCH):
-        kinds = [bool(rng.integers(3)) for _ in range(min(BATCH, count - begin))]
-        cases = [
-            ((changed if by_field else spoilt)(whole, rng), int(rng.integers(program.size, 3 * program.size)))
-            for by_field in kinds
-        ]
-        for by_field, status, (content, _) in zip(kinds, load_all(bench, cases), cases, strict=True):
+        kinds = [str(kind) for kind in rng.choice(list(DAMAGE), min(BATCH, count - begin), p=[0.5, 0.25, 0.25])]
+        cases = [(DAMAGE[kind](whole, rng=rng), int(rng.integers(program.size, 3 * program.size))) for kind in kinds]
+        for kind, status, (content, _) in zip(kinds, load_all(bench, cases), cases, strict=True):
             message = verdict(folder, content)
             said["taken" if status == OK else "too large" if status == TOO_SMALL else "refused"] += 1
-            if by_field and not message and status not in (OK, TOO_SMALL):
+            if kind != "byte" and not message and status not in (OK, TOO_SMALL):
                 raise SystemExit(f"the Python driver takes what the C driver refuses by {status}: {content!r}")
     return said
 

@@ -936,15 +936,19 @@ def _program(path, engine):
     told = _Fields(_parsed(data[_HEADER.size : _HEADER.size + told_size], path), str(path))
     image, job_bytes = data[_HEADER.size + told_size :], engine.integer("job_bytes", _JOB_SEAL + 1)
     accesses = [_Access(fields, 8 * job_bytes) for fields in engine.objects("accesses")]
-    memory_bytes = told.integer("size", len(image), 1 << 32)
+    memory_bytes, is_last = told.integer("size", len(image), 1 << 32), False
+    end_bit = engine.integer("end_bit", 0, 8 * job_bytes - 1)
     for index in range(len(told.integers("owners"))):
         job = image[index * job_bytes :][:job_bytes]
         wanted = (zlib.crc32(job[:-_JOB_SEAL]) ^ index) << 32 | int(digest[:8], 16)
         if len(job) < job_bytes or int.from_bytes(job[-_JOB_SEAL:], "little") != wanted:
             raise DriverError(f"{path}: job {index} is damaged or of another engine; compile it again")
-        for access in accesses:
-            if not access.lies_in(int.from_bytes(job, "little"), len(image), memory_bytes):
-                raise DriverError(f"{path}: job {index} accesses memory outside of the program; compile it again")
+        fields = int.from_bytes(job, "little")
+        if not all(access.lies_in(fields, len(image), memory_bytes) for access in accesses):
+            raise DriverError(f"{path}: job {index} accesses memory outside of the program; compile it again")
+        is_last = bool(fields >> end_bit & 1)
+    if not is_last:  # the engine would go on with jobs that were not checked
+        told.refuse("owners", "a list of all jobs, up to the last one of the program")
     return told, image
 
 
@@ -968,10 +972,15 @@ class _Access:
         }
 
     def lies_in(self, job, image_bytes, memory_bytes):
-        """Whether a job, as one integer, stays within memory, and writes only behind the image of the program."""
+        """Whether a job, as one integer, stays within memory, and writes only behind the image of the program.
+
+        The engine counts rows down to 1, so 0 rows are as many as the field can count, and one more.
+        """
         blocks, rows, words = (self._value(job, name) for name in ("blocks", "rows", "words"))
-        if 0 in (blocks, rows, words):
+        if blocks == 0 or words == 0:
             return True
+        if rows == 0:
+            rows = 1 << self._fields["rows"][1]
         begin = self._value(job, "address")
         strides = (blocks - 1) * self._value(job, "block_stride") + (rows - 1) * self._value(job, "row_stride")
         first = image_bytes if self._writes else 0

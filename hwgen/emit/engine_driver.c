@@ -249,15 +249,18 @@ static uint64_t field_of(const unsigned char *job, job_field field)
     return field.width == 0 ? 1 : word >> field.bit % 64 & ((UINT64_C(1) << field.width) - 1);
 }
 
-/* Whether a job accesses bytes of the program's memory only, and writes only bytes behind its image. */
+/* Whether a job accesses bytes of the program's memory only, and writes only bytes behind its image. The engine counts
+ * rows down to 1, so 0 rows are as many as the field can count, and one more. */
 static int access_lies_in(const unsigned char *job, const job_access *access, uint32_t image_bytes, uint32_t size)
 {
     const uint64_t address = field_of(job, access->address), words = field_of(job, access->words);
-    const uint64_t rows = field_of(job, access->rows), blocks = field_of(job, access->blocks);
-    uint64_t bytes;
+    const uint64_t blocks = field_of(job, access->blocks);
+    uint64_t rows = field_of(job, access->rows), bytes;
 
-    if (words == 0 || rows == 0 || blocks == 0)
+    if (words == 0 || blocks == 0)
         return 1;
+    if (rows == 0)
+        rows = UINT64_C(1) << access->rows.width;
     bytes = words * access->word_bytes + (rows - 1) * field_of(job, access->row_stride) +
             (blocks - 1) * field_of(job, access->block_stride);
     return address >= (access->writes ? image_bytes : 0) && address <= size && bytes <= size - address;

@@ -94,6 +94,7 @@ def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
         "engine": {
             "digest": digest(shell.engine),
             "job_bytes": Job.BYTES,
+            "end_bit": field_offsets()["load.end"][0],
             "accesses": _json_accesses(shell.engine),
             "errors": {error.value: about for error, about in ERRORS.items()},
         },

@@ -18,7 +18,7 @@ import pytest
 from engine_verdict import DONE, Still, buffer, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from program_mutations import changed, escapes, parts, sealed, spoilt, with_job
+from program_mutations import changed, endless, escapes, parts, sealed, spoilt, with_job
 from programs import SMALL, alone, conv
 
 from hwgen.emit import driver, engine_wrapper, wrapper
@@ -133,6 +133,8 @@ def test_where_a_program_may_lie(folder, address):
         (lambda told: told["input"]["map"]["type"].update(bits=9), r"input: map: type: bits must be an integer from 1"),
         (lambda told: told.update(ends={"input": {"name": "x", "shape": [5], "scale": None, "zero_point": 0}}),
          r"ends: input: shape must be that of 81 values, not \[5\]"),
+        (lambda told: told["owners"].pop(), r"owners must be a list of all jobs, up to the last one of"),
+        (lambda told: told.update(owners=[]), r"owners must be a list of all jobs, up to the last one of"),
         (lambda told: told.update(owners=[0] * 99), r"job \d+ is damaged or of another engine; compile it again"),
     ],
 )  # fmt: skip
@@ -147,9 +149,9 @@ def test_fields_of_programs(folder, program, change, message):
 def test_jobs_stay_in_their_memory(folder, program):
     """A job that accesses other memory, or writes the program's image, under a right seal and checksum."""
     made = schedule(alone(conv(channels=9, size=(3, 3))), SMALL).program
-    cases = list(escapes(made))
-    assert len(cases) >= 10
-    for _, job_index, part, values in cases:
+    cases = [change for _, *change in escapes(made)] + list(endless(made))
+    assert len(cases) >= 12
+    for job_index, part, values in cases:
         said = verdict(folder, with_job(bytes(made), SMALL, job_index, part, **values))
         assert re.search(rf"job {job_index} accesses memory outside of the program; compile it again", said), said
     assert not verdict(folder, bytes(made))

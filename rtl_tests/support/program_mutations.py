@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.job import Job, seal
+from hwgen.gateware.engine.job import Job, field_offsets, seal
 from hwgen.program.file import Program
 
 _HEADER = struct.Struct("<8sII16sQQ")
@@ -120,6 +120,19 @@ def _spoilt(content: bytes, rng: np.random.Generator, first: int = 0, end: int |
     return bytes(found)
 
 
+def changed_job(program: bytes, engine: EngineConfig, rng: np.random.Generator) -> bytes:
+    """Change up to three fields of one job of a program; its seal and the checksum are right."""
+    job_index = int(rng.integers(len(parts(program)[0]["owners"])))
+    offsets = {name: place for name, place in field_offsets().items() if name.startswith(("load.", "store."))}
+    for name in rng.choice(list(offsets), int(rng.integers(1, 4)), replace=False):
+        _, width = offsets[str(name)]
+        part, _, key = str(name).partition(".")
+        most = (1 << width) - 1
+        value = [0, 1, most, int(rng.integers(most + 1)), 1 << int(rng.integers(width))][int(rng.integers(5))]
+        program = with_job(program, engine, job_index, part, **{key: value})
+    return program
+
+
 def with_job(program: bytes, engine: EngineConfig, job_index: int, part: str, **values: int) -> bytes:
     """Return a program with other fields in one part of one job; its seal and the checksum are right."""
     told, image = parts(program)
@@ -152,3 +165,11 @@ def escapes(program: Program) -> Iterator[tuple[str, int, str, dict[str, int]]]:
             if getattr(getattr(job, part), count) > 1:
                 yield f"{part}.address", job_index, part, {stride: size}
                 break
+
+
+def endless(program: Program) -> Iterator[tuple[int, str, dict[str, int]]]:
+    """Yield boxes of no rows, as changes for `with_job`: the engine counts rows down to 1, so these have 65,536."""
+    for part, prefix in (("load", "x_"), ("store", "")):
+        jobs = enumerate(program.jobs)
+        job_index = next(index for index, job in jobs if getattr(getattr(job, part), f"{prefix}blocks"))
+        yield job_index, part, {f"{prefix}rows": 0, f"{prefix}row_stride": 8}
