@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
+
+from joins import random_join
 
 import hwgen
 from hwgen.errors import HwgenError, PlanError
@@ -107,19 +113,7 @@ class _Maker:
         inputs = [self.maps[source] for source in sources]
         channels = sum(each.channels for each in inputs) if kind is Concat else inputs[0].channels
         output = self._map(channels, inputs[0].height, inputs[0].width)
-        more = {"fused": bool(self.rng.integers(2))} if kind is Add else {}
-        layer = kind(
-            name=self._name(kind.kind),
-            input=inputs[0],
-            more=tuple(inputs[1:]),
-            output=output,
-            window=Window(kernel=(1, 1)),
-            labels=tuple(Label(each.scale, each.zero_point) for each in (*inputs, output)),
-            low=output.zero_point if self.rng.integers(2) else output.type.minimum,
-            high=output.type.maximum,
-            **more,
-        )
-        return self._add(layer, *sources)
+        return self._add(random_join(kind, self._name(kind.kind), inputs, output, self.rng), *sources)
 
     def table(self, source: str) -> str:
         """Add an activation function: a sigmoid, a hyperbolic tangent, a leaky Relu or a HardSwish."""

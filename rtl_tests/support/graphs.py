@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 from accelerators import Case, choices, integers, requantised, windows
 from hypothesis import strategies as st
+from joins import random_join
 
-from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
 from hwgen.network.onnx.lrn import falls
@@ -154,19 +154,7 @@ class Maker:
         output = self.a_map(channels, inputs[0].height, inputs[0].width)
         if self.rng.integers(2):
             output = replace(inputs[0], channels=channels)
-        parameters = {"fused": bool(self.rng.integers(2))} if kind is Add else {}
-        layer = kind(
-            name=self.name(kind.kind),
-            input=inputs[0],
-            more=tuple(inputs[1:]),
-            output=output,
-            window=Window(kernel=(1, 1)),
-            labels=tuple(Label(each.scale, each.zero_point) for each in (*inputs, output)),
-            low=output.zero_point if self.rng.integers(2) else output.type.minimum,
-            high=output.type.maximum,
-            **parameters,
-        )
-        return self.add_layer(layer, *sources)
+        return self.add_layer(random_join(kind, self.name(kind.kind), inputs, output, self.rng), *sources)
 
     def join(self, left: list[str]) -> str:
         """One map of some, of pixels made of all of each where their sizes differ."""
