@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, lru_cache
 from math import gcd
 
 import numpy as np
@@ -74,10 +73,21 @@ class WindowSteps:
     columns: tuple[int, ...]
     counts: tuple[int, ...]
 
-    @property
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, ends: tuple[int, ...], columns: tuple[int, ...], counts: tuple[int, ...]) -> WindowSteps:
+        """Return the tables, shared by all configurations that have the same ones: a row may have 65,535 entries."""
+        return cls(ends=ends, columns=columns, counts=counts)
+
+    @cached_property
     def uncommon(self) -> int:
         """Entries that are not their table's commonest value; each costs a comparison."""
         return sum(map(uncommon, (self.ends, self.columns, self.counts if self.columns else ())))
+
+    @cached_property
+    def bits(self) -> int:
+        """Registers that hold the growth of a window."""
+        return table_bits({0, *self.ends, *self.columns})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,20 +392,19 @@ class LineBufferConfig:
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
         return bottom * self.input.width + self._rights[step] + 1
 
-    @cached_property
-    def _rights(self) -> list[int]:
+    @property
+    def _rights(self) -> tuple[int, ...]:
         """Column of the last pixel of the map that the windows of each row step need."""
         # Windows that begin right of the map need nothing of it.
         begins = (self.input.width - 1 + self.padding[1]) // self.stride[1]
-        column = np.minimum(np.arange(1, self.row_steps + 1) * self.pixels - 1, min(self.output_width - 1, begins))
-        right = column * self.stride[1] - self.padding[1] + self.extent[1] - 1
-        return np.clip(right, 0, self.input.width - 1).tolist()
+        last, offset = min(self.output_width - 1, begins), self.extent[1] - 1 - self.padding[1]
+        return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width - 1)
 
-    @cached_property
-    def _lefts(self) -> list[int]:
+    @property
+    def _lefts(self) -> tuple[int, ...]:
         """Leading pixels of a row that no window behind each row step needs."""
-        left = np.arange(1, self.row_steps + 1) * self.pixels * self.stride[1] - self.padding[1]
-        return np.clip(left, 0, self.input.width).tolist()
+        last, offset = self.row_steps * self.pixels, self.stride[1] - self.padding[1]
+        return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width)
 
     def released(self, row: int, step: int) -> int:
         """Leading pixels of the frame that no window after those of (``row``, ``step``) needs; behind the last one also
@@ -417,8 +426,8 @@ class LineBufferConfig:
         rows, last = range(self.output_height), self.row_steps - 1
         ends = [self.needed(row + 1, 0) - self.needed(row, last) for row in rows[:-1]]
         ends.append(self.input.frame_pixels + self.needed(0, 0) - self.needed(rows[-1], last))
-        columns = tuple(after - before for before, after in pairwise(self._rights))
-        return WindowSteps(ends=tuple(ends), columns=columns, counts=(int(any(columns)),) * len(rows))
+        columns = _growth(self._rights)
+        return WindowSteps.of(tuple(ends), columns, (int(any(columns)),) * len(rows))
 
     @cached_property
     def release_steps(self) -> WindowSteps:
@@ -435,10 +444,10 @@ class LineBufferConfig:
         columns = (0,) * last
         if last and any(counts):
             row = counts.index(1)
-            above = max(tops[row], 0) * self.input.width
-            ahead = [befores[row], *(above + left for left in self._lefts[:last])]
-            columns = tuple(after - before for before, after in pairwise(ahead))
-        return WindowSteps(ends=ends, columns=columns, counts=tuple(count * any(columns) for count in counts))
+            first = max(tops[row], 0) * self.input.width + self._lefts[0] - befores[row]
+            columns = (first, *_growth(self._lefts)[: last - 1])
+        grows = any(columns)
+        return WindowSteps.of(ends, columns, tuple(count * grows for count in counts))
 
     @property
     def step_layout(self) -> data.StructLayout:
@@ -551,11 +560,8 @@ class LineBufferConfig:
         most = 2 * source.frame_pixels + capacity + self.skipped
         total = bits_for_range(-most, most).width
         total += bits_for_range(*self.space_range).width
-        need, release = self.need_steps, self.release_steps
-        total += 2 * table_bits({0, *release.ends, *release.columns})
-        if self.window_cycles > 1:
-            total += table_bits({0, *need.ends, *need.columns})
-        return total
+        total += 2 * self.release_steps.bits
+        return total + self.need_steps.bits if self.window_cycles > 1 else total
 
     @property
     def _walk_ff(self) -> int:
@@ -592,6 +598,23 @@ class LineBufferConfig:
             return total + banks * (counter_bits(folds) + ahead)
         # The banks' sums have all bits but the highest in common.
         return total + counter_bits(folds) + banks * ahead - 1
+
+
+@lru_cache(maxsize=64)
+def _columns(steps: int, pixels: int, last: int, stride: int, offset: int, most: int) -> tuple[int, ...]:
+    """Return the column, within 0 to ``most``, that belongs to the last window of each row step.
+
+    Window ``n`` has the column ``min(n, last) * stride + offset``. Configurations that differ in nothing but lanes and
+    folds share the result, as a search for unroll factors asks for thousands of them.
+    """
+    windows = np.minimum(np.arange(1, steps + 1) * pixels - 1, last)
+    return tuple(np.clip(windows * stride + offset, 0, most).tolist())
+
+
+@lru_cache(maxsize=64)
+def _growth(positions: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the difference of each position from the one before it."""
+    return tuple(np.diff(positions).tolist())
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:

@@ -404,3 +404,11 @@ def test_deep_banks_in_lut_ram(changes, depth):
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert trace.words == expected_steps(config, frames)
     check_times(config, trace, 2)
+
+
+def test_steps_are_shared():
+    """A search for unroll factors computes the tables of a row of 65,535 columns once, not for each candidate."""
+    wide = {"height": 3, "width": 65_535, "kernel": (1, 3), "stride": (1, 1), "padding": (0, 0, 0, 0), "rows": 1}
+    one, other = make(taps=1, **wide), make(taps=3, **wide)
+    assert one.need_steps is other.need_steps
+    assert one.release_steps is other.release_steps
