@@ -37,8 +37,7 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
     """com.microsoft QLinearAveragePool, QLinearGlobalAveragePool."""
     if attribute(node, "channels_last", 0):
         raise build.refusal(node, "channels_last 1 is not supported, 0 is")
-    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
-    build.integer_input(node, x_scale, x_zero, x_kind)
+    x_scale, _ = build.quantised_input(node, 1)
     geometry = _geometry(build, node)
     _emit(build, node, x_scale, geometry, *build.constants.per_tensor(node, 3, build.map.type.dtype))
 

@@ -114,6 +114,12 @@ class Builder:
             raise self.refusal(node, f"zero point must be {self.map.type} as its input is, not {kind}")
         self.label(node, scale, zero)
 
+    def quantised_input(self, node: onnx.NodeProto, first: int) -> tuple[np.float32, int]:
+        """Check the input of an operator on integers; return its scale and zero point, the inputs from ``first`` on."""
+        scale, zero, kind = self.constants.per_tensor(node, first, self.map.type.dtype)
+        self.integer_input(node, scale, zero, kind)
+        return scale, zero
+
     # Quantising.
 
     def requantise_sums(self, state: Sums, scale: np.float32, zero: int, kind: IntegerType) -> None:
@@ -345,7 +351,7 @@ class Builder:
         here = self.map
         window, size = self.pool_window(node, (here.height, here.width), axes)
         window = self._padded(node, window, here.type.minimum)
-        self.emit(node, MaxPool, window, Map(here.channels, *size, here.type, here.zero_point, here.scale))
+        self.emit(node, MaxPool, window, here.sized(here.channels, *size))
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
         """A layer without weights over the current map; ``parameters`` are its kind's own."""
@@ -375,7 +381,7 @@ class Builder:
             self.map, (self.source,), self.shared = self.source.input, self.source.sources, True
         here = self.map
         if places != tuple(range(here.channels)):
-            output = Map(len(places), here.height, here.width, here.type, here.zero_point, here.scale)
+            output = here.sized(len(places), here.height, here.width)
             self.emit(node, Select, Window(kernel=(1, 1)), output, index=places)
 
     def emit_join(

@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE
 from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, takes, title
+from hwgen.network.onnx.runtime import session
 
 _LONGEST = 6
 """So many nodes of a cycle are named."""
@@ -47,16 +48,9 @@ def check_by_runtime(path: Path, model: onnx.ModelProto | None = None) -> None:
 
     If ``model`` is given, it is loaded in place of the file, where that has operators that ONNX Runtime doesn't know.
     """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     try:
         source = _source(path) if model is None else model.SerializeToString()
-        onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        session(source, {"session.disable_prepacking": "1"}, optimised=False)
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(f"{path}: ONNX Runtime refuses it: {_reason(error)}") from None
 

@@ -10,9 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hwgen.errors import ModelError
 from hwgen.network.maps import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
-from hwgen.network.onnx.file import attribute, line, title
+from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.views import View
 from hwgen.network.rescale import MOST_BIAS
@@ -71,6 +70,19 @@ class Bias(NamedTuple):
     may_round: bool
 
 
+def held(node: onnx.NodeProto) -> np.ndarray | None:
+    """Return the array that a Constant node holds; ``None`` if it holds no numbers."""
+    for entry in node.attribute:
+        value = helper.get_attribute_value(entry)
+        if entry.name == "value":
+            return numpy_helper.to_array(value)
+        if entry.name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+        if entry.name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+    return None
+
+
 class Constants:
     """What the nodes of ``model`` find among its constants; ``where`` starts error messages."""
 
@@ -87,12 +99,14 @@ class Constants:
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
         """Initialisers, and of ``nodes`` Constant and what is quantised or dequantised of them; returns the others."""
         for tensor in self.model.graph.initializer:
-            self.arrays[tensor.name] = self._array(tensor, tensor.name)
+            self.arrays[tensor.name] = numpy_helper.to_array(tensor)
         rest = []
         for node in nodes:
             known = all(name in self.arrays or name in self.quantised for name in node.input if name)
             if node.op_type == "Constant":
-                self.arrays[node.output[0]] = self._constant(node)
+                if (value := held(node)) is None:
+                    raise self.refusal(node, "must hold numbers")
+                self.arrays[node.output[0]] = value
             elif node.input and known and node.op_type == "Identity":
                 (name,) = node.input
                 if name in self.quantised:
@@ -114,23 +128,6 @@ class Constants:
             else:
                 rest.append(node)
         return rest
-
-    def _array(self, tensor: onnx.TensorProto, name: str) -> np.ndarray:
-        try:
-            return numpy_helper.to_array(tensor)
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise ModelError(f"{self._where}: initialiser {name!r} can't be read: {line(error)}") from None
-
-    def _constant(self, node: onnx.NodeProto) -> np.ndarray:
-        for entry in node.attribute:
-            value = helper.get_attribute_value(entry)
-            if entry.name == "value":
-                return self._array(value, title(node))
-            if entry.name in ("value_float", "value_floats"):
-                return np.asarray(value, np.float32)
-            if entry.name in ("value_int", "value_ints"):
-                return np.asarray(value, np.int64)
-        raise self.refusal(node, "must hold numbers")
 
     def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values, scale and zero point of a QuantizeLinear or DequantizeLinear of a constant."""

@@ -7,17 +7,16 @@ import onnx
 
 from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.file import attribute, text, title
 from hwgen.network.onnx.select import check_operand
-from hwgen.network.onnx.values import Map, Reals
+from hwgen.network.onnx.values import Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import DepthToSpace, SpaceToDepth
 
 
 def _depth_to_space(build: Builder, node: onnx.NodeProto) -> None:
     size = _size(build, node)
-    mode = attribute(node, "mode", b"DCR")
-    mode = mode.decode(errors="replace") if isinstance(mode, bytes) else str(mode)
+    mode = text(node, "mode", "DCR")
     if mode not in ("DCR", "CRD"):
         raise build.refusal(node, f"mode must be DCR or CRD, not {mode}")
     channels = build.map.channels
@@ -36,7 +35,7 @@ def emit_depth_to_space(build: Builder, node: onnx.NodeProto, blocks: tuple[int,
     if max(sizes) > MOST_SIDE:
         raise build.refusal(node, f"gives {sizes[0]:,} x {sizes[1]:,} pixels; at most {MOST_SIDE:,} a side can be")
     if blocks != (1, 1):
-        output = Map(here.channels // (down * right), *sizes, here.type, here.zero_point, here.scale)
+        output = here.sized(here.channels // (down * right), *sizes)
         build.emit(node, DepthToSpace, Window(kernel=(1, 1)), output, blocks=blocks)
 
 
@@ -48,8 +47,7 @@ def _space_to_depth(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"gives {here.channels * size**2:,} channels; at most {MOST_SIDE:,} can be")
     if size > 1:
         sizes = here.channels * size**2, here.height // size, here.width // size
-        output = Map(*sizes, here.type, here.zero_point, here.scale)
-        build.emit(node, SpaceToDepth, Window(kernel=(1, 1)), output, blocks=(size, size))
+        build.emit(node, SpaceToDepth, Window(kernel=(1, 1)), here.sized(*sizes), blocks=(size, size))
         build.view = View.channels_first(sizes)
 
 

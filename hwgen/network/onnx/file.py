@@ -5,19 +5,26 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, helper
 
 from hwgen.errors import ModelError
 from hwgen.network.onnx import external as onnx_external
 
+_Message = TypeVar("_Message", bound=Message)
+
 LARGEST_FILE = (1 << 31) - 1
 """Bytes of an ONNX file: protobuf takes no more."""
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Quant", "IntQuant", "BipolarQuant"}
+DOMAINS = {"", "ai.onnx", "com.microsoft"}
+"""Domains of the operators that hwgen knows."""
+CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
+PRODUCTS = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
+"""Operators that multiply and add, and which of their inputs holds the weights."""
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
 
 
@@ -45,7 +52,7 @@ def read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: not an ONNX file, or cut short ({line(error)})") from None
     if not model.ByteSize():
         raise ModelError(f"{path}: an empty file, not an ONNX model")
-    if not all(isinstance(text, str) for text in _texts(model)):
+    if not all(isinstance(name, str) for name in _texts(model)):
         raise ModelError(f"{path}: not a valid ONNX model: names must be UTF-8")
     onnx_external.fetch(model, path)
     return model
@@ -110,6 +117,35 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     return default
 
 
+def text(node: onnx.NodeProto, name: str, default: str) -> str:
+    """Return the node's attribute as text, or ``default`` where the node has no attribute of this name."""
+    value = attribute(node, name, default)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def copied(message: _Message) -> _Message:
+    """Return a copy of a protobuf message."""
+    result = type(message)()
+    result.CopyFrom(message)
+    return result
+
+
+class UnusedNames:
+    """Names that no tensor of ``model`` has; each call gives a name once."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self._names = {name for node in graph.node for name in (*node.input, *node.output)}
+        self._names |= {tensor.name for tensor in graph.initializer}
+
+    def __call__(self, name: str) -> str:
+        """Return ``name``, or a longer one where a tensor is called so."""
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        return name
+
+
 def takes(node: onnx.NodeProto) -> list[str]:
     """The tensors that a node needs: its inputs, and what graphs in it (of If, Loop, Scan) take from around them."""
     inner: dict[str, None] = {}
@@ -146,5 +182,5 @@ def by(pair: Iterable[int]) -> str:
 
 def line(error: BaseException) -> str:
     """The first line of an error's text that says something."""
-    lines = (text.strip() for text in str(error).splitlines())
+    lines = map(str.strip, str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)[:300]

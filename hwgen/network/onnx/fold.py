@@ -21,13 +21,13 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from hwgen.errors import ModelError
 from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.constants import NARROW
-from hwgen.network.onnx.file import attribute, data_inputs, line, title
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied, data_inputs, line, title
 from hwgen.network.onnx.host import may_run
+from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.work import MOST_WORK, column_bytes, work
 
 MOST_BYTES = 1 << 29
 """Of all constants that are computed, together; each is copied several times on the way."""
-_DOMAINS = {"", "ai.onnx", "com.microsoft"}
 _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
 """The importer reads them itself; what they give is computed where another constant needs it."""
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -88,7 +88,7 @@ class _Folding:
         """Constants whose values nobody asked for yet, and their nodes."""
         self._batched: dict[str, list[TensorProto]] = {}
         """What depends on a symbolic batch, and on constants else: values for each of `_BATCHES`."""
-        self._names = {name for node in model.graph.node for name in (*node.input, *node.output)} | set(self._tensors)
+        self._unused = UnusedNames(model)
         self._shapes: dict[str, list[int | str]] = {}
         self._before: set[int] = set()
         """Nodes, by identity, that a layer depends on; behind the last the host computes shapes as the model does."""
@@ -110,8 +110,7 @@ class _Folding:
         return changed
 
     def result(self) -> onnx.ModelProto:
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
+        model = copied(self._model)
         del model.graph.node[:]
         model.graph.node.extend(self._kept)
         model.graph.initializer.extend(self._made)
@@ -125,7 +124,7 @@ class _Folding:
 
     def _fold(self, node: onnx.NodeProto) -> bool:
         """Whether something else stands for the node now."""
-        if node.domain not in _DOMAINS or not node.output:
+        if node.domain not in DOMAINS or not node.output:
             return False
         inputs = [name for name in node.input if name]
         if node.op_type == "Shape" and inputs[0] in self._shapes and id(node) in self._before:
@@ -170,17 +169,10 @@ class _Folding:
 
     def _keep(self, name: str, tensor: TensorProto) -> str:
         """An initialiser; returns its name."""
-        made = TensorProto()
-        made.CopyFrom(tensor)
+        made = copied(tensor)
         made.name = name
         self._tensors[name] = made
         self._made.append(made)
-        return name
-
-    def _unused(self, name: str) -> str:
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
         return name
 
     # What ONNX Runtime computes.
@@ -189,7 +181,7 @@ class _Folding:
         """Outputs of a node whose inputs are ``given``; empty if their sizes can't be told before."""
         outputs = [name for name in node.output if name]
         values = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
-        imports = [entry for entry in self._model.opset_import if entry.domain in _DOMAINS]
+        imports = [entry for entry in self._model.opset_import if entry.domain in DOMAINS]
         graph = helper.make_graph([node], "constant", [], values, given)
         model = helper.make_model(graph, opset_imports=imports, ir_version=max(self._model.ir_version, 4))
         for value in model.graph.output:
@@ -247,17 +239,8 @@ class _Folding:
                     raise self._refusal(node, "divides integers by 0, or beyond their range")
 
     def _run(self, node: onnx.NodeProto, model: onnx.ModelProto, outputs: list[str]) -> dict[str, np.ndarray]:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
         try:
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            values = session.run(outputs, {})
+            values = session(model.SerializeToString(), optimised=False).run(outputs, {})
         except Exception as error:  # ONNX Runtime raises many kinds
             text = " ".join(str(error).split())[:300]
             raise self._refusal(node, f"ONNX Runtime can't compute this constant: {text}") from None
@@ -299,8 +282,7 @@ class _Folding:
             tensor = numpy_helper.from_array(np.asarray(label))
             tensor.data_type = kind.data_type
             names.append(self._keep(self._unused(f"{output}_{what}"), tensor))
-        moved_node = onnx.NodeProto()
-        moved_node.CopyFrom(dequantise)
+        moved_node = copied(dequantise)
         del moved_node.input[:], moved_node.output[:]
         moved_node.input.extend(names)
         moved_node.output.append(output)
@@ -315,8 +297,7 @@ class _Folding:
         """What a node that moves values makes of ``values`` in place of its first input."""
         if node.op_type == "Dropout":
             return values
-        alone = onnx.NodeProto()
-        alone.CopyFrom(node)
+        alone = copied(node)
         alone.input[0] = "values"
         del alone.output[1:]
         given = [numpy_helper.from_array(values, "values")]
@@ -330,8 +311,7 @@ class _Folding:
 
     def _inferred_shapes(self) -> dict[str, list[int | str]]:
         """Of all tensors whose rank is known; a size that isn't is a string, that of a symbolic batch ``batch``."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
+        model = copied(self._model)
         batch = "batch"
         for value in data_inputs(model):
             dims = value.type.tensor_type.shape.dim
@@ -384,8 +364,7 @@ class _Folding:
         for place in range(len(_BATCHES)):
             given = []
             for name in dict.fromkeys(inputs):
-                tensor = TensorProto()
-                tensor.CopyFrom(self._batched[name][place] if name in self._batched else self._value(name))
+                tensor = copied(self._batched[name][place] if name in self._batched else self._value(name))
                 tensor.name = name
                 given.append(tensor)
             results.append(self._evaluated(node, given))
@@ -415,8 +394,7 @@ class _Folding:
         shape[place] = -1 if place or attribute(node, "allowzero", 0) else 0
         if (shape == -1).sum() > 1:
             return False
-        reshape = onnx.NodeProto()
-        reshape.CopyFrom(node)
+        reshape = copied(node)
         reshape.input[1] = self._keep(self._unused(f"{node.output[0]}_shape"), numpy_helper.from_array(shape))
         self._kept.append(reshape)
         return True
@@ -424,7 +402,7 @@ class _Folding:
 
 def unfolded(node: onnx.NodeProto) -> str:
     """Why a node that takes constants alone gives none."""
-    if node.domain not in _DOMAINS:
+    if node.domain not in DOMAINS:
         return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
     if _draws(node):
         return "makes no constant: it gives other values each time; put the values that are meant in its place"

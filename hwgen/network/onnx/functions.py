@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.file import title
-from hwgen.network.onnx.joins import add_maps, compare_maps, multiply_integers, multiply_maps
+from hwgen.network.onnx.file import copied, title
+from hwgen.network.onnx.joins import combine_maps, multiply_integers, multiply_maps
 from hwgen.network.onnx.values import Applied, Integers, Joined, Operand, Reals, State, Sums
 from hwgen.network.ops.join import MOST_BITS
 
@@ -109,12 +109,8 @@ def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndar
 
 
 def add_or_apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Add, Sub or Sum: of two maps, or a step of a function of one."""
-    (apply if of_one_map(build, node) else add_maps)(build, node)
-
-
-def _max_or_min(build: Builder, node: onnx.NodeProto) -> None:
-    (apply if of_one_map(build, node) else compare_maps)(build, node)
+    """Add, Sub, Sum, Max or Min: of several maps, or a step of a function of one."""
+    (apply if of_one_map(build, node) else combine_maps)(build, node)
 
 
 def _mul(build: Builder, node: onnx.NodeProto) -> None:
@@ -151,11 +147,9 @@ def _between_quantisers(
     operands : tuple
         What the function takes; ``None`` is the map.
     """
-    x_scale, x_zero, x_kind = build.constants.per_tensor(node, place + 1, build.map.type.dtype)
-    build.integer_input(node, x_scale, x_zero, x_kind)
+    x_scale, x_zero = build.quantised_input(node, place + 1)
     scale, zero, kind = build.constants.per_tensor(node, result, build.map.type.dtype)
-    plain = onnx.NodeProto()
-    plain.CopyFrom(node)
+    plain = copied(node)
     plain.op_type, plain.domain = node.op_type.removeprefix("QLinear"), ""
     del plain.input[len(operands) :]
     build.state = state = Reals(node, x_scale, x_zero, node.output[0])
@@ -167,8 +161,8 @@ def _between_quantisers(
 
 OPERATORS = {
     **dict.fromkeys((*_UNARY, *_WITH_CONSTANTS), apply),
-    "Max": _max_or_min,
-    "Min": _max_or_min,
+    "Max": add_or_apply,
+    "Min": add_or_apply,
     "Mul": _mul,
     "QLinearLeakyRelu": _qlinear,
     "QLinearMul": _qlinear_mul,

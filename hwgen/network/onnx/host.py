@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -16,10 +17,9 @@ from onnx import helper, numpy_helper
 
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
-from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied
 from hwgen.network.onnx.values import Reals
 
-_DOMAINS = {"", "ai.onnx", "com.microsoft"}
 _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 """They leave values as they are, but for the type."""
 _BUILT = {"Add", "Clip", "Relu"}
@@ -44,7 +44,7 @@ _OPERATORS = {
 
 def may_run(node: onnx.NodeProto) -> bool:
     """Whether the host takes ``node`` at all, if it stands behind the last integer tensor."""
-    return node.op_type in _OPERATORS and node.domain in _DOMAINS
+    return node.op_type in _OPERATORS and node.domain in DOMAINS
 
 
 def may_join(model: onnx.ModelProto, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
@@ -156,8 +156,7 @@ def dequantised(
     """
     readers = [node for node in nodes if tensor in node.input]
     if not state.in_floats or (len(readers) == 1 and state.is_padded_by(readers[0])):
-        dequantise = onnx.NodeProto()
-        dequantise.CopyFrom(state.node)
+        dequantise = copied(state.node)
         dequantise.ClearField("name")  # the node itself may be left, too
         dequantise.input[0], dequantise.output[0] = name, tensor
         return [dequantise]
@@ -202,11 +201,10 @@ class Ends(_Graph):
         tail = self.checked({tensor}, [nodes[index] for index in sorted(found)])
         return tail if tensor == self._output or (tail and tail.nodes) else None
 
-    def unused(self, name: str) -> str:
-        """``name``, or a longer one that no tensor has."""
-        while name in self._producers or name in self._given:
-            name += "_"
-        return name
+    @cached_property
+    def unused(self) -> UnusedNames:
+        """Names that no tensor of the model has."""
+        return UnusedNames(self._model)
 
     def cut(
         self,

@@ -9,16 +9,13 @@ from math import prod
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from hwgen.network.onnx.file import data_inputs
+from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, data_inputs
 
 Shape = tuple[int, ...]
 """Sizes, 0 where one is not known."""
 
 _LARGEST = 64
 """Values of a constant that shape inference is shown: it may be a shape itself."""
-_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
-_PRODUCTS = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
-"""Operators that multiply and add, and which input their weights are."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +83,11 @@ class Shapes:
 
     def macs(self, node: onnx.NodeProto) -> int | None:
         """Multiply-accumulates of a frame: 0 of an operator that is no product, ``None`` if the sizes are not known."""
-        place = {**_CONVOLUTIONS, **_PRODUCTS}.get(node.op_type)
+        place = {**CONVOLUTIONS, **PRODUCTS}.get(node.op_type)
         if place is None or len(node.input) <= place or not node.output:
             return 0
         before, weights, after = (self.of(name).shape for name in (node.input[0], node.input[place], node.output[0]))
-        if node.op_type in _PRODUCTS:
+        if node.op_type in PRODUCTS:
             sizes = None if after is None or not before else (*after[1:], before[-1])
         else:
             maps = before if node.op_type == "ConvTranspose" else after
@@ -99,7 +96,7 @@ class Shapes:
 
     def weights(self, node: onnx.NodeProto) -> tuple[str, int]:
         """Name and bits of the constant that a product multiplies by; 8 bits for each float. 0 bits if it has none."""
-        name = node.input[{**_CONVOLUTIONS, **_PRODUCTS}[node.op_type]]
+        name = node.input[{**CONVOLUTIONS, **PRODUCTS}[node.op_type]]
         producers = {output: other for other in self._model.graph.node for output in other.output}
         while name in producers and producers[name].op_type in ("DequantizeLinear", "QuantizeLinear", "Identity"):
             name = producers[name].input[0]

@@ -16,34 +16,26 @@ from hwgen.network.onnx.views import CHANNELS, View
 from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MOST_BITS
 
+_COMBINED: dict[str, type[Join]] = {"Max": Max, "Min": Min, "Sub": Sub}
+"""Layers whose operator says which they are; Add and Sum are one operator of two maps."""
 
-def add_maps(build: Builder, node: onnx.NodeProto) -> None:
-    """Add or Sub of two dequantised maps, or Sum of several; a QuantizeLinear must follow (or Relu, Clip, MaxPool)."""
+
+def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
+    """Add or Sub of two dequantised maps, or Sum, Max or Min of several; a QuantizeLinear must follow.
+
+    Relu, Clip or MaxPool may stand before it.
+    """
     operands = _dequantised(build, node)
     _check_sizes(build, node, operands, channels=True)
-    layer = Sum if len(operands) > 2 else Sub if node.op_type == "Sub" else Add
+    layer = _COMBINED.get(node.op_type, Sum if len(operands) > 2 else Add)
 
     def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
         types = {value.map.type for value in operands} | {kind}
         # ONNX Runtime has one kernel for integers of one type, unless an activation stands in between.
         fused = len(types) == 1 and kind.bits == 8 and moot(state.bounds, scale, zero, kind) and not state.in_floats
-        parameters = {} if layer is Sum else {"fused": fused and node.op_type == "Add"}
+        parameters = {"fused": fused and node.op_type == "Add"} if layer in (Add, Sub) else {}
         output = _output(operands[0], scale, zero, kind)
         _emit(build, node, layer, operands, output, bounds(state, output), **parameters)
-
-    build.view = operands[0].view
-    build.state = Joined(node, make, in_floats=_in_floats(operands))
-
-
-def compare_maps(build: Builder, node: onnx.NodeProto) -> None:
-    """Max or Min of several dequantised maps; a QuantizeLinear must follow (or Relu, Clip, MaxPool)."""
-    operands = _dequantised(build, node)
-    _check_sizes(build, node, operands, channels=True)
-    layer = Max if node.op_type == "Max" else Min
-
-    def make(state: Joined, scale: np.float32, zero: int, kind: IntegerType) -> None:
-        output = _output(operands[0], scale, zero, kind)
-        _emit(build, node, layer, operands, output, bounds(state, output))
 
     build.view = operands[0].view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
@@ -72,10 +64,7 @@ def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
     """com.microsoft QLinearMul of two maps."""
     operands = _spread_last(_integers(build, node, (0, 3)))
     _check_sizes(build, node, operands, channels=True, spread=True)
-    scale, zero, kind = build.constants.per_tensor(node, 6, operands[0].map.type.dtype)
-    _emit(build, node, Mul, operands, _output(operands[0], scale, zero, kind), (kind.minimum, kind.maximum))
-    build.view = operands[0].view
-    build.state = Integers()
+    _emit_integers(build, node, Mul, operands, operands[0].view, 6)
 
 
 def _spread_last(operands: list[Value]) -> list[Value]:
@@ -99,22 +88,33 @@ def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     """com.microsoft QLinearAdd of two maps."""
     operands = _integers(build, node, (0, 3))
     _check_sizes(build, node, operands, channels=True)
-    scale, zero, kind = build.constants.per_tensor(node, 6, operands[0].map.type.dtype)
-    output = _output(operands[0], scale, zero, kind)
-    _emit(build, node, Add, operands, output, (kind.minimum, kind.maximum), fused=True)
-    build.view = operands[0].view
-    build.state = Integers()
+    _emit_integers(build, node, Add, operands, operands[0].view, 6, fused=True)
 
 
 def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
     """com.microsoft QLinearConcat: the output's scale and zero point, then a map with its own, and so on."""
     operands = _integers(build, node, range(2, len(node.input), 3))
     view = _concatenated(build, node, operands)
-    scale, zero, kind = build.constants.per_tensor(node, 0, operands[0].map.type.dtype)
-    output = _output(operands[0], scale, zero, kind, view.sizes[CHANNELS])
-    _emit(build, node, Concat, operands, output, (kind.minimum, kind.maximum))
-    build.view = view
-    build.state = Integers()
+    _emit_integers(build, node, Concat, operands, view, 0)
+
+
+def _emit_integers(
+    build: Builder,
+    node: onnx.NodeProto,
+    kind: type[Join],
+    operands: Sequence[Value],
+    view: View,
+    first: int,
+    **parameters: bool,
+) -> None:
+    """Emit the layer of an operator on integers whose output's scale and zero point are its inputs from ``first`` on.
+
+    The output lies on its map as ``view`` says.
+    """
+    scale, zero, type_ = build.constants.per_tensor(node, first, operands[0].map.type.dtype)
+    output = _output(operands[0], scale, zero, type_, view.sizes[CHANNELS])
+    _emit(build, node, kind, operands, output, (type_.minimum, type_.maximum), **parameters)
+    build.view, build.state = view, Integers()
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
@@ -134,7 +134,7 @@ def _integers(build: Builder, node: onnx.NodeProto, places: Sequence[int]) -> li
     operands = []
     for value, place in zip(build.operands, places, strict=True):
         build.enter(value)
-        build.integer_input(node, *build.constants.per_tensor(node, place + 1, value.map.type.dtype))
+        build.quantised_input(node, place + 1)
         operands.append(build.value)
     return operands
 

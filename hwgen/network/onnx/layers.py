@@ -13,6 +13,7 @@ from hwgen.errors import ModelError
 from hwgen.network.ends import Layout
 from hwgen.network.graph import Network
 from hwgen.network.host import session_options
+from hwgen.network.onnx.file import copied
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.qonnx import is_qonnx
 from hwgen.network.onnx.rest import walked
@@ -138,8 +139,7 @@ def _session(
     model: onnx.ModelProto, tensors: Sequence[str], optimised: bool, where: str
 ) -> onnxruntime.InferenceSession:
     """A session that gives these tensors as well."""
-    wider = onnx.ModelProto()
-    wider.CopyFrom(model)
+    wider = copied(model)
     there = {value.name for value in wider.graph.output}
     wider.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in there)
     try:

@@ -19,6 +19,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.joins import bounds
 from hwgen.network.onnx.qdq import plain_operand
+from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.values import Joined, Map
 from hwgen.network.ops import LRN, Lookup
 from hwgen.network.ops.join import MOST_BITS
@@ -134,18 +135,13 @@ class _Power:
 
 def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
     """What ONNX Runtime makes of ``x``, ``(1, C, H, W)``, by windows of three channels whose squares are just added."""
-    import onnxruntime
-
     node = helper.make_node("LRN", ["x"], ["y"], size=3, alpha=3.0, beta=beta, bias=bias)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in "xy"]
     model = helper.make_model(
         helper.make_graph([node], "lrn", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", _OPSET)]
     )
     model.ir_version = 8
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    (y,) = session.run(None, {"x": x})
+    (y,) = session(model.SerializeToString()).run(None, {"x": x})
     return np.asarray(y)
 
 

@@ -21,7 +21,7 @@ from hwgen.network.onnx import select as onnx_select
 from hwgen.network.onnx import transposed as onnx_transposed
 from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.file import title
+from hwgen.network.onnx.file import DOMAINS, title
 from hwgen.network.onnx.host import may_run
 from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
 from hwgen.network.onnx.views import View
@@ -30,7 +30,6 @@ _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_dimensions.M
 """What may follow a sum, a product or a concatenation of dequantised maps, or a pool behind a function of one."""
 _SEVERAL = {"Split"}
 """What may have several outputs."""
-_DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
 
 def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
@@ -42,7 +41,7 @@ def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeP
         If it is not, or the node has outputs that nothing is known of.
     """
     operator = OPERATORS.get(node.op_type)
-    if operator is None or node.domain not in _DOMAINS:
+    if operator is None or node.domain not in DOMAINS:
         domain = f"{node.domain}." if node.domain else ""
         error = build.refusal(
             node,

@@ -8,17 +8,16 @@ import onnx
 from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import IntegerType, Window, check_window
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.file import attribute, text, title
 from hwgen.network.onnx.select import axis_of, check_operand, map_axis
-from hwgen.network.onnx.values import Integers, Map, Pending, Reals
+from hwgen.network.onnx.values import Integers, Pending, Reals
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import Crop, Pad
 
 
 def _pad(build: Builder, node: onnx.NodeProto) -> None:
     check_operand(build, node)
-    mode = attribute(node, "mode", b"constant")
-    mode = mode.decode(errors="replace") if isinstance(mode, bytes) else str(mode)
+    mode = text(node, "mode", "constant")
     if mode != "constant":
         raise build.refusal(node, f"mode must be constant, not {mode}")
     padding, view = _padding(build, node)
@@ -67,7 +66,7 @@ def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Windo
 def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | None) -> None:
     here = build.map
     size = window.output_size(here.height, here.width)
-    output = Map(here.channels, *size, here.type, here.zero_point, here.scale)
+    output = here.sized(here.channels, *size)
     if value is None:
         build.emit(node, Crop, window, output)
         return

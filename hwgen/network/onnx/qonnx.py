@@ -8,7 +8,6 @@ there on the model is imported as any other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +16,8 @@ from onnx import helper, numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.check import needed
-from hwgen.network.onnx.file import attribute, title
+from hwgen.network.onnx.constants import held
+from hwgen.network.onnx.file import UnusedNames, attribute, copied, text, title
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
 _QUANT = {"IntQuant", "Quant"}
@@ -47,8 +47,7 @@ def is_qonnx(model: onnx.ModelProto) -> bool:
 
 def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
     """``model`` for checks that know ONNX's operators alone: nodes of QONNX let their input pass."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
+    result = copied(model)
     for node in result.graph.node:
         if node.domain in DOMAINS and node.op_type in _ELEMENTWISE and node.input and node.output:
             passed, name = node.input[0], node.name
@@ -76,7 +75,7 @@ class _Rewriting:
         self._known = {tensor.name: tensor for tensor in model.graph.initializer}
         self._reals: dict[str, np.ndarray] = {}
         """Constants that have been computed."""
-        self._names = {name for node in model.graph.node for name in (*node.input, *node.output)} | set(self._known)
+        self._unused = UnusedNames(model)
         self._nodes: list[onnx.NodeProto] = []
         self._made: list[onnx.TensorProto] = []
         self._opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
@@ -92,8 +91,7 @@ class _Rewriting:
                 self._bipolar(node)
             else:
                 raise self._refusal(node, "is not supported; of QONNX Quant is, and BipolarQuant of constants")
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
+        model = copied(self._model)
         del model.graph.node[:]
         model.graph.node.extend(self._nodes)
         model.graph.initializer.extend(self._made)
@@ -109,17 +107,10 @@ class _Rewriting:
 
     def _note(self, node: onnx.NodeProto) -> None:
         """Constants that others may need."""
-        if node.op_type == "Constant":
-            value: Any = attribute(node, "value", None)
-            for name, kind in (("value_float", np.float32), ("value_int", np.int64)):
-                found = attribute(node, name, attribute(node, f"{name}s", None))
-                value = numpy_helper.from_array(np.asarray(found, kind)) if found is not None else value
-            if isinstance(value, onnx.TensorProto):
-                self._known[node.output[0]] = value
-        elif node.op_type == "Identity" and node.input[0] in self._known:
-            self._known[node.output[0]] = self._known[node.input[0]]
-        elif node.op_type == "Identity" and node.input[0] in self._reals:
-            self._reals[node.output[0]] = self._reals[node.input[0]]
+        if node.op_type in ("Constant", "Identity"):
+            value = held(node) if node.op_type == "Constant" else self._constant(node.input[0])
+            if value is not None:
+                self._reals[node.output[0]] = value
 
     def _constant(self, name: str) -> np.ndarray | None:
         if name in self._reals:
@@ -164,8 +155,7 @@ class _Rewriting:
         self._emit_map(node, scale, zero, kind, (low, high))
 
     def _mode(self, node: onnx.NodeProto) -> str:
-        mode = attribute(node, "rounding_mode", b"ROUND")
-        name = mode.decode(errors="replace").upper() if isinstance(mode, bytes) else str(mode)
+        name = text(node, "rounding_mode", "ROUND").upper()
         if name not in _ROUNDING:
             raise self._refusal(node, f"rounding_mode must be one of {', '.join(_ROUNDING)}, not {name[:40]!r}")
         return name
@@ -278,12 +268,6 @@ class _Rewriting:
     def _keep(self, node: onnx.NodeProto, what: str, array: np.ndarray) -> str:
         name = self._unused(f"{node.output[0]}_{what}")
         self._made.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
-        return name
-
-    def _unused(self, name: str) -> str:
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
         return name
 
 

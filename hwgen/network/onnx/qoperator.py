@@ -14,8 +14,7 @@ from hwgen.network.onnx.values import Reals
 
 
 def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
-    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
-    build.integer_input(node, x_scale, x_zero, x_kind)
+    x_scale, _ = build.quantised_input(node, 1)
     weights = build.constants.integer_weights(node, 3, 0)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
     bias = np.zeros(len(weights.values), np.int64)
@@ -28,8 +27,7 @@ def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
 def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
-    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
-    build.integer_input(node, x_scale, x_zero, x_kind)
+    x_scale, _ = build.quantised_input(node, 1)
     matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, -1)
     scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
     bias = np.zeros(matrix.shape[-1], np.int64)
@@ -38,8 +36,7 @@ def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
-    x_scale, x_zero, x_kind = build.constants.per_tensor(node, 1, build.map.type.dtype)
-    build.integer_input(node, x_scale, x_zero, x_kind)
+    x_scale, _ = build.quantised_input(node, 1)
     transposed = plain_product(build, node)
     matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
@@ -76,8 +73,7 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
         return
     if not sides:
         raise build.refusal(node, "must add a constant to a feature map, or two feature maps")
-    scale, zero, kind = build.constants.per_tensor(node, sides[0] + 1, build.map.type.dtype)
-    build.integer_input(node, scale, zero, kind)
+    scale, zero = build.quantised_input(node, sides[0] + 1)
     other = 3 - sides[0]
     integers = build.constants.read(node, other, "constant")
     c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, integers.dtype)

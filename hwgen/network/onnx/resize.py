@@ -8,8 +8,8 @@ import onnx
 from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.values import Map, Sums
+from hwgen.network.onnx.file import attribute, text
+from hwgen.network.onnx.values import Sums
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Upsample
 
@@ -25,7 +25,7 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
     axes = build.spatial_axes(node)
     if isinstance(build.state, Sums):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
-    mode = _text(node, "mode", "nearest")
+    mode = text(node, "mode", "nearest")
     if mode != "nearest":
         raise build.refusal(node, f"mode must be nearest, not {mode}")
     factors = _factors(build, node, axes)
@@ -39,13 +39,12 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
             raise build.refusal(
                 node,
                 f"must repeat each pixel {factor} times, which "
-                f"{_text(node, 'coordinate_transformation_mode', 'half_pixel')} with "
-                f"{_text(node, 'nearest_mode', 'round_prefer_floor')} does not",
+                f"{text(node, 'coordinate_transformation_mode', 'half_pixel')} with "
+                f"{text(node, 'nearest_mode', 'round_prefer_floor')} does not",
             )
     if factors != (1, 1):
         build.view = View.channels_first((here.channels, *sizes), axes)
-        output = Map(here.channels, *sizes, here.type, here.zero_point, here.scale)
-        build.emit(node, Upsample, Window(kernel=(1, 1)), output, factors=factors)
+        build.emit(node, Upsample, Window(kernel=(1, 1)), here.sized(here.channels, *sizes), factors=factors)
 
 
 def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tuple[int, int]:
@@ -55,7 +54,7 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
     place = 1 if node.op_type == "Upsample" or len(node.input) == 2 else 2
     if node.op_type == "Resize" and 3 in given:
         sizes = np.asarray(build.constants.read(node, 3, "sizes"), np.float64)
-        policy = _text(node, "keep_aspect_ratio_policy", "stretch")
+        policy = text(node, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
         shape = np.array((build.batch or 1, *build.view.shape), np.float64)
@@ -93,7 +92,7 @@ def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np
     # Upsample, and Resize as it was first, know one way only.
     if node.op_type == "Upsample" or len(node.input) == 2:
         return np.floor(places / factor).astype(np.int64)
-    way = _text(node, "coordinate_transformation_mode", "half_pixel")
+    way = text(node, "coordinate_transformation_mode", "half_pixel")
     if way == "asymmetric":
         reals = places / factor
     elif way in ("half_pixel", "half_pixel_symmetric") or (way == "pytorch_half_pixel" and size * factor > 1):
@@ -104,7 +103,7 @@ def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np
         reals = places * (size - 1) / max(size * factor - 1, 1)
     else:
         raise _unknown(build, node, "coordinate_transformation_mode", way)
-    rounding = _text(node, "nearest_mode", "round_prefer_floor")
+    rounding = text(node, "nearest_mode", "round_prefer_floor")
     if rounding not in _ROUNDINGS:
         raise _unknown(build, node, "nearest_mode", rounding)
     return np.clip(_ROUNDINGS[rounding](reals), 0, size - 1).astype(np.int64)
@@ -112,11 +111,6 @@ def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np
 
 def _unknown(build: Builder, node: onnx.NodeProto, what: str, value: str) -> ModelError:
     return build.refusal(node, f"{what} {value!r} is not supported")
-
-
-def _text(node: onnx.NodeProto, name: str, default: str) -> str:
-    value = attribute(node, name, default)
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 OPERATORS = {"Resize": _resize, "Upsample": _resize}

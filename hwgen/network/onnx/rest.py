@@ -16,9 +16,9 @@ from hwgen.errors import ModelError
 from hwgen.network.ends import OutputEnd, Remainder
 from hwgen.network.fates import Operator, share
 from hwgen.network.graph import Network
-from hwgen.network.onnx.file import data_inputs, line, takes
+from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
 from hwgen.network.onnx.host import dequantised, in_bytes, may_join
-from hwgen.network.onnx.values import Map, Reals, Value
+from hwgen.network.onnx.values import Map, Reals, Value, steps_before
 from hwgen.network.onnx.walk import Given, Walk
 
 
@@ -70,13 +70,8 @@ def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
 
 def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
     """The model's inputs that the layers before some tensors take, by their names."""
-    waiting, seen, found = [walk.values[tensor].source for tensor in tensors], set(), {}
-    while waiting:
-        step = waiting.pop()
-        if step is None or id(step) in seen:
-            continue
-        seen.add(id(step))
-        waiting += step.sources
+    found = {}
+    for step in steps_before(walk.values[tensor].source for tensor in tensors):
         for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
             if source is None:
                 found[taken.origin] = taken
@@ -136,7 +131,7 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
             f"{walk.where}: what is left for the host takes {other!r}, the input quantised otherwise than the "
             "hardware takes it; quantise it once"
         )
-    unused = _Unused(walk.model)
+    unused = UnusedNames(walk.model)
     named_ = {tensor: unused(f"{tensor}_integers") if _is_real(maps[tensor]) else tensor for tensor in rest.maps}
     ends = {tensor: walk.end(tensor, named_[tensor]) for tensor in rest.maps}
     integers = tuple(walk.end(tensor, tensor) for tensor in rest.integers)
@@ -170,7 +165,7 @@ def _cut(
 ) -> bytes:
     """The ONNX model of what is left; empty if that is nothing."""
     graph, inputs, nodes, given = walk.model.graph, [], [], set()
-    batch, unused = walk.build.batch or "batch", _Unused(walk.model)
+    batch, unused = walk.build.batch or "batch", UnusedNames(walk.model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):
         state, kind = maps[tensor].state, maps[tensor].map.type
         name, made = in_bytes(kind, end.tensor, unused)
@@ -203,13 +198,7 @@ def _cut(
 
 def covered(walk: Walk, tensors: Sequence[str], operators: Sequence[Operator]) -> float:
     """Share of the multiply-accumulates of all ``operators`` in the layers before some tensors."""
-    waiting, names, seen = [walk.values[tensor].source for tensor in tensors], set(), set()
-    while waiting:
-        step = waiting.pop()
-        if step is not None and id(step) not in seen:
-            seen.add(id(step))
-            names.add(step.name)
-            waiting += step.sources
+    names = {step.name for step in steps_before(walk.values[tensor].source for tensor in tensors)}
     places = [names.intersection(walk.ledger.layers.get(id(node), ())) for node in walk.ledger.nodes]
     return share(operators, [operator for operator, made in zip(operators, places, strict=True) if made])
 
@@ -223,18 +212,3 @@ def _other_input(walk: Walk, rest: Rest, maps: Mapping[str, Value]) -> str | Non
 
 def _is_real(value: Value) -> bool:
     return isinstance(value.state, Reals)
-
-
-class _Unused:
-    """Makes names that no tensor of ``model`` has."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        graph = model.graph
-        self._names = {name for node in graph.node for name in (*node.input, *node.output)}
-        self._names |= {tensor.name for tensor in graph.initializer}
-
-    def __call__(self, name: str) -> str:
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
-        return name

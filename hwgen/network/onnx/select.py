@@ -11,7 +11,7 @@ import onnx
 from hwgen.network.maps import Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.values import Map, Sums
+from hwgen.network.onnx.values import Sums
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import Crop
 
@@ -40,7 +40,7 @@ def take(build: Builder, node: onnx.NodeProto, places: Mapping[int, Sequence[int
     height, width = window.output_size(here.height, here.width)
     channels = len(wanted.get(CHANNELS, range(here.channels)))
     if window != Window(kernel=(1, 1)):
-        build.emit(node, Crop, window, Map(channels, height, width, here.type, here.zero_point, here.scale))
+        build.emit(node, Crop, window, here.sized(channels, height, width))
     build.view = View((channels, height, width), tuple(dims))
 
 

@@ -11,29 +11,26 @@ upsampling, up to its fully connected layers.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+import onnx
 
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.onnx.check import check
+from hwgen.network.onnx.file import CONVOLUTIONS, DOMAINS, PRODUCTS, attribute, line
+from hwgen.network.onnx.file import read as read_model
 from hwgen.network.onnx.windows import window_of
 from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
-if TYPE_CHECKING:
-    import onnx
-
-_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
-"""Where the weights are among the inputs."""
-_DENSE = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
-"""The same for fully connected layers."""
-_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+_WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(CONVOLUTIONS.keys() - {"ConvTranspose"}, Conv), **POOLS}
+"""Kinds of layers that slide a window over one map, by their ONNX operators."""
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 _POINTWISE = _FREE | {
@@ -45,10 +42,7 @@ _POINTWISE = _FREE | {
 
 @cache
 def _light_folder() -> Path | None:
-    found = importlib.util.find_spec("onnx")
-    if found is None or found.origin is None:
-        return None
-    folder = Path(found.origin).parent / "backend" / "test" / "data" / "light"
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     return folder if folder.is_dir() else None
 
 
@@ -77,18 +71,12 @@ def light_model(base: str) -> onnx.ModelProto:
     folder = _light_folder()
     if folder is None or base not in light_names():
         raise ModelError(f"{base}: the installed onnx package has no light model of this name")
-    return _read(folder / f"{base}.onnx")
+    return read_model(folder / f"{base}.onnx")
 
 
 def read(path: Path, *, dense: bool = False) -> Network:
     """The first linear part of the model in ``path``; raises ModelError."""
-    return _part(_graph(_read(path), str(path), dense), path.stem, 1, dense)
-
-
-def _read(path: Path) -> onnx.ModelProto:
-    from hwgen.network.onnx import file as onnx_file
-
-    return onnx_file.read(path)
+    return _part(_graph(read_model(path), str(path), dense), path.stem, 1, dense)
 
 
 def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
@@ -104,7 +92,7 @@ def whole(path: Path) -> Network:
     ModelError
         If it can't be read, or has no convolution or pool.
     """
-    return _whole(_graph(_read(path), str(path), False), path.stem)
+    return _whole(_graph(read_model(path), str(path), False), path.stem)
 
 
 def whole_of(model: onnx.ModelProto, name: str) -> Network:
@@ -140,16 +128,11 @@ class _Part:
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
-    import onnx
-
-    from hwgen.network.onnx import check as onnx_check
-
-    onnx_check.check(model, where)
+    check(model, where)
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-        reason = next(filter(None, str(error).splitlines()), type(error).__name__)[:300]
-        raise ModelError(f"{where}: shapes can't be inferred: {reason}") from None
+        raise ModelError(f"{where}: shapes can't be inferred: {line(error)}") from None
     return _Graph(inferred, where, dense)
 
 
@@ -207,8 +190,7 @@ class _Graph:
         return graph.network(name)
 
     def _planned(self, node: onnx.NodeProto) -> bool:
-        known = node.op_type in _CONVOLUTIONS or node.op_type in POOLS
-        return known and bool(node.input) and node.input[0] in self._variable
+        return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self._variable
 
     def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
         """The chain that begins with ``node``."""
@@ -254,24 +236,23 @@ class _Graph:
 
     def _connected(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
         """Whether it is a fully connected layer behind a map of ``shape``."""
-        return self._dense and node.op_type in _DENSE and self._matrix(node)[:1] == (prod(shape[1:]),)
+        return self._dense and node.op_type in PRODUCTS and self._matrix(node)[:1] == (prod(shape[1:]),)
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
         """Inputs and outputs; empty if it is no product of a variable map and a constant matrix of known size."""
-        from onnx import helper
-
-        position = _DENSE[node.op_type]
-        if node.domain not in _DOMAINS or len(node.input) <= position:
+        position = PRODUCTS[node.op_type]
+        if node.domain not in DOMAINS or len(node.input) <= position:
             return ()
         if node.input[0] not in self._variable or node.input[position] in self._variable:
             return ()
         weights = self._shapes.get(node.input[position], ())
-        turned = any(entry.name == "transB" and helper.get_attribute_value(entry) for entry in node.attribute)
-        return () if len(weights) != 2 or 0 in weights else weights[::-1] if turned else weights
+        if len(weights) != 2 or 0 in weights:
+            return ()
+        return weights[::-1] if attribute(node, "transB", 0) else weights
 
     def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op:
         return Conv.shaped(
-            name=_name(node, node.input[_DENSE[node.op_type]]),
+            name=_name(node, node.input[PRODUCTS[node.op_type]]),
             channels=shape[1],
             outputs=self._matrix(node)[1],
             height=shape[2],
@@ -281,36 +262,33 @@ class _Graph:
 
     def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op | str:
         """The layer, or why it can't be planned."""
-        from onnx import helper
-
         if len(shape) != 4 or min(shape[1:]) < 1:
             return f"its input's shape {shape} is not (batch, channels, height, width) with fixed sizes"
         _, channels, height, width = shape
-        attributes: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
         if node.op_type in POOLS:
             self._pools += 1
             name, outputs, groups = f"pool{self._pools}", channels, 1
             whole = (height, width) if "Global" in node.op_type else ()
-            kernel = tuple(attributes.get("kernel_shape", whole))
+            kernel = tuple(attribute(node, "kernel_shape", whole))
         else:
-            position = _CONVOLUTIONS[node.op_type]
+            position = CONVOLUTIONS[node.op_type]
             weights = self._shapes.get(node.input[position], ())
-            kernel = tuple(attributes.get("kernel_shape", weights[2:]))
+            kernel = tuple(attribute(node, "kernel_shape", weights[2:]))
             outputs = weights[0] if len(weights) == 4 else self._shapes.get(node.output[0], (0, 0))[1]
-            groups = attributes.get("group", 1)
+            groups = attribute(node, "group", 1)
             name = node.input[position]
         name = _name(node, name)
         if len(kernel) != 2 or outputs < 1:
             return "its kernel or its outputs are not known from the model"
-        numbers = (*kernel, *attributes.get("strides", ()), *attributes.get("dilations", ()), groups)
-        if min(numbers) < 1 or min(attributes.get("pads", (0,))) < 0:
+        numbers = (*kernel, *attribute(node, "strides", ()), *attribute(node, "dilations", ()), groups)
+        if min(numbers) < 1 or min(attribute(node, "pads", (0,))) < 0:
             return "kernel, strides, dilations and groups must be positive, and padding 0 or more"
         try:
             window = window_of(node, kernel, (height, width))
         except ConfigError as error:
             raise ModelError(f"{self.where}: {error}") from None
         try:
-            return POOLS.get(node.op_type, Conv).shaped(
+            return _WINDOWED[node.op_type].shaped(
                 name=name,
                 channels=channels,
                 outputs=outputs,
@@ -359,7 +337,7 @@ class _Joined:
         if graph._planned(node):
             layer = graph._layer(node, shape)
             return f"{_described(node)}: {layer}" if isinstance(layer, str) else layer
-        if node.op_type in _DENSE:
+        if node.op_type in PRODUCTS:
             return f"{_name(node, node.output[0])} and what follows: fully connected"
         maps = [_map(graph._shapes.get(name, ())) for name in operands]
         known = [each for each in maps if each is not None]
@@ -390,19 +368,16 @@ def _map(shape: tuple[int, ...]) -> FeatureMap | None:
 
 def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
     """A layer without a window; ``None`` if it is none that is known, or not of these maps."""
-    from onnx import helper
-
     name = _name(node, node.output[0])
-    attributes: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
     after = _map(result)
     if after is None:
         return None
     try:
-        if node.op_type in Upsample.operators and attributes.get("mode", b"nearest") == b"nearest" and len(maps) == 1:
+        if node.op_type in Upsample.operators and attribute(node, "mode", b"nearest") == b"nearest" and len(maps) == 1:
             factors = after.height // maps[0].height, after.width // maps[0].width
             return Upsample(name=name, input=maps[0], output=after, window=Window(kernel=(1, 1)), factors=factors)
         kind = next((kind for kind in JOINS if node.op_type in kind.operators), None)
-        if kind is None or (kind is Concat and attributes.get("axis", 1) not in (1, -3)):
+        if kind is None or (kind is Concat and attribute(node, "axis", 1) not in (1, -3)):
             return None
         layer = kind.of_maps(name, maps)
     except ConfigError:

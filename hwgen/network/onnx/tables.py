@@ -12,7 +12,8 @@ from hwgen.network.float32 import Label
 from hwgen.network.host import SETTINGS
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import Constants
-from hwgen.network.onnx.file import line, title
+from hwgen.network.onnx.file import copied, line, title
+from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.values import Applied, Map, Operand, Reals, steps_in_order
 from hwgen.network.ops.join import MOST_BITS
 
@@ -116,8 +117,7 @@ class _Writer:
     def expression(self, formula: Applied | None, source: str) -> str:
         """The tensor of what ``formula`` makes of the tensor ``source``."""
         for step in steps_in_order(formula):
-            node = onnx.NodeProto()
-            node.CopyFrom(step.node)
+            node = copied(step.node)
             del node.input[:], node.output[:]
             for operand in step.operands:
                 if isinstance(operand, Operand):
@@ -138,8 +138,6 @@ class _Writer:
 
     def run(self, x: np.ndarray, output: str, *, integers: bool) -> np.ndarray:
         """The tensor ``output``; without ``integers`` no kernel of integers stands for several nodes."""
-        import onnxruntime
-
         model = self._given.model
         kind = helper.np_dtype_to_tensor_dtype(x.dtype)
         graph = helper.make_graph(
@@ -153,12 +151,6 @@ class _Writer:
         if not any(entry.domain in ("", "ai.onnx") for entry in versions):
             versions.append(helper.make_opsetid("", _OPSET))
         made = helper.make_model(graph, opset_imports=versions, ir_version=max(model.ir_version, 4))
-        options = onnxruntime.SessionOptions()
-        for setting in SETTINGS.items():
-            options.add_session_config_entry(*setting)
-        options.add_session_config_entry("session.disable_quant_qdq", "0" if integers else "1")
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        (found,) = session.run(None, {"x": x})
+        settings = {**SETTINGS, "session.disable_quant_qdq": "0" if integers else "1"}
+        (found,) = session(made.SerializeToString(), settings).run(None, {"x": x})
         return np.asarray(found)

@@ -22,7 +22,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.depth import emit_depth_to_space
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.qdq import plain_operand
-from hwgen.network.onnx.values import Map, Opened, Sums
+from hwgen.network.onnx.values import Opened, Sums
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import Crop
@@ -226,7 +226,7 @@ def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phas
     if any(window.padding):
         here = build.map
         size = window.output_size(here.height, here.width)
-        build.emit(node, Crop, window, Map(here.channels, *size, here.type, here.zero_point, here.scale))
+        build.emit(node, Crop, window, here.sized(here.channels, *size))
 
 
 def _phase_by_phase(channels: np.ndarray, phases: int) -> list[int]:

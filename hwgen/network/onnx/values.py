@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +45,10 @@ class Map:
     bounds: tuple[int, int] | None = None
     origin: str = ""
     """The model's input that it is, if no layer gives it."""
+
+    def sized(self, channels: int, height: int, width: int) -> Map:
+        """Return a map of another size whose integers are of the same type, zero point and scale."""
+        return Map(channels, height, width, self.type, self.zero_point, self.scale)
 
     def frozen(self) -> FeatureMap:
         """With the narrowest type that holds all integers, the zero point included, where the model clips them."""
@@ -111,6 +115,17 @@ class Step:
             groups=self.groups,
             fraction=self.fraction,
         )
+
+
+def steps_before(sources: Iterable[Step | None]) -> Iterator[Step]:
+    """Yield each layer that some layers depend on, once, these layers included; ``None`` is the model's input."""
+    waiting, seen = [*sources], set()
+    while waiting:
+        step = waiting.pop()
+        if step is not None and id(step) not in seen:
+            seen.add(id(step))
+            waiting += step.sources
+            yield step
 
 
 @dataclass

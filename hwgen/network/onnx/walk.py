@@ -29,7 +29,19 @@ from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.sizes import note_shape, note_sizes
-from hwgen.network.onnx.values import Floats, Foreign, Integers, Joined, Map, Pending, Reals, Step, Sums, Value
+from hwgen.network.onnx.values import (
+    Floats,
+    Foreign,
+    Integers,
+    Joined,
+    Map,
+    Pending,
+    Reals,
+    Step,
+    Sums,
+    Value,
+    steps_before,
+)
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
 
@@ -302,15 +314,7 @@ class Walk:
 
     def is_built(self, source: Step | None) -> bool:
         """Whether a map is the input's, or a layer's that depends on nothing that can't be built."""
-        waiting, seen = [source], set()
-        while waiting:
-            step = waiting.pop()
-            if id(step) in self._elsewhere:
-                return False
-            if step is not None and id(step) not in seen:
-                seen.add(id(step))
-                waiting += step.sources
-        return True
+        return not any(id(step) in self._elsewhere for step in steps_before([source]))
 
     def maps(self) -> dict[str, Value]:
         """The tensors at which the hardware can end, and those that are the input as integers; by their names."""
@@ -406,14 +410,8 @@ def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
 
 def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
     """The layers that the outputs depend on."""
-    used: set[int] = set()
     ends = [found[end.name][1] for end in host.outputs]
-    waiting: list[Step | None] = [*ends]
-    while waiting:
-        step = waiting.pop()
-        if step is not None and id(step) not in used:
-            used.add(id(step))
-            waiting += step.sources
+    used = {id(step) for step in steps_before(ends)}
     steps = [step for step in build.steps if id(step) in used]
     given = [each for step in steps for each in zip(step.sources, (step.input, *step.more), strict=True)]
     taken = {each.origin: each for source, each in given if source is None}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import onnx
 from onnx import helper
 
-from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, attribute
 
 Shape = Sequence[int]
 
@@ -41,9 +41,6 @@ _LINEAR = {
     *("ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
 """Each value is read or written a bounded number of times."""
-_MATRICES = {"Gemm", "MatMul", "MatMulInteger", "QGemm", "QLinearMatMul"}
-_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
-"""Convolutions, and which input holds the weights."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
 """Pools, and the steps that count for a tap: a power is slow."""
 _UNKNOWN_COST = 1 << 6
@@ -65,10 +62,10 @@ def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]
     if operator in _LINEAR:
         return linear
     result = max((math.prod(shape) for shape in outputs), default=0)
-    if operator in _MATRICES and inputs:
+    if operator in PRODUCTS and inputs:
         summed = inputs[0][-2:][0 if attribute(node, "transA", 0) else -1] if inputs[0] else 1
         return linear + result * summed
-    if (place := _CONVOLUTIONS.get(operator)) is not None and len(inputs) > place:
+    if (place := CONVOLUTIONS.get(operator)) is not None and len(inputs) > place:
         weights = inputs[place]
         pixels = math.prod(inputs[0]) if operator == "ConvTranspose" else result
         return linear + pixels * math.prod(weights[1:])
@@ -94,7 +91,7 @@ def _magnitudes(node: onnx.NodeProto) -> list[int]:
 
 def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     """Return the bytes of the columns into which a convolution copies a frame's windows; 0 for other operators."""
-    place = _CONVOLUTIONS.get(node.op_type)
+    place = CONVOLUTIONS.get(node.op_type)
     if place is None or len(inputs) <= place or not outputs:
         return 0
     frame = inputs[0] if node.op_type == "ConvTranspose" else outputs[0]

@@ -1,0 +1,34 @@
+"""ONNX Runtime on one thread, for small models that the importer asks for the values of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+
+def session(
+    model: str | bytes, settings: Mapping[str, str] | None = None, *, optimised: bool = True
+) -> onnxruntime.InferenceSession:
+    """Return a session of a model that says nothing by itself.
+
+    Parameters
+    ----------
+    model : str or bytes
+        Path of the file, or its contents.
+    settings : mapping, optional
+        Entries of the session's configuration.
+    optimised : bool
+        Whether ONNX Runtime may rewrite the graph.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for entry in (settings or {}).items():
+        options.add_session_config_entry(*entry)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
