@@ -22,6 +22,9 @@ from hwgen.network.maps import FeatureMap
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape
 
+Ranges = dict[str, tuple[np.float32, np.float32]]
+"""Least and greatest value of float tensors, by name."""
+
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 """Frames of a model's only input; of several inputs those of each in order, or by the model's names."""
 
@@ -140,14 +143,16 @@ def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarr
     return limited.reshape(len(limited), *expected.shape) if end.layout is None else end.layout.to_maps(limited)
 
 
-def quantise(model: onnx.ModelProto, calibration: Inputs, where: str, bits: int = 8) -> onnx.ModelProto:
+def quantise(
+    model: onnx.ModelProto, calibration: Inputs, where: str, bits: int = 8, ranges: Ranges | None = None
+) -> onnx.ModelProto:
     """The float ``model`` quantised by ONNX Runtime's ``quantize_static``, as a QDQ model.
 
     uint8 activations (their ranges are the extremes over ``calibration``, float frames in the model's shape, of several
     inputs those of each, in order or by name), int8
     weights, one scale an output channel; with ``bits`` 16 uint16 and int16. Before, ONNX Runtime's basic graph
-    optimisations fold batch normalisation and the like into the convolutions. ``where`` starts error messages. Raises
-    InputError, ModelError.
+    optimisations fold batch normalisation and the like into the convolutions. ``where`` starts error messages.
+    ``ranges`` are taken in place of those that calibration measures. Raises InputError, ModelError.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
@@ -184,6 +189,7 @@ def quantise(model: onnx.ModelProto, calibration: Inputs, where: str, bits: int 
                 per_channel=True,
                 activation_type=QuantType.QUInt8 if bits == 8 else QuantType.QUInt16,
                 weight_type=QuantType.QInt8 if bits == 8 else QuantType.QInt16,
+                extra_options={"TensorQuantOverrides": _overrides(ranges or {})},
             )
         except OSError:  # of the folder, not of the model
             raise
@@ -191,6 +197,30 @@ def quantise(model: onnx.ModelProto, calibration: Inputs, where: str, bits: int 
             text = " ".join(str(error).split())[:300]
             raise ModelError(f"{where}: ONNX Runtime could not quantise it: {text}") from None
         return onnx.load(str(quantised))
+
+
+def _overrides(ranges: Ranges) -> dict[str, list[dict[str, np.ndarray]]]:
+    """Return ranges as ONNX Runtime's quantiser takes them."""
+    return {name: [{"rmin": np.array(least), "rmax": np.array(most)}] for name, (least, most) in ranges.items()}
+
+
+def run(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
+    """Return the first output of a float model with one input, computed frame by frame as calibration computes it.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Its batch is one or symbolic.
+    frames : numpy.ndarray
+        Frames of the input, float32.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    name = model.graph.input[0].name
+    return np.concatenate([np.asarray(session.run(None, {name: frame[None]})[0]) for frame in frames])
 
 
 def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dict[str, np.ndarray]:

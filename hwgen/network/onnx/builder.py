@@ -288,7 +288,7 @@ class Builder:
 
         parts = {
             "inputs": (step.input.scale, reach(step.input)),
-            "weights": (sums.w_scale.max(), int(np.abs(sums.weights).max())),
+            "weights": (sums.w_scale.max(), max(int(sums.weights.max()), -int(sums.weights.min()))),
             "outputs": (scale, reach(step.output)),
         }
         large = {

@@ -31,6 +31,10 @@ ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in
 NAMED = "int8, uint8, int16 or uint16"
 
 
+#: Weights of a layer above which they are stored in twice the bits that they have in the file, not in 64.
+MANY_WEIGHTS = 1 << 24
+
+
 @dataclass(frozen=True)
 class Quantised:
     """A constant behind DequantizeLinear."""
@@ -51,7 +55,10 @@ class Quantised:
 
 
 class Weights(NamedTuple):
-    """int64 ``values`` without zero point, their float32 scales, (M,) or (1,), and their type in the file."""
+    """``values`` without zero point, their float32 scales, (M,) or (1,), and their type in the file.
+
+    The values are int64. More than `MANY_WEIGHTS` of them have twice the bits that they have in the file.
+    """
 
     values: np.ndarray
     scale: np.ndarray
@@ -233,8 +240,10 @@ class Constants:
                 )
         shape = [1] * values.ndim
         shape[axis] = -1
-        weights = values.astype(np.int64)
-        weights -= zero.astype(np.int64).reshape(shape)  # in place, as they may take a gigabyte
+        # Of many weights int64 would take a gigabyte.
+        dtype = np.dtype(np.int64) if values.size <= MANY_WEIGHTS else np.dtype(f"i{2 * values.itemsize}")
+        weights = values.astype(dtype)
+        weights -= zero.astype(dtype).reshape(shape)
         return Weights(weights, scale.reshape(-1), TYPES[values.dtype])
 
     def float_weights(self, node: onnx.NodeProto, axis: int) -> Weights:

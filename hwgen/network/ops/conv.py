@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,17 @@ from hwgen.network.requantise import Requantisation, requantise
 _LOADED_BITS = (2, 4, 8, 9)
 """Bits of weights that are loaded: of the types that there are, and of unsigned ones less their zero point."""
 _BLOCK = 1 << 21
-"""Values of the im2col matrix in one block: 16 MiB of float64."""
+"""Values of the im2col matrix, or weights, in one block: 16 MiB of float64."""
+
+
+def _channel_sums(weights: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return the sum of ``function(weights)`` for each output channel, int64 ``(M,)``.
+
+    ``function`` is applied to some channels at a time, so that all weights are never copied.
+    """
+    step = max(_BLOCK // weights[0].size, 1)
+    blocks = (weights[begin : begin + step] for begin in range(0, len(weights), step))
+    return np.concatenate([function(block).sum(axis=(1, 2, 3)) for block in blocks])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,8 +40,8 @@ class Conv(Op):
     Parameters
     ----------
     weights : ndarray
-        int64 ``(M, C // groups, Kh, Kw)``, zero point subtracted (up to 9 bits signed of 8-bit weights, 17 of 16-bit
-        ones).
+        ``(M, C // groups, Kh, Kw)``, zero point subtracted (up to 9 bits signed of 8-bit weights, 17 of 16-bit
+        ones). int64; int16 or int32 of a layer whose weights would take hundreds of megabytes.
     bias : ndarray
         int64 ``(M,)``, as in the model: the input's zero point is *not* folded into it.
     requantisation : Requantisation or None
@@ -90,7 +101,7 @@ class Conv(Op):
     @cached_property
     def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each output channel's weights the sum of the positive and that of the negative ones, int64 ``(M,)``."""
-        positive = np.maximum(self.weights, 0).sum(axis=(1, 2, 3))
+        positive = _channel_sums(self.weights, lambda weights: np.maximum(weights, 0))
         return positive, self.weights.sum(axis=(1, 2, 3)) - positive
 
     @cached_property
@@ -103,7 +114,7 @@ class Conv(Op):
         """The largest magnitude that any partial sum of any accumulator can take."""
         kind, zero = self.input.type, self.input.zero_point
         reach = max(kind.maximum - zero, zero - kind.minimum)
-        weights = int(np.abs(self.weights).sum(axis=(1, 2, 3)).max())
+        weights = int(_channel_sums(self.weights, np.abs).max())
         return (weights * reach << self.fraction) + int(np.abs(self.bias).max())
 
     @property

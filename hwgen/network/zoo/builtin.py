@@ -24,8 +24,8 @@ from hwgen.network.graph import Network
 from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Op
-from hwgen.network.quantise import quantise
-from hwgen.network.zoo import graphs, light, tables
+from hwgen.network.quantise import quantise, run
+from hwgen.network.zoo import dense, graphs, light, tables
 from hwgen.network.zoo.drawing import SEED
 from hwgen.network.zoo.graphs import GRAPHS
 
@@ -127,6 +127,8 @@ def quantised(name: str) -> onnx.ModelProto:
     layers, least = _layers(name)
     first = layers[0].shape
     size = calibrated = first.height, first.width
+    if sum(layer.shape.weight_count for layer in layers if layer.dense) > dense.MANY_WEIGHTS:
+        return _quantised_in_slices(name, layers, bits)
     if not any(layer.dense for layer in layers):
         # Sizes of a convolutional network don't touch its weights: calibrate small, then enlarge the input.
         limit = (max(_CALIBRATION_SIZE, 2 * extent) for extent in least)
@@ -135,6 +137,24 @@ def quantised(name: str) -> onnx.ModelProto:
     model = quantise(_model(name, layers, calibrated), _images((first.channels, *calibrated)), name, bits)
     if calibrated != size:
         _resize(model, size)
+    return model
+
+
+def _quantised_in_slices(name: str, layers: Sequence[_Layer], bits: int) -> onnx.ModelProto:
+    """Return the quantised model of a chain whose fully connected layers, at its end, have many weights."""
+    first = layers[0].shape
+    size, images = (first.height, first.width), _images((first.channels, first.height, first.width))
+    large = [
+        dense.DenseLayer(
+            layer.shape.name, index, layer.shape.channels * layer.shape.taps, layer.shape.outputs, layer.relu
+        )
+        for index, layer in enumerate(layers)
+        if layer.dense
+    ]
+    features = run(_model(name, layers[: -len(large)], size), images).reshape(len(images), -1)
+    constants, ranges = dense.quantised_layers(large, features, name, bits)
+    model = quantise(_model(name, layers, size, small=True), images, name, bits, ranges)
+    dense.put(model, constants, large[-1].outputs)
     return model
 
 
@@ -163,8 +183,11 @@ def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
     return layers, shapes.least_size([layer.window for layer in whole])
 
 
-def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...]) -> onnx.ModelProto:
-    """Return the float model for inputs of this height and width; He-normal weights, small normal biases."""
+def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small: bool = False) -> onnx.ModelProto:
+    """Return the float model for inputs of this height and width; He-normal weights, small normal biases.
+
+    With ``small``, fully connected layers have `dense.SMALL` output channels.
+    """
     nodes: list[onnx.NodeProto] = []
     model = onnx.ModelProto()  # parameters may take a gigabyte: they have one place from the beginning
     tensor = "image"
@@ -185,17 +208,19 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...]) -> onnx.M
         if not shape.weight_count:
             add(shape.operators[0], shape.name, **place)
             continue
+        inputs, outputs = shape.channels // shape.groups * shape.taps, shape.outputs
+        if layer.dense and small:
+            inputs, outputs = dense.SMALL if flat else inputs, dense.SMALL
         if layer.dense and not flat:
             add("Flatten", "flatten")
             flat = True
         random = np.random.default_rng([SEED, index])
-        inputs = shape.channels // shape.groups * shape.taps
-        weights = _normal(random, np.sqrt(2 / inputs), (shape.outputs, inputs))
+        weights = _normal(random, np.sqrt(2 / inputs), (outputs, inputs))
         if not layer.dense:
             weights = weights.reshape(shape.outputs, shape.channels // shape.groups, *window.kernel)
         operands = (
             parameter(f"{shape.name}_weight", weights),
-            parameter(f"{shape.name}_bias", random.normal(0, 0.1, shape.outputs)),
+            parameter(f"{shape.name}_bias", random.normal(0, 0.1, outputs)),
         )
         if layer.dense:
             add("Gemm", shape.name, *operands, transB=1)
@@ -204,7 +229,7 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...]) -> onnx.M
         if layer.relu:
             add("Relu", f"{shape.name}_relu")
     first, last = layers[0].shape, layers[-1].shape
-    result: list[str | int] = ["batch", last.outputs]
+    result: list[str | int] = ["batch", dense.SMALL if small else last.outputs]
     if not flat:
         result += [last.output_height, last.output_width]
     height_and_width = (first.height, first.width)
