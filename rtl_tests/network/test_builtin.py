@@ -14,10 +14,11 @@ from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load, shapes
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, UINT16
+from hwgen.network.onnx import constants
 from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.ops import Conv
 from hwgen.network.quantise import prepare_inputs
-from hwgen.network.zoo import builtin, light, tables
+from hwgen.network.zoo import builtin, dense, light, tables
 from hwgen.network.zoo.graphs import GRAPHS
 
 SMALL = [
@@ -276,3 +277,39 @@ def test_calibration_is_refused() -> None:
 def test_weights_of_light_models(name: str, count: int) -> None:
     """Counted before weights are made, by what fills them in, also where a Reshape stands between."""
     assert sum(weights for _, weights in light.weight_counts(name)) == count
+
+
+@pytest.mark.parametrize("name", ["lenet5", "lenet5,int16"])
+def test_dense_layers_in_slices(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Layers that are quantised some output channels at a time have the integers and scales of the whole network."""
+    whole = builtin.quantised(name)
+    monkeypatch.setattr(dense, "MANY_WEIGHTS", 0)
+    monkeypatch.setattr(dense, "_WEIGHTS_AT_ONCE", 1 << 12)
+    monkeypatch.setattr(dense, "_ALIGNED_OUTPUTS", 32)
+    sliced = builtin.quantised(name)
+    assert len(list(dense.DenseLayer("fc1", 4, 400, 120, relu=True).slices())) == 4
+    constants, others = (
+        {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        for model in (whole, sliced)
+    )
+    assert constants.keys() == others.keys()
+    for tensor, values in constants.items():
+        assert values.dtype == others[tensor].dtype
+        np.testing.assert_array_equal(values, others[tensor])
+    assert list(whole.graph.node) == list(sliced.graph.node)
+    assert list(whole.graph.output) == list(sliced.graph.output)
+
+
+def test_many_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of large layers take fewer bits, and nothing that is computed with them differs."""
+    network = load("lenet5")
+    monkeypatch.setattr(constants, "MANY_WEIGHTS", 0)
+    narrow = load("lenet5")
+    x = np.random.default_rng(0).integers(0, 256, (2, *network.input.shape)).astype(np.uint8)
+    for wide, layer in zip(network.layers, narrow.layers, strict=True):
+        if isinstance(wide, Conv):
+            assert isinstance(layer, Conv)
+            assert (wide.weights.dtype, layer.weights.dtype) == (np.int64, np.int16)
+            assert layer.accumulator_bound == wide.accumulator_bound
+            np.testing.assert_array_equal(layer.folded_bias, wide.folded_bias)
+    np.testing.assert_array_equal(golden.run(network, x), golden.run(narrow, x))
