@@ -25,8 +25,7 @@ from netlist import Length, synthesise
 
 from hwgen import simulate
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.block_ram import block_rams
-from hwgen.gateware.lookup import LUT_DEPTH
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -140,7 +139,7 @@ def build(row: Row, weights_in: str) -> dict[str, Any]:
     """What Yosys makes of the row; of one whose weights, read all at once, take far too many blocks, only that."""
     compute = configure(row).layers[0].compute
     assert isinstance(compute, MultiplyConfig)
-    blocks = sum(block_rams(width, LUT_DEPTH + 1) for width in compute.rom_widths)
+    blocks = sum(MEMORIES.block_rams(width, LUT_DEPTH + 1) for width in compute.rom_widths)
     if weights_in == "block" and blocks > 2 * MOST_BRAM:
         return {"weights_in": weights_in, "bram36": blocks}
     netlist = synthesise(configure(row, weights_in))

@@ -9,7 +9,6 @@ from hwgen.blocking import cecconi, timing
 from hwgen.blocking.cecconi import Tile, Transfer
 from hwgen.blocking.problem import Problem
 from hwgen.boards import Board
-from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.ops import Op
 
 __all__ = ["Tiled", "buffer_words", "bytes_and_cycles", "tiled"]
@@ -33,7 +32,7 @@ class Tiled:
 
 def buffer_words(board: Board, bits: int) -> int:
     """Words of ``bits`` in one of the two buffers."""
-    return board.bram36 * BRAM36_BITS // 2 // bits
+    return board.bram36 * board.family.memories.block_bits // 2 // bits
 
 
 def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:

@@ -7,9 +7,21 @@ A `Device` states what is true of every device of its family. A new family is a 
 from __future__ import annotations
 
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.logic import Logic
+from hwgen.devices.memory import LutRow, Memories
 from hwgen.devices.xilinx7 import XILINX7
 
-__all__ = ["DEFAULT", "FAMILIES", "Capacity", "Device", "MultiplierSlice", "family_of"]
+__all__ = [
+    "DEFAULT",
+    "FAMILIES",
+    "Capacity",
+    "Device",
+    "Logic",
+    "LutRow",
+    "Memories",
+    "MultiplierSlice",
+    "family_of",
+]
 
 FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7,)}
 """Registered families by name."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
+from hwgen.devices.logic import Logic
+from hwgen.devices.memory import Memories
 
 __all__ = ["Capacity", "Device", "MultiplierSlice"]
 
@@ -71,6 +73,10 @@ class Device:
         Devices of the family, by name (``XC7Z020``).
     multiplier_slice : MultiplierSlice
         Slice that multiplies and adds.
+    memories : Memories
+        Block RAM and LUT RAM: shapes, costs and synthesis attributes.
+    logic : Logic
+        LUTs of multiplexers, delays and tables.
     yosys : YosysFlow
         Synthesis by Yosys.
     vivado : VivadoFlow or None
@@ -84,6 +90,8 @@ class Device:
     device_prefix: str
     capacities: Mapping[str, Capacity]
     multiplier_slice: MultiplierSlice
+    memories: Memories
+    logic: Logic
     yosys: YosysFlow
     vivado: VivadoFlow | None
 

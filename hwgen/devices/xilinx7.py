@@ -1,6 +1,7 @@
 """Xilinx 7 series: Spartan-7, Artix-7, Kintex-7, Virtex-7 and Zynq-7000.
 
-Sources: Xilinx DS180 and DS190 (what each device holds), UG479 (multiplier slices).
+Sources: Xilinx DS180 and DS190 (what each device holds), UG473 (block RAM), UG474 (LUTs), UG479
+(multiplier slices). What Yosys makes of them was measured with version 0.66 (`bench/resources.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import re
 
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
+from hwgen.devices.logic import Logic
+from hwgen.devices.memory import LutRow, Memories
 
 __all__ = ["XILINX7"]
 
@@ -22,6 +25,48 @@ DSP48E1 = MultiplierSlice(
     operand_registers=2,
     product_registers=1,
     sum_registers=1,
+)
+
+#: Block RAM in simple dual port (UG473, tables 1-7 and 1-8): a RAMB36E1, and a RAMB18E1, which is half of it.
+#: LUT RAM (UG474, table 2-3): a RAM32M or a RAM64M in four LUTs. Three tenths of the LUTs at least can be RAM; the
+#: planner's share of a quarter keeps some for shift registers.
+#: Vivado places a ROM by ``rom_style`` (UG901). Yosys reads ``ram_style`` first and refuses a ROM that is
+#: "distributed", so a ROM in LUTs has the value "registers", which both accept.
+MEMORIES = Memories(
+    block_bits=36_864,
+    block_shapes={
+        1.0: ((72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768)),
+        0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
+    },
+    lut_rows=(LutRow(words=32, bits=6, luts=4), LutRow(words=64, bits=3, luts=4)),
+    row_choice_luts={1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 2, 7: 3, 8: 3},
+    lut_bits=64,
+    lut_depth=64,
+    deepest_lut_ram=512,
+    deepest_lut_rom=1024,
+    lut_ram_share=1 / 4,
+    ram_attributes={"lut": {"ram_style": "distributed"}, "block": {"ram_style": "block"}},
+    rom_attributes={
+        "lut": {"rom_style": "distributed", "ram_style": "registers"},
+        "block": {"rom_style": "block", "ram_style": "block"},
+    },
+)
+
+#: A LUT of 6 inputs selects one of 4 bits, or delays a bit by 32 cycles (UG474).
+LOGIC = Logic(
+    lut_inputs=6,
+    mux_ways=4,
+    shift_register_cycles=32,
+    shortest_shift_register=3,
+    few_words=4,
+    few_words_luts=0.57,
+    rotation_luts={
+        **{1: (0, 0.7), 2: (1, 1), 3: (1, 1), 4: (1, 2), 5: (2, 2.8), 6: (2, 3), 7: (3.2, 4), 8: (2, 2)},
+        9: (5, 4),
+        10: (4, 4),
+        **dict.fromkeys(range(11, 17), (3, 3)),
+    },
+    more_rotation_luts=0.3,
 )
 
 #: Devices by name. DS180 counts slices, of 4 LUTs and 8 flip-flops each.
@@ -101,6 +146,8 @@ XILINX7 = Device(
     device_prefix="XC",
     capacities=CAPACITIES,
     multiplier_slice=DSP48E1,
+    memories=MEMORIES,
+    logic=LOGIC,
     yosys=YOSYS,
     vivado=VIVADO,
 )

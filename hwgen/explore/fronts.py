@@ -12,7 +12,6 @@ from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.explore import fusion, pyramid
 from hwgen.explore.pyramid import Layers, Linked
-from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span
@@ -63,7 +62,9 @@ class Exploration:
     @property
     def most_words(self) -> float:
         """Words that the board's block RAM holds; without a board there is no limit."""
-        return inf if self.board is None else self.board.bram36 * BRAM36_BITS // (8 * WORD_BYTES)
+        return (
+            inf if self.board is None else self.board.bram36 * self.board.family.memories.block_bits // (8 * WORD_BYTES)
+        )
 
     def fits(self, *, storage_words: int = 0, dsp: int = 0) -> bool:
         """Whether the board, if there is one, has so much."""

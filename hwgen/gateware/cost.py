@@ -19,16 +19,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
-from hwgen.gateware.block_ram import block_rams, deep_memory_luts, memory_luts
-from hwgen.gateware.lookup import LUT_DEPTH, place
+from hwgen.devices import DEFAULT
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, place
 
-#: Inputs of a LUT.
-LUT_INPUTS = 6
+#: LUT rules of the family that circuits are made for.
+LOGIC = DEFAULT.logic
+LUT_INPUTS = LOGIC.lut_inputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """DSP48E1 slices, 36 kbit block RAMs (in halves: a RAMB18 is 0.5), LUTs and flip-flops."""
+    """DSP slices, whole block RAMs (half of a block is 0.5), LUTs and flip-flops."""
 
     dsp: int = 0
     bram36: float = 0
@@ -58,14 +59,14 @@ class Cost:
 
     def delay(self, bits: int, cycles: int) -> None:
         """A delay without reset."""
-        if cycles < 3:
+        if cycles < LOGIC.shortest_shift_register:
             self.ff += bits * cycles
         else:
-            self.lut += bits * -(-cycles // 32)
+            self.lut += bits * -(-cycles // LOGIC.shift_register_cycles)
 
     def shift_register(self, bits: int, registers: int) -> None:
         """Registers in a row that were counted as such, but become a shift register."""
-        if registers >= 3:
+        if registers >= LOGIC.shortest_shift_register:
             self.ff -= bits * registers
             self.delay(bits, registers)
 
@@ -86,7 +87,7 @@ class Cost:
         ``block``: whether it lies in block RAM, by its depth if not given.
         """
         if depth > LUT_DEPTH if block is None else block:
-            self.bram36 += block_rams(width, max(depth, LUT_DEPTH + 1))  # as for deep ones
+            self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # as for deep ones
             return
         distinct = set(columns)
         self.ff += len(distinct)
@@ -96,7 +97,7 @@ class Cost:
             self.lut += sum(_lookup_luts(column, depth) for column in distinct - plain)
             return
         # Up to four words, the register's set and reset often do.
-        each = 0.57 if depth <= 4 else 1
+        each = LOGIC.few_words_luts if depth <= LOGIC.few_words else 1
         self.lut += each * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int, where: str | None = None) -> None:
@@ -105,12 +106,13 @@ class Cost:
         ``where`` it lies: in ``lut`` or ``block`` RAM, by its depth if not given.
         """
         block = (where or place(depth)) == "block"
-        self.bram36 += block_rams(width, max(depth, LUT_DEPTH + 1)) if block else 0.0  # as for deep ones
+        self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1)) if block else 0.0  # as for deep ones
         if depth == 1:
             self.ff += 2 * width
         elif not block:
             self.ff += width
-            self.lut += memory_luts(width, depth) if depth <= LUT_DEPTH else deep_memory_luts(width, depth)
+            luts = MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts
+            self.lut += luts(width, depth)
 
     @property
     def resources(self) -> Resources:
@@ -125,25 +127,6 @@ def counter_bits(count: int) -> int:
 def trailing_zeros(number: int) -> int:
     """How often ``number`` can be halved; 0 for 0."""
     return (number & -number).bit_length() - 1 if number else 0
-
-
-def mux_luts(ways: int) -> int:
-    """LUTs a bit of a multiplexer."""
-    return 0 if ways < 2 else 1 if ways <= 4 else -(-ways // 4)
-
-
-#: LUTs a bit of the multiplexer that picks one of so many column banks, without padding and with it, as measured.
-_ROTATION = {
-    **{1: (0, 0.7), 2: (1, 1), 3: (1, 1), 4: (1, 2), 5: (2, 2.8), 6: (2, 3), 7: (3.2, 4), 8: (2, 2)},
-    9: (5, 4),
-    10: (4, 4),
-    **dict.fromkeys(range(11, 17), (3, 3)),
-}
-
-
-def rotation_luts(banks: int, *, padded: bool) -> float:
-    """LUTs a bit of the multiplexer that turns so many column banks, and puts in the padding if there is any."""
-    return _ROTATION[banks][padded] if banks in _ROTATION else 0.3 * banks
 
 
 def constant_adder_luts(constant: int, bits: int) -> int:

@@ -30,16 +30,16 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import (
+    LOGIC,
     Cost,
     Resources,
     counter_bits,
-    mux_luts,
-    rotation_luts,
     table_bits,
     trailing_zeros,
     uncommon,
 )
 from hwgen.gateware.lookup import (
+    MEMORIES,
     bits_for_range,
     check_place,
     delayed,
@@ -48,7 +48,7 @@ from hwgen.gateware.lookup import (
     place,
     sparse_table,
 )
-from hwgen.gateware.pieces import LUT_WAYS, WritePort, count_pieces, memory_in_pieces, piece_words, stacked
+from hwgen.gateware.pieces import LUT_WAYS, WritePort, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.stream import BeatFormat, at_pixel
 
 
@@ -347,7 +347,7 @@ class LineBufferConfig:
     @cached_property
     def registers_words(self) -> bool:
         """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
-        number, _ = stacked(self.word_bits, self.bank_depth)
+        number, _ = MEMORIES.stacked(self.word_bits, self.bank_depth)
         ways = self.row_banks if self.row_banks > 1 else self.column_banks
         padded = self.row_banks == 1 and self.padded
         return self.in_block_ram and number * ways + padded > LUT_WAYS
@@ -465,7 +465,7 @@ class LineBufferConfig:
     @property
     def choice_luts(self) -> int:
         """LUTs a bit of a word that choose the taps of a window, where a patch has more than are used."""
-        return sum(mux_luts(sum(tap < len(taps) for taps in self.step_taps)) for tap in range(self.taps))
+        return sum(LOGIC.mux_luts(sum(tap < len(taps) for taps in self.step_taps)) for tap in range(self.taps))
 
     @cached_property
     def resources(self) -> Resources:
@@ -478,17 +478,17 @@ class LineBufferConfig:
         # Data path behind the memories.
         if self.registers_words:
             cost.ff += row_banks * column_banks * self.pieces * word
-            cost.lut += row_banks * column_banks * word * mux_luts(self.pieces)
+            cost.lut += row_banks * column_banks * word * LOGIC.mux_luts(self.pieces)
         elif row_banks > 1:
             cost.ff += patch_rows * column_banks * word
         if row_banks > 1 and self.turns:
             # Multiplexers of seven ways take two LUTs with selects that are decoded for all of them; where seven rows
             # are read at once Yosys keeps the selects, and takes three. Of rows that lie apart it keeps some.
-            ways = 3 if row_banks == patch_rows == 7 else mux_luts(row_banks)
+            ways = 3 if row_banks == patch_rows == 7 else LOGIC.mux_luts(row_banks)
             kept = 0.5 if row_banks in (7, 8) and self.dilation[0] > 1 and ways == 2 else 0
             cost.lut += patch_rows * column_banks * word * (ways + kept)
         cost.ff += patch_rows * reads * word
-        cost.lut += patch_rows * reads * word * rotation_luts(column_banks, padded=self.padded)
+        cost.lut += patch_rows * reads * word * LOGIC.rotation(column_banks, padded=self.padded)
         if self.chooses:
             cost.ff += self.pixels * self.taps * word
             cost.lut += self.pixels * word * self.choice_luts

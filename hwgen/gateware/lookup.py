@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory
 
+from hwgen.devices import DEFAULT
 from hwgen.errors import ConfigError
 from hwgen.gateware.ports import read_port
 
-#: Deepest memory that is held in LUTs if nobody says otherwise; deeper ones go to block RAM.
-LUT_DEPTH = 64
-#: Deepest memory that may be put into LUT RAM: of eight rows of 64 words, whose choice is short enough for one cycle.
-DEEPEST_LUT_RAM = 512
-#: Deepest table or weight memory that the planner puts into LUTs: 16 LUTs a bit, and their choice.
-DEEPEST_LUT_ROM = 1024
+#: Memories of the family that circuits are made for.
+MEMORIES = DEFAULT.memories
+LUT_DEPTH, DEEPEST_LUT_RAM, DEEPEST_LUT_ROM = MEMORIES.lut_depth, MEMORIES.deepest_lut_ram, MEMORIES.deepest_lut_rom
 
 
 def place(depth: int) -> str:
@@ -42,19 +40,14 @@ def check_place(name: str, where: str | None, depth: int) -> None:
 
 
 def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Where synthesis shall put a read-only memory: ``lut``, ``block``, or by its depth.
-
-    Vivado has ``rom_style`` for it (UG901). Yosys looks at ``ram_style`` first, and refuses a ROM that is
-    "distributed", as it knows RAM of that kind only: "registers" is the value for LUTs that both know.
-    """
-    if (where or place(depth)) == "lut":
-        return {"rom_style": "distributed", "ram_style": "registers"}
-    return {"rom_style": "block", "ram_style": "block"}
+    """Return the synthesis attributes of a read-only memory in ``lut`` or ``block`` RAM; by its depth if not given."""
+    return dict(MEMORIES.rom_attributes[where or place(depth)])
 
 
 def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Where synthesis shall put a memory that is written and read: ``lut``, ``block``, or by its depth."""
-    return {"ram_style": "distributed" if (where or place(depth)) == "lut" else "block"}
+    """Return the synthesis attributes of a memory with a write port in ``lut`` or ``block`` RAM; by its depth if not
+    given."""
+    return dict(MEMORIES.ram_attributes[where or place(depth)])
 
 
 def bits_for_range(low: int, high: int) -> Shape:

@@ -10,10 +10,9 @@ from amaranth import Cat, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.block_ram import stacked
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, varying_columns
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up, rom_attributes
+from hwgen.gateware.lookup import MEMORIES, bits_for_range, delayed, delayed_fast, dense_table, look_up, rom_attributes
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
@@ -318,7 +317,7 @@ def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
     found = []
     for first in range(0, len(words), _BANK):
         part = words[first : first + _BANK]
-        above, each = stacked(bits, len(part))
+        above, each = MEMORIES.stacked(bits, len(part))
         found += [part[begin : begin + each] for begin in range(0, len(part), each)] if above > 1 else [part]
     return found
 
@@ -372,4 +371,4 @@ def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
         cost.ff += bits_of_bank
     if len(words) > _LEAST_BANK:
         cost.ff += bits + 2 * counter_bits(len(banks))
-        cost.lut += bits * mux_luts(len(banks)) + 2 * counter_bits(len(banks))
+        cost.lut += bits * LOGIC.mux_luts(len(banks)) + 2 * counter_bits(len(banks))

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from amaranth import Module, Signal, Value
 from amaranth.lib import memory
 
-from hwgen.gateware.block_ram import block_rams, stacked
-from hwgen.gateware.cost import Cost
-from hwgen.gateware.lookup import LUT_DEPTH, delayed, delayed_fast, place, ram_attributes
+from hwgen.gateware.cost import LOGIC, Cost
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, delayed, delayed_fast, place, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
 #: Words among which one LUT chooses.
-LUT_WAYS = 4
+LUT_WAYS = LOGIC.mux_ways
 
 
 def piece_depth(width: int, depth: int, where: str | None = None) -> int:
@@ -21,7 +20,7 @@ def piece_depth(width: int, depth: int, where: str | None = None) -> int:
 
     ``where`` it lies: in ``lut`` or ``block`` RAM, by its depth if not given.
     """
-    number, words = stacked(width, depth)
+    number, words = MEMORIES.stacked(width, depth)
     return depth if (where or place(depth)) == "lut" or number <= LUT_WAYS else LUT_WAYS * words
 
 
@@ -38,7 +37,7 @@ def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -
     if len(words) == 1:
         cost.ram(width, depth, where)
     else:
-        cost.bram36 += sum(block_rams(width, max(count, LUT_DEPTH + 1)) for count in words)
+        cost.bram36 += sum(MEMORIES.block_rams(width, max(count, LUT_DEPTH + 1)) for count in words)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 from amaranth import Array, Module, Signal, Value
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, mux_luts, varying_columns
+from hwgen.gateware.cost import LOGIC, Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import delayed, look_up
@@ -75,7 +75,7 @@ class RecodeConfig(ValueTables):
                 for _ in range(count):
                     cost.rom(varying_columns(words, self.bits), len(words), self.bits, block=False)
             cost.ff += count * self.bits + 4
-            cost.lut += count * self.bits * mux_luts(len(self.tables))
+            cost.lut += count * self.bits * LOGIC.mux_luts(len(self.tables))
         return cost.resources
 
     def component(self) -> Recode:

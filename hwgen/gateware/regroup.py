@@ -13,7 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 from hwgen.gateware.stream import BeatFormat
 
@@ -165,7 +165,7 @@ class RegroupConfig:
         cost.ff += self.register_bits + fill + beat_in + beat_out + 1
         chosen = 0
         for lane, sources in enumerate(self.lane_sources):
-            chosen += mux_luts(len(sources) + (lane + self.output.lanes < self.held))
+            chosen += LOGIC.mux_luts(len(sources) + (lane + self.output.lanes < self.held))
         cleared = self.output.lanes - min(self.sizes)
         cost.lut += 1.6 * bits * (chosen + cleared) + 0.9 * fill + 1.4 * (beat_in + beat_out) + 5
         return cost.resources

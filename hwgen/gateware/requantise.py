@@ -32,14 +32,15 @@ from operator import or_
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 
+from hwgen.devices import DEFAULT
 from hwgen.errors import ConfigError
 from hwgen.gateware.channels import Beats, ChannelsConfig, beat_values
 from hwgen.gateware.cost import (
+    LOGIC,
     Cost,
     Resources,
     constant_adder_luts,
     counter_bits,
-    mux_luts,
 )
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.product_rows import ProductRows, extended
@@ -54,9 +55,9 @@ from hwgen.gateware.rounding import (
 )
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
-#: A DSP48E1 multiplies 25 by 18 bits, both signed, adds 48, and hands its sum on shifted right by 17.
-WIDE_PORT, NARROW_PORT, SUM_BITS = 25, 18, 48
-PIECE = NARROW_PORT - 1
+#: Multiplier slice of the family that circuits are made for. A piece is what one slice takes of the longer operand.
+_SLICE = DEFAULT.multiplier_slice
+PIECE = _SLICE.cascade_shift
 #: LUTs of a lane for products next to ties: about 9 find them, 8 add what is due.
 _BESIDE_TIES = 17
 
@@ -275,7 +276,7 @@ class RequantiseConfig(ChannelsConfig):
         # Which operand is cut into pieces; the other must fit the wide port.
         geometries = [
             (False, SIGNIFICAND_BITS, pieces * PIECE + 1),
-            (True, pieces * PIECE, WIDE_PORT),
+            (True, pieces * PIECE, _SLICE.wide_bits),
         ]
         if pieces == 0 or not in_slices:
             geometries = [(False, SIGNIFICAND_BITS if pieces else 1, None)]
@@ -346,7 +347,7 @@ class RequantiseConfig(ChannelsConfig):
         recipe = self.recipe
         if recipe.pieces == 0:
             return "late" if any(recipe.left) or 0 in recipe.factor or self.rounded_bits else "bias"
-        return "slice" if signed_bits(self.offset) < SUM_BITS else "late"
+        return "slice" if signed_bits(self.offset) < _SLICE.sum_bits else "late"
 
     @cached_property
     def product_bits(self) -> int:
@@ -522,7 +523,7 @@ class RequantiseConfig(ChannelsConfig):
                 latest = cycle
             if not (in_slice and last == "shift"):
                 cost.ff += sums * bits
-            cost.lut += sums * bits * mux_luts(len(set(recipe.left)))
+            cost.lut += sums * bits * LOGIC.mux_luts(len(set(recipe.left)))
             cycle += 1
         if recipe.clamp:
             if not in_slice:

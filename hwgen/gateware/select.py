@@ -11,7 +11,7 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.stream import channels_layout
@@ -88,7 +88,7 @@ class SelectConfig(OneMapConfig):
         ways = [len(set(self.sources(lane))) for lane in range(self.lanes)]
         # Of many ways what Yosys makes of a register with as many sources, as measured.
         cost.lut += (
-            bits * sum(mux_luts(way) if way <= 4 else 0.42 * way for way in ways)
+            bits * sum(LOGIC.mux_luts(way) if way <= 4 else 0.42 * way for way in ways)
             + 1.5 * counters
             + self.input.folds / 2
             + 4

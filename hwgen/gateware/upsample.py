@@ -11,7 +11,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.join import OneMapConfig, walk_ports
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.lookup import delayed
@@ -86,7 +86,7 @@ class UpsampleConfig(OneMapConfig):
         counters = [counter_bits(count) for count in (source.folds, self.row_steps, *self.factors, self.kept_words)]
         count_kept(cost, source.data_bits, self.kept_words)
         cost.ff += sum(counters) + source.data_bits + counter_bits(self.kept_words) + 2
-        cost.lut += 1.5 * sum(counters) + 4 + source.data_bits * (mux_luts(parts) if parts > 1 else 0)
+        cost.lut += 1.5 * sum(counters) + 4 + source.data_bits * (LOGIC.mux_luts(parts) if parts > 1 else 0)
         cost.delay(1, LATENCY)
         cost.delay(counter_bits(parts), self.latency)
         return cost.resources

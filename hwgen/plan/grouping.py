@@ -10,7 +10,6 @@ from math import inf
 import numpy as np
 
 from hwgen.errors import InputError
-from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.network.graph import Network
 from hwgen.plan import instead
 from hwgen.plan.choose import best_group, plan_of, quick
@@ -195,7 +194,7 @@ class _Cutting:
         self.task = task
         bits = 8 * task.network.weight_bytes
         #: Whether weights have to be loaded every frame: not all fit on the chip at once.
-        self.loads = bits > task.board.bram36 * BRAM36_BITS
+        self.loads = bits > task.board.bram36 * task.board.family.memories.block_bits
         self.layers = task.network.layers
         self.exact: dict[Span, Group] = {}
         self.refused: dict[Span, Refusal] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwgen.boards import Board
-from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.cost import Resources
 from hwgen.network.ops import Op
 from hwgen.templates.refusal import Refusal, fitting
@@ -54,8 +53,9 @@ def check_budget(used: Resources, board: Board, dsp: int) -> None:
 
 
 def memory_bits(board: Board) -> int:
-    """Bits that memories of a device hold at most: all block RAM, and each LUT as 64 bits."""
-    return board.bram36 * BRAM36_BITS + board.lut * 64
+    """Return the capacity of all memories of a device, in bits: its block RAM, and every LUT as a memory."""
+    memories = board.family.memories
+    return board.bram36 * memories.block_bits + board.lut * memories.lut_bits
 
 
 def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
@@ -83,7 +83,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
     """
     for part in (*([layer] for layer in weights), weights):
         names, bits = [name for name, _ in part], sum(count for _, count in part)
-        needed = -(-bits // BRAM36_BITS)
+        needed = -(-bits // board.family.memories.block_bits)
         if bits > memory_bits(board):
             return Refusal(
                 f"{names[0] if len(names) == 1 else f'{names[0]} to {names[-1]}'}: weights need {needed:,} BRAM36, but "

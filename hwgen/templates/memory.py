@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.gateware.block_ram import RATIOS
-from hwgen.gateware.lookup import LUT_DEPTH
+from hwgen.gateware.lookup import MEMORIES
 
 
 def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> Any:
@@ -31,10 +30,9 @@ def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> 
 
 
 def block_rams(width: Any, depth: Any) -> Any:
-    """`hwgen.gateware.block_ram.block_rams` of many memories: arrays of widths, depths or both."""
+    """Return `hwgen.devices.Memories.block_rams` of many memories: arrays of widths, depths or both."""
     takes = [
         share * -(-width // block_width) * -(-depth // block_depth)
-        for share, ratios in RATIOS.items()
-        for block_width, block_depth in ratios
+        for share, block_width, block_depth in MEMORIES.shapes
     ]
-    return np.where(depth <= LUT_DEPTH, 0.0, np.minimum.reduce(takes))
+    return np.where(depth <= MEMORIES.lut_depth, 0.0, np.minimum.reduce(takes))

@@ -11,19 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
-from hwgen.gateware.block_ram import deep_memory_luts, lut_rom_luts
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM
+from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM, MEMORIES
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
-
-#: Only some slices of a 7-series device can be RAM, three tenths at least; this share of its LUTs leaves some for shift
-#: registers.
-RAM_SHARE = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ def _of_layer(number: int, layer: LayerConfig) -> Iterator[Move]:
         joined = replace(compute, weights_joined=True).resources
         yield _move(number, "weights_joined", 0, compute.resources, joined, is_ram=False)
         if compute.rom_depth <= (DEEPEST_LUT_RAM if compute.loaded else DEEPEST_LUT_ROM):
-            memory_luts = deep_memory_luts if compute.loaded else lut_rom_luts
+            memory_luts = MEMORIES.deep_memory_luts if compute.loaded else MEMORIES.lut_rom_luts
             luts = memory_luts(sum(compute.rom_widths), compute.rom_depth)
             freed = round(2 * compute.resources.bram36)
             yield Move(layer=number, field="weights_in", number=0, halves=freed, luts=luts, is_ram=compute.loaded)
@@ -134,7 +129,8 @@ def moved(group: Group, board: Board) -> Group:
     if lacking <= 0:
         return group
     chosen = cheapest(moves_of(group), lacking)
-    if chosen is None or sum(move.luts for move in chosen if move.is_ram) > RAM_SHARE * board.lut:
+    lut_ram = board.family.memories.lut_ram_share * board.lut
+    if chosen is None or sum(move.luts for move in chosen if move.is_ram) > lut_ram:
         return group
     layers = list(group.layers)
     for move in chosen:

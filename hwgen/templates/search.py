@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.gateware.block_ram import BRAM36_BITS
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
@@ -31,9 +30,6 @@ MOST_SIZED = 3
 
 #: Ways whose latency is estimated, from the least interval upward; and those of them that are scheduled exactly.
 LATENCY_WAYS, EXACT_WAYS = 8, 3
-
-#: Bits of a memory that a LUT holds at most.
-LUT_BITS = 64
 
 #: Share of the latency that a faster layer must gain, for the whole budget of slices.
 LEAST_GAIN = 0.05
@@ -283,7 +279,8 @@ class GroupSearch:
         """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
         weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, way.unrolls, strict=True))
         board = self.task.board
-        room = board.bram36 + (board.lut * LUT_BITS / BRAM36_BITS if self.moves else 0)
+        memories = board.family.memories
+        room = board.bram36 + (board.lut * memories.lut_bits / memories.block_bits if self.moves else 0)
         if self._slices(way) > self.goal.dsp or weights > room:
             return False
         return self._lack(way) is None

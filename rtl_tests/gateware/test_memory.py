@@ -11,8 +11,7 @@ from amaranth.lib.wiring import In, Out
 from yosys import cells, luts
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.block_ram import block_rams, memory_luts
-from hwgen.gateware.lookup import ram_attributes, rom_attributes
+from hwgen.gateware.lookup import MEMORIES, ram_attributes, rom_attributes
 
 # Width, depth, RAMB36: by hand.
 SHAPES = [
@@ -83,7 +82,7 @@ class Stores(wiring.Component):
 
 @pytest.mark.parametrize(("width", "depth", "blocks"), SHAPES + YOSYS_SHAPES + YOSYS_ROMS)
 def test_block_rams(width, depth, blocks):
-    assert block_rams(width, depth) == blocks
+    assert MEMORIES.block_rams(width, depth) == blocks
 
 
 def test_yosys(tmp_path):
@@ -97,7 +96,8 @@ def test_yosys(tmp_path):
     counted = cells(Stores(stores), tmp_path)
     blocks = sum(share for _, _, share in YOSYS_SHAPES + YOSYS_ROMS)
     assert counted["RAMB36E1"] + counted["RAMB18E1"] / 2 == blocks
-    assert luts(counted) == sum(memory_luts(*shape) for shape in lut_rams) + memory_luts(40, 64, rom=True)
+    expected = sum(MEMORIES.memory_luts(*shape) for shape in lut_rams) + MEMORIES.memory_luts(40, 64, rom=True)
+    assert luts(counted) == expected
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_yosys(tmp_path):
     ],
 )
 def test_memory_luts(width, depth, rom, expected):
-    assert memory_luts(width, depth, rom=rom) == expected
+    assert MEMORIES.memory_luts(width, depth, rom=rom) == expected
 
 
 def test_vivado_knows_the_attributes():
@@ -133,7 +133,7 @@ def test_vivado_knows_the_attributes():
                 assert value in known[name]
 
 
-@pytest.mark.parametrize("function", [block_rams, memory_luts])
+@pytest.mark.parametrize("function", [MEMORIES.block_rams, MEMORIES.memory_luts])
 def test_refused(function):
     with pytest.raises(ConfigError, match="width must not be negative, not -1"):
         function(-1, 8)

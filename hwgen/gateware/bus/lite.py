@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Register
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 
 #: Bits of a register.
 BITS = 8 * REGISTER_BYTES
@@ -60,7 +60,7 @@ class BankConfig:
         # The answer of a read; the held address and what counts of the data of a write, valid bits.
         cost.ff += held + BITS + 18
         varying = sum(any(each.name == "VALUE" for each in register.fields) for register in self.registers)
-        cost.lut += BITS * mux_luts(varying) + 3 * held + 60
+        cost.lut += BITS * LOGIC.mux_luts(varying) + 3 * held + 60
         return cost.resources
 
     def component(self) -> Bank:

@@ -10,7 +10,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.block_ram import deep_memory_luts, memory_luts
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.check import PARTS, JobCheck
@@ -20,7 +19,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute, Drain, Job
 from hwgen.gateware.engine.load import LoadUnit, Placement, fills
 from hwgen.gateware.engine.port import PACE_BITS, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
-from hwgen.gateware.lookup import LUT_DEPTH
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.stream import join
 
 #: Flip-flops and LUTs besides memories, as measured (Yosys 0.66): most of them are the parts that units are at, the
@@ -60,7 +59,7 @@ class MemorySideConfig:
             (engine.queue, Job.PART_WORDS * (WORD_BITS,)),
             (engine.outstanding, outstanding_bits(engine)),
         ):
-            luts = memory_luts if depth <= LUT_DEPTH else deep_memory_luts
+            luts = MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts
             cost.lut += sum(luts(width, depth) for width in widths)
         return cost.resources
 

@@ -18,10 +18,10 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, mux_luts, rotation_luts, table_bits, trailing_zeros
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports, words_ahead
-from hwgen.gateware.lookup import LUT_DEPTH, bits_for_range, delayed, delayed_fast, sparse_table
-from hwgen.gateware.pieces import LUT_WAYS, count_pieces, memory_in_pieces, piece_words, stacked
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, bits_for_range, delayed, delayed_fast, sparse_table
+from hwgen.gateware.pieces import LUT_WAYS, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.pyramid.spans import Axis, Cut, Span
 from hwgen.gateware.pyramid.timing import HALVES
 
@@ -118,7 +118,7 @@ class PyramidBufferConfig:
         """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
         axis = 0 if self.row_banks > 1 else 1
         ways = (self.row_banks, self.column_banks)[axis] if self.phase_bits(axis) else 1
-        number, _ = stacked(self.window.word_bits, self.bank_depth)
+        number, _ = MEMORIES.stacked(self.window.word_bits, self.bank_depth)
         return self.bank_depth > LUT_DEPTH and number * ways > LUT_WAYS
 
     @property
@@ -166,16 +166,16 @@ class PyramidBufferConfig:
         if self.row_banks > 1 or self.registers_words:
             rows = self.row_banks * self.pieces if self.registers_words else window.patch[0]
             cost.ff += rows * self.column_banks * word + 2 * banks * counter_bits(self.pieces)
-            cost.lut += banks * word * mux_luts(self.pieces)
+            cost.lut += banks * word * LOGIC.mux_luts(self.pieces)
             stage += 1
         if self.row_banks > 1:
-            cost.lut += window.patch[0] * self.column_banks * word * mux_luts(self.row_banks) * bool(row_phase)
+            cost.lut += window.patch[0] * self.column_banks * word * LOGIC.mux_luts(self.row_banks) * bool(row_phase)
             cost.delay(row_phase, 3)
             cost.ff += row_phase * self.registers_words
         cost.delay(column_phase, stage)
         pixels = window.patch[0] * window.patch[1]
         cost.ff += pixels * (word + window.inside)
-        cost.lut += pixels * word * (1.5 if turned == 4 else rotation_luts(turned, padded=False))
+        cost.lut += pixels * word * (1.5 if turned == 4 else LOGIC.rotation(turned, padded=False))
         if window.chooses:
             cost.ff += window.taps * word
             cost.lut += word * window.choice_luts
@@ -188,7 +188,7 @@ class PyramidBufferConfig:
         cost.ff += control + ports * address
         cost.lut += 1.15 * control + 1.3 * ports * address
         # In front of the memories: which pixel of a beat a bank gets.
-        cost.lut += self.column_banks * word * mux_luts(min(self._fill_phases, window.input.pixels))
+        cost.lut += self.column_banks * word * LOGIC.mux_luts(min(self._fill_phases, window.input.pixels))
         return cost.resources
 
     def component(self) -> PyramidBuffer:

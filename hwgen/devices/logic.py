@@ -1,0 +1,51 @@
+"""LUTs, multiplexers and shift registers of a device family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Logic"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logic:
+    """Rules by which synthesis maps logic to LUTs.
+
+    Parameters
+    ----------
+    lut_inputs : int
+        Inputs of a LUT.
+    mux_ways : int
+        Inputs among which one LUT selects, one bit of each.
+    shift_register_cycles : int
+        Longest delay of one bit that one LUT holds as a shift register, in clock cycles.
+    shortest_shift_register : int
+        Shortest delay that synthesis makes a shift register of, in clock cycles. Shorter delays are flip-flops.
+    few_words, few_words_luts : int, float
+        A table of at most ``few_words`` words takes ``few_words_luts`` LUTs per bit, because set and reset of its
+        output register do the rest.
+    rotation_luts : mapping of int to (float, float)
+        LUTs per bit of a multiplexer that rotates so many column banks: without padding, and with padding. Measured.
+    more_rotation_luts : float
+        LUTs per bit and bank of such a multiplexer of more banks.
+    """
+
+    lut_inputs: int
+    mux_ways: int
+    shift_register_cycles: int
+    shortest_shift_register: int
+    few_words: int
+    few_words_luts: float
+    rotation_luts: Mapping[int, tuple[float, float]]
+    more_rotation_luts: float
+
+    def mux_luts(self, ways: int) -> int:
+        """Return the LUTs per bit of a multiplexer of so many inputs."""
+        return 0 if ways < 2 else -(-ways // self.mux_ways)
+
+    def rotation(self, banks: int, *, padded: bool) -> float:
+        """Return the LUTs per bit of the multiplexer that rotates column banks and inserts padding, if there is any."""
+        if banks in self.rotation_luts:
+            return self.rotation_luts[banks][padded]
+        return self.more_rotation_luts * banks

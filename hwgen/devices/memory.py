@@ -1,0 +1,136 @@
+"""Memories of a device family: block RAM, LUT RAM and tables in LUTs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hwgen.errors import ConfigError
+
+__all__ = ["LutRow", "Memories"]
+
+
+@dataclass(frozen=True)
+class LutRow:
+    """Smallest LUT RAM with a write port and a read port: ``words`` of ``bits`` bits in ``luts`` LUTs."""
+
+    words: int
+    bits: int
+    luts: int
+
+    def luts_of(self, width: int) -> int:
+        """Return the LUTs of one row of words that are ``width`` bits wide."""
+        return self.luts * -(-width // self.bits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memories:
+    """Memories of a family, and how synthesis builds larger ones from them.
+
+    A memory in block RAM consists of blocks of one shape, side by side for width and stacked for depth. Synthesis
+    takes the shape that needs the least block RAM.
+
+    Parameters
+    ----------
+    block_bits : int
+        Capacity of a whole block, parity bits included, in bits.
+    block_shapes : mapping of float to tuple of (int, int)
+        Widths in bits and depths in words of a block with one write and one read port, by the share of a whole block.
+    lut_rows : tuple of LutRow
+        Rows of LUT RAM, the shallowest first.
+    row_choice_luts : mapping of int to int
+        LUTs per bit that select one of so many rows of LUT RAM, as measured.
+    lut_bits : int
+        Capacity of one LUT as a table or as LUT RAM, in bits.
+    lut_depth : int
+        Depth in words up to which a memory is placed in LUTs by default.
+    deepest_lut_ram : int
+        Depth in words of the deepest LUT RAM whose read multiplexer is short enough for one clock cycle.
+    deepest_lut_rom : int
+        Depth in words of the deepest table that the planner moves into LUTs.
+    lut_ram_share : float
+        Share of a device's LUTs that the planner may use as LUT RAM, from 0 to 1.
+    ram_attributes, rom_attributes : mapping of str to mapping of str to str
+        Synthesis attributes that place a RAM or a ROM, by ``lut`` and ``block``.
+    """
+
+    block_bits: int
+    block_shapes: Mapping[float, tuple[tuple[int, int], ...]]
+    lut_rows: tuple[LutRow, ...]
+    row_choice_luts: Mapping[int, int]
+    lut_bits: int
+    lut_depth: int
+    deepest_lut_ram: int
+    deepest_lut_rom: int
+    lut_ram_share: float
+    ram_attributes: Mapping[str, Mapping[str, str]]
+    rom_attributes: Mapping[str, Mapping[str, str]]
+
+    @property
+    def shapes(self) -> Iterator[tuple[float, int, int]]:
+        """Shapes of a block: its share of a whole block, width in bits, depth in words."""
+        return ((share, *shape) for share, shapes in self.block_shapes.items() for shape in shapes)
+
+    def block_rams(self, width: int, depth: int) -> float:
+        """Return the block RAM of a memory of ``depth`` words of ``width`` bits, in whole blocks.
+
+        It is 0 for a memory of at most ``lut_depth`` words, which is placed in LUTs, and for one without bits.
+
+        Raises
+        ------
+        ConfigError
+            If a size is negative.
+        """
+        _check(width, depth)
+        return 0.0 if depth <= self.lut_depth else self._cheapest_blocks(width, depth)[0]
+
+    def stacked(self, width: int, depth: int) -> tuple[int, int]:
+        """Return how many blocks synthesis stacks for a memory's depth, and the words of each block."""
+        return self._cheapest_blocks(width, depth)[1:]
+
+    def _cheapest_blocks(self, width: int, depth: int) -> tuple[float, int, int]:
+        """Return the block RAM with the cheapest shape, the number of stacked blocks, and the words of each."""
+        return min(
+            (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
+            for share, block_width, words in self.shapes
+        )
+
+    def memory_luts(self, width: int, depth: int, *, rom: bool = False) -> int:
+        """Return the LUTs of a memory of at most ``lut_depth`` words; 0 for deeper ones, placed in block RAM.
+
+        A ROM takes at most one LUT per bit of a word: equal and simple columns take less.
+
+        Raises
+        ------
+        ConfigError
+            If a size is negative.
+        """
+        _check(width, depth)
+        if depth > self.lut_depth:
+            return 0
+        if rom:
+            return width if depth > 1 else 0
+        row = next((row for row in self.lut_rows if depth <= row.words), None)
+        return self.deep_memory_luts(width, depth) if row is None else row.luts_of(width)
+
+    def deep_memory_luts(self, width: int, depth: int) -> int:
+        """Return the LUTs of a RAM that consists of several rows of LUT RAM.
+
+        They are the rows of the cheaper shape, the multiplexer of the row that is read, and a write enable per row.
+        """
+        totals = []
+        for row in self.lut_rows:
+            rows = -(-depth // row.words)
+            choice = self.row_choice_luts[rows] if rows in self.row_choice_luts else -(-rows // 4) + 1
+            totals.append(rows * row.luts_of(width) + choice * width + rows)
+        return min(totals)
+
+    def lut_rom_luts(self, width: int, depth: int) -> int:
+        """Return the LUTs of a ROM of any contents in LUTs: one per bit, twice as many for each further address bit."""
+        return width << max((depth - 1).bit_length() - (self.lut_bits - 1).bit_length(), 0)
+
+
+def _check(width: int, depth: int) -> None:
+    for name, value in (("width", width), ("depth", depth)):
+        if value < 0:
+            raise ConfigError(f"{name} must not be negative, not {value!r}")
