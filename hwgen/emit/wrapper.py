@@ -76,7 +76,7 @@ def describe(end: EndConfig) -> str:
     beat, words = end.port.beat, end.words
     kind = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values of {_count(end.value_bytes, 'byte')}"
     return (
-        f"{8 * end.width} bits, {_count(words.most, 'value')} a word; a frame is {end.beats.values:,} {kind}, in "
+        f"{8 * end.width} bits, {_count(words.max_values, 'value')} a word; a frame is {end.beats.values:,} {kind}, in "
         f"{_count(words.count, 'word')}"
     )
 
@@ -110,7 +110,7 @@ def stream(end: EndConfig) -> dict[str, Any]:
         "name": end.name,
         "port": end.port.name,
         "bytes": end.width,
-        "beat_bytes": end.beats.most * end.value_bytes,
+        "beat_bytes": end.beats.max_values * end.value_bytes,
         "is_free": end.is_free,
         "value_bytes": end.value_bytes,
         "value_bits": beat.bits,

@@ -13,7 +13,7 @@ WORD = LANES
 """Bytes of a word: 8 channels of a pixel, or the parameters of a map."""
 
 #: What a parameter's significand and shift may be.
-SIGNIFICANDS, MOST_SHIFT = (1 << 23, 1 << 24), (1 << 8) - 1
+SIGNIFICANDS, MAX_SHIFT = (1 << 23, 1 << 24), (1 << 8) - 1
 
 
 def offset(kind: IntegerType) -> int:
@@ -73,12 +73,12 @@ def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
 def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """A word for each map, uint64.
 
-    A shift of more than `MOST_SHIFT` gives zero as that does: a sum and a significand are below 2**57 together.
+    A shift of more than `MAX_SHIFT` gives zero as that does: a sum and a significand are below 2**57 together.
     """
     assert ((SIGNIFICANDS[0] <= significand) & (significand < SIGNIFICANDS[1])).all()
     words = (bias.astype(np.int64) & 0xFFFFFFFF).astype(np.uint64)
     words |= significand.astype(np.uint64) << np.uint64(32)
-    return words | np.minimum(shift, MOST_SHIFT).astype(np.uint64) << np.uint64(56)
+    return words | np.minimum(shift, MAX_SHIFT).astype(np.uint64) << np.uint64(56)
 
 
 def pack_parameters(words: np.ndarray) -> bytes:

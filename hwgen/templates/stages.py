@@ -20,7 +20,7 @@ from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.cost import trailing_zeros
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.load.requantise import MOST_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
+from hwgen.gateware.load.requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
 from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, operand_offset, packable
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import RequantiseConfig
@@ -250,7 +250,7 @@ def _loaded_requantiser(
         accumulator_bits=accumulator_bits,
         bias=tuple(bias),
         significand=tuple(rule.significand.tolist()),
-        shift=tuple(np.minimum(rule.shift, MOST_SHIFT).tolist()),
+        shift=tuple(np.minimum(rule.shift, MAX_SHIFT).tolist()),
         zero_point=rule.zero_point,
         low=rule.low,
         high=rule.high,

@@ -50,7 +50,7 @@ def send(config: RepackConfig, frames: int, seed: int, **options):
     rng = np.random.default_rng(seed)
     bits = config.shape.width
     values = rng.integers(0, 1 << bits, frames * config.takes.values).tolist()
-    noise = rng.integers(0, 1 << bits, (frames * config.takes.count, config.takes.most)).tolist()
+    noise = rng.integers(0, 1 << bits, (frames * config.takes.count, config.takes.max_values)).tolist()
     pieces = [
         pack([*piece, *above[len(piece) :]], bits)
         for piece, above in zip(cut(config.takes, values), noise, strict=True)
@@ -59,7 +59,7 @@ def send(config: RepackConfig, frames: int, seed: int, **options):
 
 
 def check(config: RepackConfig, words: list[int], values: list[int]) -> None:
-    bits, most = config.shape.width, config.gives.most
+    bits, most = config.shape.width, config.gives.max_values
     expected = [piece + [0] * (most - len(piece)) for piece in cut(config.gives, values)]
     assert [unpack(word, bits, False, most) for word in words] == expected
     lasts = [number for number, word in enumerate(words) if word >> bits * most]
@@ -105,7 +105,7 @@ def test_reset(config, pattern, reset_at):
 def test_words_of_a_bus():
     """67 values, four a word: 16 words and one of three."""
     words = Pieces.of_words(4, 67)
-    assert (words.count, words.final, words.values, words.least) == (17, 3, 67, 3)
+    assert (words.count, words.final, words.values, words.min_values) == (17, 3, 67, 3)
     assert beats_of(10, 4, 3).sizes == (4, 4, 2)
     assert beats_of(8, 4, 3) == Pieces(sizes=(4,), count=6, final=4)
 

@@ -51,7 +51,7 @@ from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
 from hwgen.program.jobs import Emitter, Work
 from hwgen.program.layout import (
-    MOST_SHIFT,
+    MAX_SHIFT,
     pack_map,
     pack_parameters,
     pack_weights,
@@ -449,7 +449,7 @@ def test_parameters():
     shift = rng.integers(0, 1000, 40)
     words = np.frombuffer(pack_parameters(parameter_words(bias, significand, shift)), "<u8")
     assert len(words) == 40
-    for got, expected in zip(unpack_parameters(words), (bias, significand, np.minimum(shift, MOST_SHIFT)), strict=True):
+    for got, expected in zip(unpack_parameters(words), (bias, significand, np.minimum(shift, MAX_SHIFT)), strict=True):
         np.testing.assert_array_equal(got, expected)
 
 

@@ -1,4 +1,4 @@
-"""What shells between a circuit and the buses of a board have in common, and how ports on these buses are called."""
+"""Base of the bus shells, which connect a circuit to the buses of a board, and names of their ports."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class BusStream(Protocol):
 
     @property
     def width(self) -> int:
-        """Bytes of a word."""
+        """Number of bytes in a word."""
         ...
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of a frame."""
+        """Number of bytes in a frame."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Addresses that a master of the bus reaches: the master's name, their number in bytes, and bits of its data."""
+    """Address space of a bus master: the master's name, the size in bytes, and the width of its data in bits."""
 
     name: str
     bytes: int
@@ -48,18 +48,18 @@ class Space:
 
 
 class BusShellConfig(ABC):
-    """Configuration of a shell: what stands between a circuit and the buses of a board."""
+    """Configuration of a bus shell, the logic between a circuit and the buses of a board."""
 
     circuit: ClassVar[str]
-    """Name of the circuit's instance beside the shell, and the word for it."""
+    """Name of the circuit's instance beside the shell, and noun for the circuit in texts."""
     inputs: Sequence[BusStream]
     outputs: Sequence[BusStream]
     build_hash: int
-    """64 bits that tell this design from others."""
+    """Identity of the design, 64 bits."""
 
     @abstractmethod
     def title(self, top: str) -> str:
-        """Return what a circuit is whose module is ``top``, for people."""
+        """Return a title of the circuit for people; its module is ``top``."""
 
     @property
     @abstractmethod
@@ -68,7 +68,7 @@ class BusShellConfig(ABC):
 
     @property
     def bank(self) -> BankConfig:
-        """Registers as a component."""
+        """Configuration of the component that implements the registers."""
         return BankConfig(registers=self.registers)
 
     @property
@@ -93,7 +93,7 @@ class BusShellConfig(ABC):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """Memory that the circuit reads and writes by itself."""
+        """Address spaces that the circuit reads and writes as a bus master."""
         return ()
 
     @property
@@ -106,7 +106,7 @@ class BusShellConfig(ABC):
         return members | {"interrupt": Out(1)}
 
     def port(self, path: Sequence[str | int]) -> str:
-        """Return the port of a bus that a signal of the shell goes to; an empty name for other signals."""
+        """Return the name of the wrapper's port for a signal of the shell; empty if the signal is not part of a bus."""
         return f"{self.prefixes[str(path[0])]}_{path[1]}" if len(path) == 2 and path[0] in self.prefixes else ""
 
     @abstractmethod
@@ -115,11 +115,11 @@ class BusShellConfig(ABC):
 
     @abstractmethod
     def wrapper(self, top: str) -> wiring.Component:
-        """Return the module that a board takes in, around a circuit whose module is ``top``."""
+        """Return the wrapper module for a board, around a circuit whose module is ``top``."""
 
 
 class BusShell(wiring.Component):
-    """A shell's hardware: registers, and what lies between the circuit and the buses."""
+    """Component of a bus shell: registers, and the logic between the circuit and the buses."""
 
     interrupt: Any
 

@@ -1,4 +1,4 @@
-"""The registers of an engine's bus wrapper."""
+"""Registers of an engine's bus wrapper."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hwgen.gateware.engine.port import PACE_BITS, Error
 
 #: "HWGE" in ASCII.
 IDENTITY = 0x4857_4745
-#: Of this list of registers: 16 bits that grow when software must change, 16 for what is only added.
+#: Version of this register map: the upper 16 bits grow when software must change, the lower 16 with additions.
 VERSION = 0x0001_0000
-#: The lowest bit of an address in `PROGRAM_BASE`: bursts that cross no border of AXI still cross none then.
+#: Index of the lowest address bit in `PROGRAM_BASE`. With a base of this alignment, no burst crosses a 4 KiB boundary.
 BASE_BITS = BORDER_BYTES.bit_length() - 1
 
-#: What ends a run, for people.
+#: Reasons for the end of a run, as texts for people.
 ERRORS = {
     Error.NONE: "none",
     Error.READ_SLAVE: "memory answered a read by SLVERR",
@@ -29,16 +29,16 @@ ERRORS = {
 
 
 def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register, ...]:
-    """The registers of an engine, by offset.
+    """Return the registers of an engine, sorted by byte offset.
 
     Parameters
     ----------
     build_hash : int
-        64 bits.
+        Identity of the design, 64 bits.
     digest : int
-        Of the engine, 64 bits (`hwgen.gateware.engine.job.digest`).
+        Digest of the engine, 64 bits (`hwgen.gateware.engine.job.digest`).
     pace : int
-        Cycles that a beat of memory takes, as was planned with.
+        Cycles per memory beat that the plan assumes; reset value of the register ``PACE``.
     """
     codes = ", ".join(f"{error.value} {about}" for error, about in ERRORS.items())
     events = (

@@ -1,4 +1,4 @@
-"""The shell around an engine: registers on AXI4-Lite that start programs, an interrupt, the way to memory."""
+"""Bus shell of an engine: registers on AXI4-Lite that start programs, an interrupt, and the bus to memory."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.engine.port import PACE_BITS, Error
 
-#: Name of the bus to memory: the first part of its ports' names.
+#: Name of the bus to memory, with which the names of its ports begin.
 MEMORY = "m_axi_mem"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineShellConfig(BusShellConfig):
-    """What stands between an engine and its buses.
+    """Configuration of the bus shell of an engine.
 
     Parameters
     ----------
     engine : EngineConfig
     pace : int
-        Cycles that a beat of memory takes, until software says otherwise.
+        Cycles per memory beat, until software writes the register ``PACE``.
     build_hash : int
-        64 bits that tell this design from others.
+        Identity of the design, 64 bits.
 
     Raises
     ------
     ConfigError
-        If the pace is none that the engine has.
+        If the pace is out of the engine's range.
     """
 
     engine: EngineConfig
@@ -49,7 +49,7 @@ class EngineShellConfig(BusShellConfig):
     build_hash: int = 0
 
     circuit = "engine"
-    #: It has no streams.
+    #: Streams of the shell: none.
     inputs = outputs = ()
 
     def __post_init__(self) -> None:
@@ -65,17 +65,17 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def memory(self) -> axi.Master:
-        """The bus to memory."""
+        """Signature of the bus to memory."""
         return axi.Master(data_bytes=self.engine.bus_bytes)
 
     @cached_property
     def resources(self) -> Resources:
         cost = Cost()
-        # Eight counters of 32 bits, one of 64 and what is held of it; the base, what is counted a cycle later, the run.
+        # Eight counters of 32 bits, one of 64 with its holding register; the base, delayed events, the state of a run.
         cost.ff += 8 * 32 + 64 + 32 + (32 - BASE_BITS) + 4 + 6
-        # What is written has more bits that count than the bank expects.
+        # Written registers that have more significant bits than the bank's estimate assumes.
         cost.ff += (32 - BASE_BITS) + PACE_BITS
-        # Addresses are added to; counting alone takes no LUTs.
+        # Adders of addresses. Counters alone take no LUTs.
         cost.lut += 2 * (32 - BASE_BITS) + PACE_BITS + 30
         return cost.resources + self.bank.resources
 
@@ -107,7 +107,7 @@ class EngineShellConfig(BusShellConfig):
             "aclk": {"ASSOCIATED_BUSIF": f"{MEMORY}:{CONTROL}", "ASSOCIATED_RESET": "aresetn"},
             "aresetn": {"POLARITY": "ACTIVE_LOW"},
             MEMORY: {
-                # Beats of a word on a bus of two.
+                # On a bus of two words, some beats have one word.
                 "SUPPORTS_NARROW_BURST": str(int(engine.bus_bytes > LANES)),
                 "MAX_BURST_LENGTH": str(axi.MAX_BEATS),
                 "NUM_READ_OUTSTANDING": str(engine.outstanding),
@@ -128,17 +128,17 @@ class EngineShellConfig(BusShellConfig):
 
 
 class EngineWrapper(Wrapper):
-    """The shell and the engine in one module, clocked by ``aclk``.
+    """Shell and engine in one module, clocked by ``aclk``.
 
     Members, beside those of every wrapper
     -------
     m_axi_mem_awaddr ... : In, Out
-        To memory.
+        AXI4 master to memory.
     """
 
 
 class EngineShell(BusShell):
-    """Registers that start an engine and say what became of it.
+    """Bus shell of an engine: registers that start runs and report their end.
 
     Parameters
     ----------
@@ -147,18 +147,19 @@ class EngineShell(BusShell):
     Members
     -------
     control : In(LITE)
-        The registers.
+        Register bus.
     interrupt : Out(1)
+        Interrupt, level-sensitive, active high.
     mem : Out(axi.Master)
-        To memory.
+        Bus to memory.
     m_axi : In(axi.Master)
-        From the engine. Its addresses count from `PROGRAM_BASE`, so that the first job's is 0.
+        Bus from the engine. Its addresses are relative to `PROGRAM_BASE`: the first job has address 0.
     start, stop, pace, done, error
-        The engine's.
+        Ports of the engine.
 
     Latency and throughput
-        The engine starts 2 cycles after address and data of the write to `CONTROL` have both come. Between the engine
-        and memory there is no register, so that a run takes no cycle more than without the shell.
+        The engine starts 2 cycles after both address and data of the write to `CONTROL` have arrived. There is no
+        register between engine and memory, so that a run takes as many cycles as without the shell.
     """
 
     def __init__(self, config: EngineShellConfig):
@@ -175,7 +176,7 @@ class EngineShell(BusShell):
         connect(m, outside=flipped(self.control), bank=bank.bus)
         busy, ended = self._run(m, bank)
         failed = Signal(name="has_failed")
-        # Counted a cycle later, as carry chains are long.
+        # Events are counted one cycle later, because carry chains are long.
         ran = Signal(name="is_running")
         end = Signal(name="run_end_delayed")
         m.d.sync += [ran.eq(busy & ~ended), end.eq(ended)]
@@ -214,20 +215,23 @@ class EngineShell(BusShell):
         return ports
 
     def _run(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Start, stop and the engine's way to memory; whether a run goes on, and whether it ends in this cycle."""
+        """Start and stop runs, and connect the engine to memory.
+
+        Returns whether a run is in progress, and whether it ends in this cycle.
+        """
         busy = Signal(name="busy")
         asked = Signal(name="start_request")
         ended = Signal(name="run_end")
         base = Signal(32 - BASE_BITS, name="base_page")
         m.d.comb += [
             asked.eq(bank.control[0] & ~busy),
-            # In the cycle of its start the engine is still done with the run before.
+            # In the cycle of a start, ``done`` still belongs to the run before.
             ended.eq(busy & ~self.start & self.done),
         ]
         m.d.sync += [
             self.start.eq(asked),
             busy.eq(asked | (busy & ~ended)),
-            # Held, as the engine begins a run by resetting itself.
+            # Held, because the engine resets itself at the start of a run.
             self.stop.eq(busy & ~ended & (self.stop | bank.control[1])),
         ]
         with m.If(asked):
@@ -243,7 +247,7 @@ class EngineShell(BusShell):
         return busy, ended
 
     def _times(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
-        """Cycles of the last run, and of all: from the engine's start to its end."""
+        """Count the cycles of the last run, and of all runs, from start to end."""
         since = Signal(32, name="cycles_since_start")
         last = Signal(32, name="frame_cycles_held")
         cycles = Signal(64, name="busy_cycles")
@@ -256,7 +260,7 @@ class EngineShell(BusShell):
         m.d.comb += [bank.frame_cycles.eq(last), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _traffic(self, m: Module, bank: Bank) -> None:
-        """What moves on the bus to memory, and what waits."""
+        """Count beats on the bus to memory, and cycles in which the bus stalls."""
         bus = self.mem
         addressed = bus.awvalid & ~bus.awready
         for name, counts in (
@@ -265,13 +269,13 @@ class EngineShell(BusShell):
             ("written", bus.wvalid & bus.wready),
             ("write_stalled", addressed | (bus.wvalid & ~bus.wready)),
         ):
-            # Counted a cycle later: the other end of the bus may be late in its cycle.
+            # Counted one cycle later, because signals from outside can arrive late in their cycle.
             happens = Signal(name=f"{name}_event")
             m.d.sync += happens.eq(counts)
             self._counter(m, bank, f"m_axi_mem_{name}", happens)
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> None:
-        """A register that counts the cycles in which something holds."""
+        """Add a register that counts the cycles in which ``counts`` is high."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         m.d.comb += getattr(bank, name).eq(count)

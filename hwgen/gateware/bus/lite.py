@@ -1,4 +1,4 @@
-"""Registers on AXI4-Lite (Arm IHI 0022, AMBA AXI protocol specification, issue H, chapter B1)."""
+"""Register bank on AXI4-Lite (Arm IHI 0022, AMBA AXI protocol specification, issue H, chapter B1)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Register
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 
-#: Bits of a register.
+#: Width of a register, in bits.
 BITS = 8 * REGISTER_BYTES
-#: Bits of an address.
+#: Width of a byte address, in bits.
 ADDRESS_BITS = counter_bits(SPACE_BYTES)
 
-#: The bus, as its master has it; names are the specification's in lower case. Accesses are always answered by OKAY.
+#: Signature of AXI4-Lite, from the side of the master. Signals have the names of the specification, in lower case.
+#: Every access is answered by OKAY.
 LITE = wiring.Signature(
     {
         "awaddr": Out(ADDRESS_BITS),
@@ -43,7 +44,7 @@ LITE = wiring.Signature(
 
 @dataclass(frozen=True, kw_only=True)
 class BankConfig:
-    """Registers, and what holds them.
+    """Configuration of a register bank.
 
     Parameters
     ----------
@@ -56,10 +57,10 @@ class BankConfig:
     def resources(self) -> Resources:
         cost = Cost()
         holding = (register for register in self.registers if register.access not in ("r", "w"))
-        held = sum(each.bits for register in holding for each in register.fields)
-        # The answer of a read; the held address and what counts of the data of a write, valid bits.
+        held = sum(part.bits for register in holding for part in register.fields)
+        # The answer of a read; the address and the significant data of a write; valid bits.
         cost.ff += held + BITS + 18
-        varying = sum(any(each.name == "VALUE" for each in register.fields) for register in self.registers)
+        varying = sum(any(part.name == "VALUE" for part in register.fields) for register in self.registers)
         cost.lut += BITS * LOGIC.mux_luts(varying) + 3 * held + 60
         return cost.resources
 
@@ -68,7 +69,7 @@ class BankConfig:
 
 
 class Bank(wiring.Component):
-    """Reads and writes of registers; what they hold comes from outside, but for what software writes.
+    """Register bank on AXI4-Lite. It stores the registers that software writes; the others are inputs.
 
     Parameters
     ----------
@@ -77,22 +78,22 @@ class Bank(wiring.Component):
     Members
     -------
     bus : In(LITE)
-        One read and one write at a time. Other offsets read as 0; writing them, or what can only be read, does nothing.
+        Register bus, with one read and one write at a time. Unused offsets read as 0. Writes to unused offsets and to
+        read-only registers have no effect.
     NAME : In(32) or Out(32)
-        In lower case. Of a register that can only be read what it holds (In); of others what it holds, and of one that
-        does something once what is done in this cycle (Out).
+        Value of a register, by its name in lower case: an input for access ``r``, otherwise an output. For access
+        ``w1s``, the output pulses with the written bits.
     NAME_raise : In(32)
-        Of a register whose bits are cleared by writing: bits to raise. Raising goes before clearing.
+        Bits to set in a register with access ``w1c``. Setting has priority over clearing.
     NAME_written : Out(1)
-        Of a register that takes each write as it is: it is written in this cycle, and the port has what is written;
-        bytes that don't count are 0.
+        Pulse: a register with access ``w`` is written. Its port then has the data, with disabled bytes as 0.
     NAME_read : Out(1)
-        Of a register that can only be read: it is read in this cycle.
+        Pulse: a register with access ``r`` is read.
     clear : In(1)
-        Clears the registers that have bits to raise.
+        Pulse that clears all registers with access ``w1c``.
 
     Latency and throughput
-        A write does what it does in the cycle after its address and data have both come. A read is answered in the
+        A write takes effect in the cycle after both its address and its data have arrived. A read is answered in the
         cycle after its address.
     """
 
@@ -117,13 +118,13 @@ class Bank(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         write, word, data, mask = self._writes(m)
-        read, place = self._reads(m)
+        read, read_word = self._reads(m)
         values = Signal(BITS, name="read_value")
-        with m.Switch(place):
+        with m.Switch(read_word):
             for register in self.config.registers:
                 with m.Case(register.offset // REGISTER_BYTES):
                     port = getattr(self, register.name.lower())
-                    if register.access not in ("w1s", "w"):  # which read as 0
+                    if register.access not in ("w1s", "w"):  # these read as 0
                         m.d.comb += values.eq(port)
                     if register.access == "r":
                         m.d.comb += getattr(self, f"{register.name.lower()}_read").eq(read)
@@ -136,7 +137,7 @@ class Bank(wiring.Component):
         return m
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
-        """When something is written, the number of the word, what, and which of its bits count."""
+        """Return the write enable, the word index, the data, and the mask of enabled bits."""
         bus, write = self.bus, Signal(name="write_enable")
         word, has_word = Signal(ADDRESS_BITS - 2, name="write_word_index"), Signal(name="has_write_address")
         data, strobe, has_data = (
@@ -157,10 +158,10 @@ class Bank(wiring.Component):
             m.d.sync += [has_word.eq(0), has_data.eq(0), bus.bvalid.eq(1)]
         with m.Elif(bus.bready):
             m.d.sync += bus.bvalid.eq(0)
-        return write, word, data, Cat(each.replicate(8) for each in strobe)
+        return write, word, data, Cat(enable.replicate(8) for enable in strobe)
 
     def _reads(self, m: Module) -> tuple[Value, Value]:
-        """When something is read, and the number of the word."""
+        """Return the read enable, and the word index."""
         bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):
@@ -170,25 +171,25 @@ class Bank(wiring.Component):
         return read, bus.araddr[2:]
 
     def _hold(self, m: Module, register: Register, hit: Value, data: Value, mask: Value) -> None:
-        """What software writes into a register."""
+        """Store the bits that software writes into a register, by its access."""
         name = register.name.lower()
         port = getattr(self, name)
         if register.access == "w":
             m.d.comb += [port.eq(data & mask), getattr(self, f"{name}_written").eq(hit)]
             return
-        for each in register.fields:
-            bits = slice(each.low, each.low + each.bits)
+        for part in register.fields:
+            bits = slice(part.low, part.low + part.bits)
             written = data[bits] & mask[bits]
             if register.access == "w1s":
-                m.d.comb += port[bits].eq(written & hit.replicate(each.bits))
+                m.d.comb += port[bits].eq(written & hit.replicate(part.bits))
                 continue
-            held = Signal(each.bits, init=each.reset, name=f"{name}_{each.name.lower()}")
+            held = Signal(part.bits, init=part.reset, name=f"{name}_{part.name.lower()}")
             m.d.comb += port[bits].eq(held)
             if register.access == "rw":
                 with m.If(hit):
                     m.d.sync += held.eq(held & ~mask[bits] | written)
             else:
-                kept = held & ~(written & hit.replicate(each.bits))
-                m.d.sync += held.eq(getattr(self, f"{name}_raise")[bits] | kept)
+                uncleared = held & ~(written & hit.replicate(part.bits))
+                m.d.sync += held.eq(getattr(self, f"{name}_raise")[bits] | uncleared)
                 with m.If(self.clear):
                     m.d.sync += held.eq(0)

@@ -1,4 +1,4 @@
-"""The registers of a bus wrapper: one description, of which the hardware, files for software and documents are made."""
+"""Register map of a bus wrapper: the one description of which hardware, software files and documents are made."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any, Literal
 
 from hwgen.errors import ConfigError
 
-#: What a register holds is 32 bits, so offsets are multiples of 4.
+#: Size of a register in bytes. Offsets are multiples of it.
 REGISTER_BYTES = 4
-#: Bytes of the address space, the least that Vivado gives to a slave.
+#: Size of the address space in bytes: the minimum that Vivado assigns to a slave.
 SPACE_BYTES = 4096
 
 #: "HWGN" in ASCII.
 IDENTITY = 0x4857_474E
-#: Of this list of registers: 16 bits that grow when software must change, 16 for what is only added.
+#: Version of this register map: the upper 16 bits grow when software must change, the lower 16 with additions.
 VERSION = 0x0001_0001
-#: Inputs and outputs that there are registers for.
-MOST_STREAMS = 16
-#: Of ``ERRORS``, that a load of weights was wrong.
+#: Maximum number of input streams, and of output streams, that the map has registers for.
+MAX_STREAMS = 16
+#: Index of the bit in ``ERRORS`` that reports a failed load of weights.
 WEIGHTS_ERROR_BIT = 31
 
-#: ``r``: read only; ``rw``: what was written stays; ``w1c``: writing a 1 clears a bit; ``w1s``: a 1 does it once;
-#: ``w``: each write is taken as it is.
+#: Access to a register. ``r``: read only. ``rw``: a write is stored. ``w1c``: writing a 1 clears a bit. ``w1s``:
+#: writing a 1 triggers an action once. ``w``: each write is passed on.
 Access = Literal["r", "rw", "w1c", "w1s", "w"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """Some bits of a register.
+    """Field of a register: consecutive bits with a name.
 
     Parameters
     ----------
     name : str
-        In capitals; of the only field of a register ``VALUE``.
+        Name in capitals; ``VALUE`` for the only field of a register.
     low, bits : int
-        The lowest bit, and how many.
+        Index of the lowest bit, and number of bits.
     about : str
-        What it is, for people.
+        Description for people.
     reset : int
-        After a reset.
+        Value after a reset.
     """
 
     name: str
@@ -51,31 +51,31 @@ class Field:
 
     @property
     def mask(self) -> int:
-        """Its bits in the register."""
+        """Mask of the field's bits in the register."""
         return ((1 << self.bits) - 1) << self.low
 
 
 @dataclass(frozen=True, kw_only=True)
 class Register:
-    """A word of the address space.
+    """Register: a 32-bit word of the address space.
 
     Parameters
     ----------
     name : str
-        In capitals.
+        Name in capitals.
     offset : int
-        In bytes.
+        Offset in bytes, a multiple of 4.
     access : str
-        What reading and writing do, see `Access`.
+        Effect of reads and writes, see `Access`.
     about : str
-        What it is, for people.
+        Description for people.
     fields : tuple of Field
-        From the lowest bit on; bits between them are 0.
+        Fields, from the lowest bit on. Bits between them are 0.
 
     Raises
     ------
     ConfigError
-        If the offset is not a word's, or fields overlap.
+        If the offset is no multiple of 4 or out of range, or fields overlap.
     """
 
     name: str
@@ -88,22 +88,22 @@ class Register:
         if not 0 <= self.offset < SPACE_BYTES or self.offset % REGISTER_BYTES:
             raise ConfigError(f"{self.name}: offset must be a multiple of 4 below {SPACE_BYTES}, not {self.offset!r}")
         end = 0
-        for each in self.fields:
-            if each.low < end or each.low + each.bits > 8 * REGISTER_BYTES:
-                raise ConfigError(f"{self.name}.{each.name}: bits must lie above {end} and below 32, not at {each.low}")
-            end = each.low + each.bits
+        for part in self.fields:
+            if part.low < end or part.low + part.bits > 8 * REGISTER_BYTES:
+                raise ConfigError(f"{self.name}.{part.name}: bits must lie above {end} and below 32, not at {part.low}")
+            end = part.low + part.bits
 
     @property
     def reset(self) -> int:
-        """What it holds after a reset."""
-        return sum(each.reset << each.low for each in self.fields)
+        """Value of the register after a reset."""
+        return sum(part.reset << part.low for part in self.fields)
 
     def __getitem__(self, name: str) -> Field:
-        return next(each for each in self.fields if each.name == name)
+        return next(part for part in self.fields if part.name == name)
 
 
 def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
-    """Which of some events raise the interrupt, and which have happened."""
+    """Return the registers ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS`` for some events."""
     return (
         Register(
             name="INTERRUPT_ENABLE",
@@ -123,22 +123,22 @@ def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
 
 
 def whole(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
-    """A register of 32 bits that can only be read."""
+    """Return a read-only register with one field of 32 bits."""
     value = Field(name="VALUE", low=0, bits=32, about=about, reset=reset)
     return Register(name=name, offset=offset, access="r", about=about, fields=(value,))
 
 
 def identifying(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
-    """The first four registers of every list: what hardware it is, for which software.
+    """Return the first four registers of every map, which identify the hardware and its version.
 
     Parameters
     ----------
     identity : int
-        Four letters in ASCII.
+        Four ASCII letters, 32 bits.
     version : int
-        Of the list: 16 bits that grow when software must change, above 16 for what is only added.
+        Version of the map: the upper 16 bits grow when software must change, the lower 16 with additions.
     build_hash : int
-        64 bits.
+        Identity of the design, 64 bits.
     """
     letters = identity.to_bytes(4, "big").decode()
     return (
@@ -161,29 +161,29 @@ def identifying(identity: int, version: int, build_hash: int) -> tuple[Register,
 def registers_of(
     inputs: Sequence[str], outputs: Sequence[str], build_hash: int, *, weights: bool = False
 ) -> tuple[Register, ...]:
-    """The registers of a wrapper with these streams, by offset.
+    """Return the registers of an accelerator's wrapper, sorted by byte offset.
 
     Parameters
     ----------
     inputs, outputs : sequence of str
-        Names of the bus's streams: ``s_axis``, ``m_axis``, or several of each.
+        Names of the bus streams: ``s_axis``, ``m_axis``, or several of each.
     build_hash : int
-        64 bits.
+        Identity of the design, 64 bits.
     weights : bool
-        Weights are loaded at run time.
+        Whether weights are loaded at run time.
 
     Raises
     ------
     ConfigError
-        If there are more than `MOST_STREAMS` of either, or where weights are loaded one input less.
+        If there are more than `MAX_STREAMS` inputs or outputs; with ``weights``, one input less is possible.
     """
-    for kind, names, most in (("inputs", inputs, MOST_STREAMS - weights), ("outputs", outputs, MOST_STREAMS)):
-        if len(names) > most:
-            raise ConfigError(f"{kind} must be at most {most} for a bus wrapper, not {len(names)}")
+    for side, names, maximum in (("inputs", inputs, MAX_STREAMS - weights), ("outputs", outputs, MAX_STREAMS)):
+        if len(names) > maximum:
+            raise ConfigError(f"{side} must be at most {maximum} for a bus wrapper, not {len(names)}")
     wrong = [
-        Field(name=f"{name.upper()}_{kind}", low=2 * number + place, bits=1, about=about)
-        for number, name in enumerate(inputs)
-        for place, (kind, about) in enumerate(
+        Field(name=f"{name.upper()}_{error}", low=2 * stream + bit, bits=1, about=about)
+        for stream, name in enumerate(inputs)
+        for bit, (error, about) in enumerate(
             (
                 ("SHORT", f"a frame on {name} ended too early, and was completed with zeros"),
                 ("LONG", f"a frame on {name} had more than it should, which was dropped"),
@@ -202,7 +202,7 @@ def registers_of(
         Field(name="FRAME", low=0, bits=1, about="a frame has left, on all outputs"),
         Field(name="ERROR", low=1, bits=1, about="a bit of ERRORS was raised"),
     )
-    found = [
+    registers = [
         *identifying(IDENTITY, VERSION, build_hash),
         Register(
             name="CONTROL",
@@ -251,25 +251,25 @@ def registers_of(
             (0x044, "WEIGHTS_LAST", "takes the last word of a load of weights"),
         ):
             value = Field(name="VALUE", low=0, bits=32, about=about)
-            found.append(Register(name=name, offset=offset, access="w", about=about, fields=(value,)))
-    for number, name in enumerate(inputs):
-        offset, port = 0x100 + 16 * number, name.upper()
-        found += [
+            registers.append(Register(name=name, offset=offset, access="w", about=about, fields=(value,)))
+    for stream, name in enumerate(inputs):
+        offset, port = 0x100 + 16 * stream, name.upper()
+        registers += [
             whole(f"{port}_FRAMES", offset, f"frames that came on {name}, wrong ones too"),
             whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
             whole(f"{port}_STARVED", offset + 8, f"cycles with STATUS.BUSY in which {name} offered none"),
         ]
-    for number, name in enumerate(outputs):
-        offset, port = 0x200 + 16 * number, name.upper()
-        found += [
+    for stream, name in enumerate(outputs):
+        offset, port = 0x200 + 16 * stream, name.upper()
+        registers += [
             whole(f"{port}_FRAMES", offset, f"frames that left on {name}"),
             whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
         ]
-    return tuple(found)
+    return tuple(registers)
 
 
 def to_json(registers: Sequence[Register]) -> list[dict[str, Any]]:
-    """The description as ``registers.json`` has it."""
+    """Return the description of a register map for ``registers.json``."""
     return [
         {
             "name": register.name,
@@ -278,8 +278,8 @@ def to_json(registers: Sequence[Register]) -> list[dict[str, Any]]:
             "reset": register.reset,
             "about": register.about,
             "fields": [
-                {"name": each.name, "low": each.low, "bits": each.bits, "reset": each.reset, "about": each.about}
-                for each in register.fields
+                {"name": part.name, "low": part.low, "bits": part.bits, "reset": part.reset, "about": part.about}
+                for part in register.fields
             ],
         }
         for register in registers

@@ -1,4 +1,4 @@
-"""From the beats of a stream to the words of another one: the same values in the same order, cut otherwise."""
+"""Width conversion between the beats of a stream and the words of a bus. Values keep their order."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """How the values of a frame are cut into pieces: the beats of a stream, or the words of a bus.
+    """Division of a frame's values into pieces: the beats of a stream, or the words of a bus.
 
     Parameters
     ----------
     sizes : tuple of int
-        Values of the pieces, in turn.
+        Numbers of values in successive pieces. The sequence repeats.
     count : int
-        Pieces a frame.
+        Number of pieces per frame.
     final : int
-        Values of a frame's last piece.
+        Number of values in the last piece of a frame.
 
     Raises
     ------
     ConfigError
-        If a number is not positive, or the last piece is larger than any other.
+        If a parameter is not positive, or the last piece is larger than every other piece.
     """
 
     sizes: tuple[int, ...]
@@ -41,57 +41,57 @@ class Pieces:
     def __post_init__(self) -> None:
         if not self.sizes or min(*self.sizes, self.count, self.final) < 1:
             raise ConfigError(f"sizes, count and final must be positive integers, not {self!r}")
-        if self.final > self.most:
-            raise ConfigError(f"final must be at most {self.most}, not {self.final}")
+        if self.final > self.max_values:
+            raise ConfigError(f"final must be at most {self.max_values}, not {self.final}")
 
     @classmethod
     def of_beats(cls, beat: BeatFormat, beats: int) -> Pieces:
-        """The beats of a stream; lanes past the last channel of a group don't count."""
+        """Return the division into the beats of a stream. Lanes past the last channel of a group do not count."""
         sizes = tuple(len(channels) * beat.pixels for channels in beat.fold_channels)
         return cls(sizes=sizes[:1] if len(set(sizes)) == 1 else sizes, count=beats, final=sizes[-1])
 
     @classmethod
     def of_words(cls, size: int, values: int) -> Pieces:
-        """Words of so many values, but for the last one of a frame, which has what is left."""
+        """Return the division into words of ``size`` values. The last word of a frame has the remaining values."""
         count = -(-values // size)
         return cls(sizes=(size,), count=count, final=values - (count - 1) * size)
 
     @property
-    def most(self) -> int:
-        """Values of the largest piece."""
+    def max_values(self) -> int:
+        """Number of values in the largest piece."""
         return max(self.sizes)
 
     @property
-    def least(self) -> int:
-        """Values of the smallest piece."""
+    def min_values(self) -> int:
+        """Number of values in the smallest piece."""
         return min(*self.sizes, self.final)
 
     @property
     def values(self) -> int:
-        """Values a frame."""
+        """Number of values in a frame."""
         rounds, rest = divmod(self.count - 1, len(self.sizes))
         return rounds * sum(self.sizes) + sum(self.sizes[:rest]) + self.final
 
 
-#: LUTs a bit that is held, by the units of a piece that comes, at most so many (0: any number), as measured.
+#: LUTs per stored bit, by the maximum number of units in an input piece (0: any number), as measured.
 _SLOT_LUTS = ((1, 0.8), (2, 1.0), (3, 1.4), (4, 2.6), (8, 4.5), (0, 5.1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepackConfig:
-    """Values that come in pieces of one kind and leave in pieces of another.
+    """Configuration of a width converter.
 
     Parameters
     ----------
     shape : Shape
-        Of a value.
+        Shape of a value.
     takes, gives : Pieces
-        How a frame comes, and how it leaves.
+        Divisions of a frame at the input and at the output.
 
     Raises
     ------
     ConfigError
-        If a frame has not as many values on either side.
+        If a frame has different numbers of values at input and output.
     """
 
     shape: Shape
@@ -104,24 +104,25 @@ class RepackConfig:
 
     @cached_property
     def unit(self) -> int:
-        """Values that are never parted."""
+        """Number of values in a unit. A unit is never split."""
         sides = self.takes, self.gives
         return gcd(*(size for side in sides for size in (*side.sizes, side.final)))
 
     @cached_property
     def depth(self) -> int:
-        """Units that are held: the least that never make either side wait for another reason than the other side.
+        """Number of units that are stored: the minimum with which one side waits only for the other side.
 
-        Neither side's handshake depends on the other's in the same cycle, which takes the smaller of the two pieces
-        more; where pieces are of several sizes, the difference waits.
+        The handshakes of both sides are independent within a cycle, which takes room for one more of the smaller
+        pieces. Where pieces have several sizes, there is also room for the difference.
         """
         takes, gives = self.takes, self.gives
-        values = takes.most + gives.most + min(takes.most, gives.most) - self.unit
-        return (values + takes.most - takes.least + gives.most - gives.least) // self.unit
+        values = takes.max_values + gives.max_values + min(takes.max_values, gives.max_values) - self.unit
+        spread = takes.max_values - takes.min_values + gives.max_values - gives.min_values
+        return (values + spread) // self.unit
 
     @property
     def interval(self) -> int:
-        """Cycles a frame, if nobody stalls: a piece a cycle on the side that has more of them."""
+        """Cycles per frame without stalls: one piece per cycle on the side with more pieces."""
         return max(self.takes.count, self.gives.count)
 
     @cached_property
@@ -129,13 +130,13 @@ class RepackConfig:
         cost, bits = Cost(), self.depth * self.unit * self.shape.width
         level = counter_bits(self.depth + 1)
         counters = counter_bits(self.gives.count) + counter_bits(len(self.gives.sizes))
-        if self.takes.least < self.takes.most:  # otherwise nobody asks which piece comes
+        if self.takes.min_values < self.takes.max_values:  # otherwise the index of the input piece is not used
             counters += counter_bits(self.takes.count) + counter_bits(len(self.takes.sizes))
         cost.ff += bits + level + counters
-        units = self.takes.most // self.unit
-        each = next(luts for most, luts in _SLOT_LUTS if units <= most or most == 0)
+        units = self.takes.max_values // self.unit
+        bit_luts = next(luts for max_units, luts in _SLOT_LUTS if units <= max_units or max_units == 0)
         shifts = len({*self.gives.sizes, self.gives.final})
-        cost.lut += bits * (each + (0.8 if shifts > 1 else 0)) + 3 * level + counters
+        cost.lut += bits * (bit_luts + (0.8 if shifts > 1 else 0)) + 3 * level + counters
         return cost.resources
 
     def component(self) -> Repack:
@@ -143,7 +144,7 @@ class RepackConfig:
 
 
 class Repack(wiring.Component):
-    """Holds a few pieces, and moves values down to the bottom as they leave.
+    """Width converter. It stores a few pieces, and shifts values towards slot 0 as pieces leave.
 
     Parameters
     ----------
@@ -152,23 +153,23 @@ class Repack(wiring.Component):
     Members
     -------
     i : In(stream)
-        Pieces as ``config.takes`` has them, their values from the lowest on; what is above them may be anything.
+        Pieces by ``config.takes``, with their values in the lowest positions. Other positions are ignored.
     o : Out(stream)
-        ``data``: pieces as ``config.gives`` has them, zero above their values. ``last``: of a frame.
+        ``data``: pieces by ``config.gives``, with zeros above their values. ``last``: last piece of a frame.
 
     Latency and throughput
-        A piece can leave in the cycle after its last value came. ``config.interval`` cycles a frame.
+        A piece can leave in the cycle after its last value arrived. A frame takes ``config.interval`` cycles.
     Reset
-        Drops what is held; the next piece is the first of a frame.
+        Stored values are dropped. The next piece is the first piece of a frame.
     """
 
     def __init__(self, config: RepackConfig):
         self._config = config
-        given = data.StructLayout({"data": data.ArrayLayout(config.shape, config.gives.most), "last": 1})
+        output = data.StructLayout({"data": data.ArrayLayout(config.shape, config.gives.max_values), "last": 1})
         super().__init__(
             {
-                "i": In(stream.Signature(data.ArrayLayout(config.shape, config.takes.most))),
-                "o": Out(stream.Signature(given)),
+                "i": In(stream.Signature(data.ArrayLayout(config.shape, config.takes.max_values))),
+                "o": Out(stream.Signature(output)),
             }
         )
 
@@ -181,58 +182,58 @@ class Repack(wiring.Component):
         config = self.config
         unit, depth = config.unit, config.depth
         width = unit * config.shape.width
-        slots = [Signal(width, name=f"slot_{number}", reset_less=True) for number in range(depth)]
-        level = Signal(range(depth + 1), name="units_held")  # units held
+        slots = [Signal(width, name=f"slot_{index}", reset_less=True) for index in range(depth)]
+        level = Signal(range(depth + 1), name="units_held")
         take, give = Signal(name="input_transfer"), Signal(name="output_transfer")
-        taken, _ = _sizes(m, "input", config.takes, unit, take)
-        given, last = _sizes(m, "output", config.gives, unit, give)
+        input_units, _ = _sizes(m, "input", config.takes, unit, take)
+        output_units, last = _sizes(m, "output", config.gives, unit, give)
         m.d.comb += [
-            self.i.ready.eq(level <= depth - config.takes.most // unit),
+            self.i.ready.eq(level <= depth - config.takes.max_values // unit),
             take.eq(self.i.valid & self.i.ready),
-            self.o.valid.eq(level >= given),
+            self.o.valid.eq(level >= output_units),
             give.eq(self.o.valid & self.o.ready),
             self.o.payload.last.eq(last),
         ]
         piece = self.o.payload.data.as_value()
-        for number, slot in enumerate(slots[: config.gives.most // unit]):
-            there = slot if number < config.gives.least // unit else Mux(number < given, slot, 0)
-            m.d.comb += piece[number * width : (number + 1) * width].eq(there)
+        for index, slot in enumerate(slots[: config.gives.max_values // unit]):
+            value = slot if index < config.gives.min_values // unit else Mux(index < output_units, slot, 0)
+            m.d.comb += piece[index * width : (index + 1) * width].eq(value)
         kept = Signal.like(level, name="units_kept")
-        m.d.comb += kept.eq(Mux(give, level - given, level))
-        m.d.sync += level.eq(kept + Mux(take, taken, 0))
+        m.d.comb += kept.eq(Mux(give, level - output_units, level))
+        m.d.sync += level.eq(kept + Mux(take, input_units, 0))
 
         piece = self.i.payload.as_value()
-        places = counter_bits(config.takes.most // unit)
-        for number, slot in enumerate(slots):
-            moved = Mux(give, self._above(slots, number, given), slot)
-            # A piece is put on top of what is kept; what comes above it may be anything.
-            place = (number - kept)[:places]
-            m.d.sync += slot.eq(Mux(number < kept, moved, piece.word_select(place, width)))
+        index_bits = counter_bits(config.takes.max_values // unit)
+        for index, slot in enumerate(slots):
+            moved = Mux(give, self._above(slots, index, output_units), slot)
+            # An input piece follows the units that are kept. Slots above the piece get undefined values.
+            source = (index - kept)[:index_bits]
+            m.d.sync += slot.eq(Mux(index < kept, moved, piece.word_select(source, width)))
         return m
 
-    def _above(self, slots: list[Signal], number: int, given: Value) -> Value:
-        """What comes down into a slot when a piece leaves; anything where nothing may."""
+    def _above(self, slots: list[Signal], index: int, units: Value) -> Value:
+        """Return the value that moves into a slot when a piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})
-        found: Value | None = None
-        for size in (size for size in sizes if number + size < len(slots)):
-            found = slots[number + size] if found is None else Mux(given == size, slots[number + size], found)
-        return slots[number] if found is None else found
+        value: Value | None = None
+        for size in (size for size in sizes if index + size < len(slots)):
+            value = slots[index + size] if value is None else Mux(units == size, slots[index + size], value)
+        return slots[index] if value is None else value
 
 
 def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
-    """Units of the piece that is next, and whether it is a frame's last."""
+    """Return the number of units in the next piece, and whether the piece is the last of a frame."""
     piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
     m.d.comb += last.eq(piece == pieces.count - 1)
     sizes = [size // unit for size in pieces.sizes]
-    size = Signal(range(pieces.most // unit + 1), name=f"{name}_units")
+    size = Signal(range(pieces.max_values // unit + 1), name=f"{name}_units")
     m.d.comb += size.eq(sizes[0])
     if len(sizes) > 1:
         fold = Signal(range(len(sizes)), name=f"{name}_size_index")
         with m.Switch(fold):
-            for number, each in enumerate(sizes):
-                with m.Case(number):
-                    m.d.comb += size.eq(each)
+            for index, units in enumerate(sizes):
+                with m.Case(index):
+                    m.d.comb += size.eq(units)
         with m.If(move):
             m.d.sync += fold.eq(Mux(last | (fold == len(sizes) - 1), 0, fold + 1))
     if pieces.final != pieces.sizes[(pieces.count - 1) % len(sizes)]:

@@ -1,8 +1,8 @@
-"""The shell around an accelerator: AXI4-Stream at both ends, registers on AXI4-Lite, an interrupt.
+"""Bus shell of an accelerator: AXI4-Stream at both ends, registers on AXI4-Lite, an interrupt.
 
-AXI4-Stream is Arm's IHI 0051 (issue B). A word holds whole values, each in bytes of its own; they are those of the
-accelerator's beats, one after the other, without the lanes past the last channel. Every frame begins a new word, and
-its last word has ``tlast``.
+AXI4-Stream is specified by Arm's IHI 0051 (issue B). A word contains whole values, each in its own bytes. The values of
+the accelerator's beats follow each other without the lanes past the last channel. Every frame begins with a new word,
+and its last word has ``tlast``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from hwgen.gateware.load.loader import STATE, WORD
 from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 
-#: Bits in which the counts of frames that have left on several outputs are compared.
+#: Number of low bits in which the frame counts of several outputs are compared.
 _AHEAD_BITS = 16
-#: Bytes of a word that there may be, the fewest first.
+#: Possible word sizes in bytes, in ascending order.
 WIDTHS = (4, 8, 16)
 
 
 def axis(width: int) -> wiring.Signature:
-    """A stream of words of so many bytes, as its source has it; names are the specification's in lower case."""
+    """Return the signature of an AXI4-Stream of ``width`` bytes per word, from the side of its source.
+
+    Signals have the names of the specification, in lower case.
+    """
     return wiring.Signature(
         {
             "tdata": Out(8 * width),
@@ -49,16 +52,17 @@ def axis(width: int) -> wiring.Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class EndConfig:
-    """One stream of an accelerator, and how it travels on the bus.
+    """Stream of an accelerator, and its form on the bus.
 
     Parameters
     ----------
     name : str
-        Of the bus's stream: ``s_axis`` or ``m_axis``, with a number behind if there are several.
+        Name of the bus stream: ``s_axis`` or ``m_axis``, followed by an index if there are several.
     port : Port
-        The accelerator's.
+        Stream port of the accelerator.
     width : int, optional
-        Bytes of a word: 4, 8 or 16. If not given, the fewest with which a frame has no more words than beats, or 16.
+        Bytes per word: 4, 8 or 16. The default is the smallest size with which a frame has at most as many words as
+        beats, or 16.
 
     Raises
     ------
@@ -80,44 +84,45 @@ class EndConfig:
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of a value: 1, 2, 4 or 8, the least that hold it."""
+        """Bytes per value: the smallest of 1, 2, 4 and 8 that holds it."""
         return self.port.beat.value_bytes
 
     def words_of(self, width: int) -> Pieces:
-        """How a frame would be cut into words of so many bytes."""
+        """Return the division of a frame into words of ``width`` bytes."""
         return Pieces.of_words(width // self.value_bytes, self.beats.values)
 
     @cached_property
     def beats(self) -> Pieces:
-        """How the accelerator cuts a frame."""
+        """Division of a frame into beats of the accelerator."""
         return Pieces.of_beats(self.port.beat, self.port.beats)
 
     @cached_property
     def words(self) -> Pieces:
-        """How the bus cuts it."""
+        """Division of a frame into words of the bus."""
         return self.words_of(self.width)
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes a frame."""
+        """Bytes per frame."""
         return self.beats.values * self.value_bytes
 
     @property
     def is_free(self) -> bool:
-        """Whether the bus never makes the accelerator wait: it moves what a beat holds in a cycle, or less often."""
+        """Whether the bus never makes the accelerator wait, because a frame has at most as many words as beats."""
         return self.words.count <= self.beats.count
 
     @property
     def final_keep(self) -> int:
-        """``tkeep`` of a frame's last word."""
+        """Value of ``tkeep`` in the last word of a frame."""
         return (1 << self.words.final * self.value_bytes) - 1
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
+        """Return the configuration of a width converter between two divisions of this stream."""
         return RepackConfig(shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
 
     @property
     def guard(self) -> GuardConfig:
-        """Of the words of a frame."""
+        """Configuration of the frame guard, which counts the words of a frame."""
         size, count = self.width // self.value_bytes, self.words.count
         word = BeatFormat(
             channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed
@@ -126,26 +131,28 @@ class EndConfig:
 
 
 def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[EndConfig, ...]:
-    """The bus's streams for an accelerator's inputs or outputs; ``widths`` as those of `EndConfig`."""
+    """Return the bus streams for the inputs or outputs of an accelerator. ``widths`` are the widths of `EndConfig`."""
     return tuple(
-        EndConfig(name=numbered(name, number, len(ports)), port=port, width=width)
-        for number, (port, width) in enumerate(zip(ports, widths or [0] * len(ports), strict=True))
+        EndConfig(name=numbered(name, index, len(ports)), port=port, width=width)
+        for index, (port, width) in enumerate(zip(ports, widths or [0] * len(ports), strict=True))
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShellConfig(BusShellConfig):
-    """What stands between an accelerator and its buses.
+    """Configuration of the bus shell of an accelerator.
 
     Parameters
     ----------
     inputs, outputs : tuple of EndConfig
+        Streams of the accelerator on the bus.
     build_hash : int
-        64 bits that tell this design from others.
+        Identity of the design, 64 bits.
     weights : bool
-        The accelerator's weights are loaded at run time.
+        Whether weights are loaded at run time.
     error_ports : tuple of str
-        Ports on which the accelerator tells of wrong frames. The shell has guards of its own, so there are none.
+        Names of the accelerator's ports that report frame errors. The shell ties them off, because it has its own
+        guards.
 
     Raises
     ------
@@ -176,7 +183,7 @@ class ShellConfig(BusShellConfig):
     def resources(self) -> Resources:
         cost = Cost()
         streams = len(self.inputs) + len(self.outputs)
-        # Of 32 bits, but for that of the cycles; counting alone takes no LUTs.
+        # Counters of 32 bits, and one of 64 bits for cycles. Counters alone take no LUTs.
         cost.ff += 32 * (3 + 3 * len(self.inputs) + 2 * len(self.outputs) + (len(self.outputs) > 1)) + 64
         cost.lut += 45 * streams
         if self.weights:
@@ -221,17 +228,17 @@ class ShellConfig(BusShellConfig):
 
 
 class AcceleratorWrapper(Wrapper):
-    """The shell and the accelerator in one module, clocked by ``aclk``.
+    """Shell and accelerator in one module, clocked by ``aclk``.
 
     Members, beside those of every wrapper
     -------
     s_axis_tdata ... : In, Out
-        The shell's streams, each by its name and that of the signal.
+        Streams of the shell. The port name is the stream name followed by the signal name.
     """
 
 
 class Shell(BusShell):
-    """Registers, and for each stream of the accelerator what makes of it one of the bus.
+    """Bus shell of an accelerator: registers, and a width converter for each stream.
 
     Parameters
     ----------
@@ -240,20 +247,21 @@ class Shell(BusShell):
     Members
     -------
     s_axis, m_axis : In(axis), Out(axis)
-        Frames for the accelerator and from it; with several a number behind the name.
+        Frames to and from the accelerator. With several streams, an index follows the name.
     control : In(LITE)
-        The registers.
+        Register bus.
     interrupt : Out(1)
+        Interrupt, level-sensitive, active high.
     reset : Out(1)
-        Resets the accelerator.
+        Reset of the accelerator.
     i, o : Out(stream), In(stream)
-        The accelerator's streams, by its own names for them.
+        Streams of the accelerator, by their names there.
     weights, weights_state : Out(stream), In
-        The accelerator's, where weights are loaded: words that are written into registers.
+        Weight words that software writes into registers, and the state of the loader. Only with loaded weights.
 
     Latency and throughput
-        A word's values can be taken by the accelerator in the next cycle. Where `EndConfig.is_free`, no cycle of the
-        accelerator's interval is lost.
+        The accelerator can take the values of a word in the next cycle. Where `EndConfig.is_free`, the shell does not
+        lengthen the accelerator's interval.
     """
 
     def __init__(self, config: ShellConfig):
@@ -268,7 +276,7 @@ class Shell(BusShell):
         m = Module()
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
-        running = Signal(name="is_out_of_reset")  # not in a reset
+        running = Signal(name="is_out_of_reset")
         m.d.sync += running.eq(1)
         m.d.sync += self.reset.eq(bank.reset)
         m.d.comb += bank.clear.eq(self.reset)
@@ -316,7 +324,10 @@ class Shell(BusShell):
         return ports
 
     def _weights(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Words from the registers to the accelerator, one waiting at most; when a load went wrong, and the state."""
+        """Send weight words from the registers to the accelerator. At most one word waits.
+
+        Returns a pulse when a load fails, and the state bits of the register ``STATUS``.
+        """
         stream, state = self.weights, self.weights_state
         written, full = bank.weights_written | bank.weights_last_written, Signal(name="weights_wait")
         lost = Signal(name="weights_lost")
@@ -333,7 +344,7 @@ class Shell(BusShell):
         return state.error | lost, Cat(state.good, full)
 
     def _input(self, m: Module, end: EndConfig, open_: Value) -> list[Value]:
-        """From the bus to the accelerator; what says, a cycle each, that a frame was short, or long."""
+        """Connect an input stream of the bus to the accelerator. Return pulses for a short and for a long frame."""
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         guard = ResetInserter(self.reset)(Guard(end.guard))
         m.submodules[f"{end.name}_guard"] = guard
@@ -343,22 +354,22 @@ class Shell(BusShell):
         m.d.comb += [
             into.valid.eq(bus.tvalid & open_),
             into.payload.last.eq(bus.tlast),
-            # Bytes that are not kept may hold anything.
-            into.payload.data.as_value().eq(bus.tdata & Cat(kept.replicate(8) for kept in bus.tkeep)),
+            # Bytes without ``tkeep`` are undefined.
+            into.payload.data.as_value().eq(bus.tdata & Cat(keep.replicate(8) for keep in bus.tkeep)),
             bus.tready.eq(into.ready & open_),
             guard.error.clear.eq(1),
             repack.i.valid.eq(out.valid),
             out.ready.eq(repack.i.ready),
-            *(repack.i.payload[place].eq(out.payload.data[place][0][:bits]) for place in range(end.words.most)),
+            *(repack.i.payload[lane].eq(out.payload.data[lane][0][:bits]) for lane in range(end.words.max_values)),
         ]
-        values = Cat(repack.o.payload.data[place] for place in range(end.beats.most))
+        values = Cat(repack.o.payload.data[lane] for lane in range(end.beats.max_values))
         m.d.comb += [
             core.valid.eq(repack.o.valid),
             core.payload.data.as_value().eq(values),
             core.payload.last.eq(repack.o.payload.last),
             repack.o.ready.eq(core.ready),
         ]
-        # A word that goes on has all its bytes, and the last one of a frame those that it should.
+        # A word must have all its bytes, and the last word of a frame exactly the remaining bytes.
         passes = into.valid & into.ready & out.valid & out.ready
         wanted = Mux(out.payload.last, end.final_keep, (1 << end.width) - 1)
         lacks, exceeds = Signal(name=f"{end.name}_too_few_bytes"), Signal(name=f"{end.name}_too_many_bytes")
@@ -369,7 +380,7 @@ class Shell(BusShell):
         return [guard.error.short | lacks, guard.error.long | exceeds]
 
     def _output(self, m: Module, end: EndConfig) -> None:
-        """From the accelerator to the bus."""
+        """Connect an output stream of the accelerator to the bus."""
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         repack = Repack(end.repack(end.beats, end.words))
         m.submodules[f"{end.name}_repack"] = ResetInserter(self.reset)(repack)
@@ -378,21 +389,24 @@ class Shell(BusShell):
             repack.i.valid.eq(core.valid),
             core.ready.eq(repack.i.ready),
             *(
-                repack.i.payload[place].eq(piece[place * beat.bits : (place + 1) * beat.bits])
-                for place in range(end.beats.most)
+                repack.i.payload[lane].eq(piece[lane * beat.bits : (lane + 1) * beat.bits])
+                for lane in range(end.beats.max_values)
             ),
             bus.tvalid.eq(repack.o.valid),
             repack.o.ready.eq(bus.tready),
             bus.tlast.eq(repack.o.payload.last),
             bus.tkeep.eq(Mux(repack.o.payload.last, end.final_keep, (1 << end.width) - 1)),
         ]
-        for place in range(end.words.most):
-            value = repack.o.payload.data[place]
-            word = bus.tdata.word_select(place, 8 * end.value_bytes)
+        for lane in range(end.words.max_values):
+            value = repack.o.payload.data[lane]
+            word = bus.tdata.word_select(lane, 8 * end.value_bytes)
             m.d.comb += word.eq(value.as_signed() if beat.signed else value)
 
     def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """The counters; when a frame has left on all outputs, and whether any is on its way, a cycle later each."""
+        """Add the counters. Return a pulse when a frame has left on all outputs, and whether any frame is in flight.
+
+        Both are one cycle late.
+        """
         busy, done, frames = Signal(name="busy"), Signal(name="frame_done"), bank.frames
         begun: list[Value] = []
         ended: list[Value] = []
@@ -412,13 +426,13 @@ class Shell(BusShell):
             leaves = bus.tvalid & bus.tready & bus.tlast
             left = self._counter(m, bank, f"{end.name}_frames", leaves)
             self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
-            # One output is never as many frames ahead of another as would be 0 here.
+            # No output is ever 2**16 frames ahead of another one, so that a difference of 0 means equal counts.
             ended.append(leaves if len(self.config.outputs) == 1 else left[:_AHEAD_BITS] != frames[:_AHEAD_BITS])
         if len(self.config.outputs) == 1:
             m.d.comb += frames.eq(left)
             m.d.sync += done.eq(ended[0] & ~self.reset)
         else:
-            # Counted a cycle later, so at most every other cycle; what is behind is counted when there is time.
+            # A frame is counted one cycle late, so at most every other cycle; the count catches up between frames.
             m.d.sync += done.eq(Cat(ended).all() & ~done & ~self.reset)
             self._counter(m, bank, "frames", done)
         m.d.sync += busy.eq(Cat(begun).any() & ~self.reset)
@@ -426,7 +440,7 @@ class Shell(BusShell):
         return done, busy
 
     def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
-        """Cycles between frames, and those with frames on their way."""
+        """Count the cycles between frames, and the cycles with frames in flight."""
         since, interval, follows = (
             Signal(32, name="cycles_since_frame"),
             Signal(32, name="interval_held"),
@@ -445,7 +459,7 @@ class Shell(BusShell):
         m.d.comb += [bank.interval.eq(interval), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
-        """A register that counts the cycles in which something holds."""
+        """Add a register that counts the cycles in which ``counts`` is high, and return it."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         with m.If(self.reset):

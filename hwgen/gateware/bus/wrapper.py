@@ -1,4 +1,4 @@
-"""The module that a board takes in: a circuit in its shell, with ports by the names that Vivado infers."""
+"""Bus wrapper: the module for a board, a circuit in its shell with port names from which Vivado infers buses."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from hwgen.gateware.bus.base import BusShellConfig
 
 
 class Wrapper(wiring.Component):
-    """The shell and the circuit in one module, clocked by ``aclk``.
+    """Bus wrapper: shell and circuit in one module, clocked by ``aclk``.
 
     Parameters
     ----------
     config : BusShellConfig
         Configuration of the shell.
     top : str
-        The circuit's module, which is not part of this one.
+        Name of the circuit's module, which is instantiated but not included.
 
     Members
     -------
     aclk, aresetn : In(1)
-        Clock; reset, synchronous, active low.
+        Clock, and synchronous reset, active low.
     s_axi_control_awaddr ... : In, Out
-        The registers, and the other buses of the shell, each by its name and that of the signal.
+        Register bus and other buses of the shell. The port name is the bus name followed by the signal name.
     interrupt : Out(1)
-        High until it is cleared.
+        Interrupt, level-sensitive, active high.
 
-    Each shell has a subclass of its own, whose docstring heads the wrapper's Verilog.
+    Each shell has its own subclass. The docstring of the subclass heads the wrapper's Verilog.
     """
 
     def __init__(self, config: BusShellConfig, top: str):
         self._config, self._top, self._shell = config, top, config.component()
         super().__init__(config.ports)
         for name, entries in config.parameters.items():
-            # The parameters of a bus stand at one of its ports, with the bus's name.
+            # The parameters of a bus are attributes of one of its ports, together with the name of the bus.
             is_port = name in config.ports
             port, named = (name, {}) if is_port else (f"{name}_awaddr", {"XIL_INTERFACENAME": name})
             text = ", ".join(f"{key} {value}" for key, value in {**named, **entries}.items())
             getattr(self, port).attrs["X_INTERFACE_PARAMETER"] = text
 
     def _bus(self) -> Iterator[tuple[str, Any, Any]]:
-        """Yield name, direction and the shell's signal of each port of a bus."""
+        """Yield the name, the direction and the shell's signal of each bus port."""
         for path, member, value in self._shell.signature.flatten(self._shell):
             if name := self._config.port(path):
                 yield name, member.flow, value
 
     def elaborate(self, platform):
         m = Module()
-        # What is inside shares the clock's own signal: one that is assigned from it would change a moment later.
+        # The shell uses the port's clock signal itself: a signal assigned from it would change one delta cycle later.
         m.domains.sync = domain = ClockDomain("sync")
         domain.clk = self.aclk
         m.d.comb += domain.rst.eq(~self.aresetn)

@@ -1,9 +1,9 @@
-"""Sums of two maps by tables that are written at run time: what `hwgen.gateware.table_sum` does with constants.
+"""Addition of two feature maps by tables that are written at run time.
 
-Three tables of 256 entries serve all lanes. Two hold, for each value of an operand, its share of the output in fixed
-point, with `FRACTION` bits behind the point. The third says, by the 8 low bits of a sum's whole part, from which
-fraction on it is rounded up. Who makes the tables (`hwgen.templates.joins`) proves for all pairs of values that the
-outcome is the one that is wanted.
+`hwgen.gateware.table_sum` is the same with constant tables. Three tables of 256 entries serve all lanes. Two tables
+store, for each value of an operand, its share of the output in fixed point with `FRACTION` fractional bits. The third
+table is indexed by the 8 low bits of the sum's integer part, and stores the fraction from which the sum is rounded up.
+`hwgen.templates.joins` makes the tables, and proves for all pairs of values that the result is exact.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Of `TableAdd`, in the order in which words count them: shares of the first operand and of the second, and rounding.
+#: Shapes of the tables' entries, in the order of their indices: shares of the first and second operand, and rounding.
 TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
 
-#: A word of a table: of 256 words each, one table after the other.
+#: Layout of a write: ``index`` counts the words of all tables, 256 per table, and ``data`` is the word.
 TABLE_WRITE = data.StructLayout({"index": 10, "data": 64})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableAddConfig:
-    """Lanes of a `TableAdd`."""
+    """Configuration of a `TableAdd`: its number of lanes."""
 
     lanes: int = LANES
 
@@ -53,7 +53,7 @@ class TableAddConfig:
 
 
 class TableAdd(wiring.Component):
-    """``round(table_0[a] + table_1[b])``, in two parts whose sum it is.
+    """Adder of two maps, ``round(table_0[a] + table_1[b])``, whose result is the sum of a whole part and a carry.
 
     Parameters
     ----------
@@ -62,18 +62,19 @@ class TableAdd(wiring.Component):
     Members
     -------
     write : In(stream, always ready)
-        A word of a table. Table ``index // 256``, entry ``index % 256``: that of the value with these bits. What is
-        being read at the same time is not defined.
+        Writes of table entries: table ``index // 256``, entry ``index % 256``. The entry belongs to the value with
+        these bits. A read in the cycle of a write returns an undefined entry.
     first, second : In
-        Values of the operands, by lane.
+        Values of the two operands, by lane.
     whole, carry : Out
-        By lane. ``whole + carry`` is the sum.
+        Integer part and rounding carry of each lane's result, which is ``whole + carry``.
 
     Latency and throughput
-        A word a cycle; its sum comes ``config.latency`` cycles later. Never stalls.
+        One word per cycle. The result of a word follows ``config.latency`` cycles later. Never stalls.
 
     Number range
-        Shares from ``-2**35`` to ``2**35 - 1``; fractions from 0 to ``2**24``, of which the last one is never reached.
+        Shares from ``-2**35`` to ``2**35 - 1``. Fractions from 0 to ``2**24``; a fraction of ``2**24`` is never
+        reached, so the sum is never rounded up.
     """
 
     def __init__(self, config: TableAddConfig):
@@ -97,22 +98,22 @@ class TableAdd(wiring.Component):
         m = Module()
         for lane in range(self.config.lanes):
             shares = [
-                table(m, f"share_{lane}_{number}", self.write, number, TABLES[number], values[lane])
-                for number, values in enumerate((self.first, self.second))
+                table(m, f"share_{lane}_{operand}", self.write, operand, TABLES[operand], values[lane])
+                for operand, values in enumerate((self.first, self.second))
             ]
             total = Signal(signed(SHARE_BITS + 1), name=f"sum_{lane}", reset_less=True)
             m.d.sync += total.eq(shares[0] + shares[1])
-            least = table(m, f"rounding_{lane}", self.write, 2, TABLES[2], total[FRACTION : FRACTION + 8])
-            # With a reset: a shift register would take LUTs, and more time than there is in front of the comparison.
-            late = delayed(m, f"sum_{lane}_delayed", total, 2, reset_less=False)
-            whole, carry = late >> FRACTION, late[:FRACTION] >= least
+            threshold = table(m, f"rounding_{lane}", self.write, 2, TABLES[2], total[FRACTION : FRACTION + 8])
+            # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
+            total = delayed(m, f"sum_{lane}_delayed", total, 2, reset_less=False)
+            whole, carry = total >> FRACTION, total[:FRACTION] >= threshold
             m.d.comb += self.whole[lane].eq(delayed(m, f"whole_{lane}", whole, 1))
             m.d.comb += self.carry[lane].eq(delayed(m, f"carry_{lane}", carry, 1))
         return m
 
 
-def table(m: Module, name: str, write, number: int, shape, index) -> Signal:
-    """The entry at ``index`` of a table in block RAM that ``write`` fills, two cycles later."""
+def table(m: Module, name: str, write, table_index: int, shape, index) -> Signal:
+    """Add a table in block RAM that ``write`` fills, and return its entry at ``index``, two cycles later."""
     m.submodules[name] = entries = memory.Memory(
         shape=shape, depth=TABLE_WORDS, init=[], attrs=ram_attributes(TABLE_WORDS, "block")
     )
@@ -120,7 +121,7 @@ def table(m: Module, name: str, write, number: int, shape, index) -> Signal:
     m.d.comb += [
         into.addr.eq(write.payload.index),
         into.data.eq(write.payload.data),
-        into.en.eq(write.valid & (write.payload.index[8:] == number)),
+        into.en.eq(write.valid & (write.payload.index[8:] == table_index)),
         out.addr.eq(index),
     ]
     value = Signal(shape, name=f"{name}_value", reset_less=True)

@@ -1,4 +1,4 @@
-"""The array: pairs of maps by pixels of multiply-accumulate elements, their slots, and the way out of them."""
+"""Multiply-accumulate array of the engine: elements for pairs of maps and pixels, with slots that store their sums."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Values that one LUT joins.
+#: Number of values that one LUT combines by a bitwise or.
 _JOINED = 6
-#: Width of a product of two bytes; two products of a slice lie so many bits apart, as each is parted from the other
-#: before it is added to anything.
+#: Width of a product of two bytes, in bits. The two products of a slice are this many bits apart, because they are
+#: separated before they are added to any sum.
 _PRODUCT_BITS = 16
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
-    """What the elements do in a step; of ``zero``, ``resume`` and ``ends`` see `step_layout`."""
+    """Return the layout of the control word of a step. `step_layout` explains ``zero``, ``resume`` and ``ends``."""
     return data.StructLayout(
         {
             "zero": 1,
@@ -39,13 +39,13 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Which sums are drained: those of a block of maps and a lane in a slot."""
+    """Return the layout of a selection of sums to drain: a slot, a lane, and a block of 8 maps."""
     return data.StructLayout({"slot": range(config.slots), "lane": range(config.pixels), "block": range(config.blocks)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayConfig:
-    """The array of ``engine``, and what it takes."""
+    """Configuration of the array of ``engine``, with its resources."""
 
     engine: EngineConfig
 
@@ -53,18 +53,18 @@ class ArrayConfig:
     def resources(self) -> Resources:
         engine, cost = self.engine, Cost()
         word = LANES * engine.sum_bits
-        kept = engine.pixels * engine.blocks  # words of sums: as many memories, and as many to choose from
-        joined = -(-kept // _JOINED)
+        words = engine.pixels * engine.blocks  # words of sums: one memory each, and the drain selects one of them
+        joined = -(-words // _JOINED)
         elements, operands = engine.pixels * engine.maps, min(engine.pairs, LANES + 1)
         cost.dsp = engine.pixels * engine.pairs
-        for _ in range(kept):
+        for _ in range(words):
             cost.ram(word, engine.slots, "lut")
-        # An adder with its choice for each sum, the drain's choice, operands, packed weights, maxima.
+        # An adder and a multiplexer for each sum, the drain's selection, operands, packed weights, maxima.
         cost.lut += elements * engine.sum_bits + word * (joined + _any_luts(joined))
         cost.lut += engine.pixels * 8 * (2 + operands) + engine.pairs * (_PRODUCT_BITS + 9) + engine.pixels * LANES * 6
-        # Operands and weights lie in the slices' own registers, but for the words that they are taken from.
+        # Operands and weights are in the registers of the slices, except the words that they are taken from.
         cost.ff += elements * engine.sum_bits + engine.pixels * 8 * (LANES + 1) + word * (joined + 1)
-        cost.ff += 36 + 6 * counter_bits(engine.slots) + kept  # what goes along with a step; who is read
+        cost.ff += 36 + 6 * counter_bits(engine.slots) + words  # the control of a step, and read enables
         return cost.resources
 
     def component(self) -> Array:
@@ -72,24 +72,24 @@ class ArrayConfig:
 
 
 def _any_luts(values: int) -> int:
-    """LUTs of the bitwise or of so many values, a bit."""
+    """Return the number of LUTs per bit of a bitwise or of ``values`` values."""
     return 0 if values < 2 else -(-(values - 1) // (_JOINED - 1))
 
 
 @dataclass
 class _Stages:
-    """The control of the step that is at each stage, counted from the words' arrival."""
+    """Control of the steps in the pipeline, by stage. Stage 0 is the cycle in which a step's words arrive."""
 
     valid: list[Value]
     control: list[data.View]
 
 
 class Array(wiring.Component):
-    """``maps / 2`` by ``pixels`` DSP slices with two products each, and a sum in fabric for each product.
+    """Array of ``maps / 2`` by ``pixels`` DSP slices with two products each, and an accumulator for each product.
 
-    The slice of pair ``8 h + j`` has the weight of map ``16 h + j`` in its low field, and that of map ``16 h + 8 + j``
-    in its high one. Sums of `EngineConfig.slots` groups lie in LUT RAM with a write port and a read port. Groups that
-    go on with older sums and the drain share the latter: the drain yields.
+    The slice of pair ``8 h + j`` has the weight of map ``16 h + j`` in its low field, and the weight of map
+    ``16 h + 8 + j`` in its high field. LUT RAM with one write port and one read port stores the sums of
+    `EngineConfig.slots` groups. Groups that continue older sums share the read port with the drain; the drain yields.
 
     Parameters
     ----------
@@ -98,37 +98,37 @@ class Array(wiring.Component):
     Members
     -------
     valid : In(1)
-        There is a step.
+        Whether there is a step in this cycle.
     control : In
-        `control_layout`.
+        Control word of the step (`control_layout`).
     words : In(array of ``pixels`` arrays of 8 signed bytes)
         8 channels of each lane's pixel.
     inside : In(pixels)
-        A cycle later: lanes whose word counts; the others have ``pad``.
+        Lanes whose word is inside of the map, one cycle after ``words``. The other lanes use ``pad``.
     weights : In(array of ``maps`` signed bytes)
-        A cycle later.
+        Weights of the step, one cycle after ``words``.
     select : In
-        `select_layout`.
+        Sums to drain (`select_layout`).
     yields : Out(1)
-        ``select`` isn't heard in this cycle.
+        Whether ``select`` is ignored in this cycle.
     sums : Out(array of 8 signed sums)
-        What was selected, `DRAIN_LATENCY` cycles later.
+        Selected sums, `DRAIN_LATENCY` cycles after ``select``.
 
     Latency and throughput
-        A step and a selection a cycle, without stalls, except for ``yields``. A group may go on with the sums of a
-        slot if its first step comes `TURNAROUND` cycles or more after the last one with that slot. They may be
-        selected `SUM_LATENCY` cycles after that one's words.
+        One step and one selection per cycle, without stalls except for ``yields``. A group can continue the sums of a
+        slot if its first step comes at least `TURNAROUND` cycles after the last step with that slot. These sums can be
+        selected `SUM_LATENCY` cycles after the words of that last step.
 
     Number range
-        Sums wrap at ``sum_bits``. Products are those of bytes. With ``maximum`` weights are 1, and low fields keep the
-        greatest byte since ``zero``; they can't go on with older ones.
+        Sums wrap at ``sum_bits``. Products are products of bytes. With ``maximum``, weights are 1, and low fields keep
+        the maximum byte since ``zero``; they can't continue older maxima.
     """
 
-    #: Cycles from a step's words to the first cycle in which its sums may be selected.
+    #: Cycles from the words of a step to the first cycle in which its sums can be selected.
     SUM_LATENCY = 5
-    #: Cycles from a step to another one that goes on with its sums from their slot.
+    #: Minimum cycles from a step to a later step that continues its sums from their slot.
     TURNAROUND = 3
-    #: Cycles from a step's words to the one in which it keeps the drain from its selection.
+    #: Cycles from the words of a step to the cycle in which it blocks the drain's selection.
     YIELD = 2
     #: Cycles from a selection to its sums.
     DRAIN_LATENCY = 4
@@ -155,7 +155,7 @@ class Array(wiring.Component):
         control = [self.control]
         for age in range(1, 6):
             valid.append(delayed(m, f"valid_stage_{age}", valid[-1], 1, reset_less=False))
-            # With a reset: no shift register, whose output is late.
+            # With a reset, synthesis makes no shift register, whose output is late.
             later = Signal(control_layout(config), name=f"control_stage_{age}")
             m.d.sync += later.eq(control[-1])
             control.append(later)
@@ -163,36 +163,35 @@ class Array(wiring.Component):
         operands = self._elaborate_operands(m)
         weights = self._elaborate_weights(m)
         read, cleared = self._elaborate_read(m)
-        kept = []
+        stored: list[Value] = []
         for lane in range(config.pixels):
             sums: dict[int, list[Signal]] = {}
-            kept.append([])
+            stored_words = []
             for block in range(config.blocks):
                 old = Signal(
                     data.ArrayLayout(signed(config.sum_bits), LANES),
                     name=f"stored_sums_{lane}_{block}",
                     reset_less=True,
                 )
-                sums[block] = [old[number] for number in range(LANES)]
-                kept[-1].append(old)
+                sums[block] = [old[row] for row in range(LANES)]
+                stored_words.append(old.as_value())
             for pair in range(config.pairs):
-                half, number = divmod(pair, LANES)
+                half, row = divmod(pair, LANES)
                 low, high = self._elaborate_slice(m, operands[lane][pair], weights[pair], f"{lane}_{pair}")
-                sums[2 * half][number] = self._elaborate_sum(
-                    m, low, sums[2 * half][number], f"accumulator_{lane}_{2 * half}_{number}", maximum=half == 0
+                sums[2 * half][row] = self._elaborate_sum(
+                    m, low, sums[2 * half][row], f"accumulator_{lane}_{2 * half}_{row}", maximum=half == 0
                 )
-                sums[2 * half + 1][number] = self._elaborate_sum(
-                    m, high, sums[2 * half + 1][number], f"accumulator_{lane}_{2 * half + 1}_{number}", maximum=False
+                sums[2 * half + 1][row] = self._elaborate_sum(
+                    m, high, sums[2 * half + 1][row], f"accumulator_{lane}_{2 * half + 1}_{row}", maximum=False
                 )
-            for block in range(config.blocks):
-                self._elaborate_slots(
-                    m, lane, block, Cat(sums[block]), read, cleared[lane][block], kept[lane][block].as_value()
-                )
-        self._elaborate_choice(m, [old.as_value() for each in kept for old in each])
+            for block, old in enumerate(stored_words):
+                self._elaborate_slots(m, lane, block, Cat(sums[block]), read, cleared[lane][block], old)
+            stored += stored_words
+        self._elaborate_choice(m, stored)
         return m
 
     def _elaborate_operands(self, m: Module) -> list[list[Signal]]:
-        """Each lane's value for each pair, two cycles behind the words; pairs that get the same share it."""
+        """Return the activation of each lane and pair, two cycles behind the words. Equal activations are shared."""
         config = self._config
         before, control = self._stages.control[0], self._stages.control[1]
         operands = []
@@ -200,7 +199,7 @@ class Array(wiring.Component):
             chosen = Signal(signed(8), name=f"channel_value_{lane}", reset_less=True)
             own = Signal(data.ArrayLayout(signed(8), LANES), name=f"pixel_word_{lane}", reset_less=True)
             m.d.sync += [
-                chosen.eq(Choice(self.words[lane][number] for number in range(LANES))[before.channel]),
+                chosen.eq(Choice(self.words[lane][channel] for channel in range(LANES))[before.channel]),
                 own.eq(self.words[lane]),
             ]
             inside = self.inside[lane]
@@ -214,11 +213,11 @@ class Array(wiring.Component):
         return operands
 
     def _elaborate_weights(self, m: Module) -> list[Signal]:
-        """Two weights beside each other for each pair; zero without a step, so that sums stay."""
+        """Return the packed weights of each pair. They are zero without a step, so that sums do not change."""
         packed = []
         for pair in range(self._config.pairs):
-            half, number = divmod(pair, LANES)
-            low, high = self.weights[16 * half + number], self.weights[16 * half + LANES + number]
+            half, row = divmod(pair, LANES)
+            low, high = self.weights[16 * half + row], self.weights[16 * half + LANES + row]
             both = Signal(signed(_PRODUCT_BITS + 9), name=f"packed_weights_{pair}", reset_less=True)
             below = Cat(low, low[-1].replicate(_PRODUCT_BITS - 8), (high - low[-1])[:9])
             m.d.sync += both.eq(Mux(self._stages.valid[1], below, 0))
@@ -226,8 +225,11 @@ class Array(wiring.Component):
         return packed
 
     def _elaborate_slice(self, m: Module, operand: Signal, weights: Signal, name: str) -> tuple[Value, Value]:
-        """Both products, two cycles later. Half of the high field's unit is added, so that it is rounded, and not less
-        by one where the low one is negative; that turns the low one's sign."""
+        """Return both products of a slice, two cycles later.
+
+        The slice adds half of the high field's unit. So the high field is rounded, and is not one too small where the
+        low product is negative. The addition inverts the sign bit of the low field.
+        """
         product = Signal(signed(len(weights) + 8), name=f"packed_product_{name}", reset_less=True)
         rounded = Signal(signed(len(weights) + 8), name=f"rounded_product_{name}", reset_less=True)
         m.d.sync += [product.eq(operand * weights), rounded.eq(product + (1 << (_PRODUCT_BITS - 1)))]
@@ -242,12 +244,15 @@ class Array(wiring.Component):
             return total
         greater = product[:8].as_signed() > total[:8].as_signed()
         with m.If(~control.maximum | control.zero | greater):
-            kept = Mux(control.zero | control.maximum, 0, Mux(control.resume, old, total))
-            m.d.sync += total.eq(kept + product)
+            base = Mux(control.zero | control.maximum, 0, Mux(control.resume, old, total))
+            m.d.sync += total.eq(base + product)
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """The slot that is read, and of which lanes and blocks not: all are, or those that the drain selects."""
+        """Return the address of the slot that is read, and a signal per lane and block that masks its word.
+
+        A group that resumes its sums reads all words. The drain reads the word that it selects.
+        """
         config = self._config
         resumes = self._stages.valid[self.YIELD] & self._stages.control[self.YIELD].resume
         slot = Signal(range(config.slots), name="read_slot_index", reset_less=True)
@@ -266,7 +271,7 @@ class Array(wiring.Component):
     def _elaborate_slots(
         self, m: Module, lane: int, block: int, sums: Value, read: Signal, cleared: Signal, old: Value
     ) -> None:
-        """The slots of 8 maps and a lane: written a cycle after a group's last sum, read into ``old``."""
+        """Add the slots of 8 maps and one lane, written a cycle after a group's last sum and read into ``old``."""
         config, stages = self._config, self._stages
         m.submodules[f"slots_{lane}_{block}"] = slots = memory.Memory(
             shape=len(sums), depth=config.slots, init=[], attrs=ram_attributes(config.slots, "lut")
@@ -280,21 +285,21 @@ class Array(wiring.Component):
         ]
         m.d.sync += old.eq(Mux(cleared, 0, of.data))
 
-    def _elaborate_choice(self, m: Module, kept: list[Value]) -> None:
-        """The sums that were selected: all others are zero."""
+    def _elaborate_choice(self, m: Module, stored: list[Value]) -> None:
+        """Drive ``sums`` with the selected word: the bitwise or of all words, where the others are masked to zero."""
         joined = []
-        for number in range(0, len(kept), _JOINED):
-            some = Signal(len(kept[0]), name=f"joined_sums_{number // _JOINED}", reset_less=True)
-            m.d.sync += some.eq(_any(kept[number : number + _JOINED]))
-            joined.append(some)
+        for first in range(0, len(stored), _JOINED):
+            part = Signal(len(stored[0]), name=f"joined_sums_{first // _JOINED}", reset_less=True)
+            m.d.sync += part.eq(_any(stored[first : first + _JOINED]))
+            joined.append(part)
         m.d.sync += self.sums.as_value().eq(_any(joined))
 
 
 def _any(values: list[Value]) -> Value:
-    """Bitwise or, by twos, so that expressions stay shallow."""
+    """Return the bitwise or of all values, as a balanced tree."""
     while len(values) > 1:
         values = [
-            values[number] | values[number + 1] if number + 1 < len(values) else values[number]
-            for number in range(0, len(values), 2)
+            values[first] | values[first + 1] if first + 1 < len(values) else values[first]
+            for first in range(0, len(values), 2)
         ]
     return values[0]

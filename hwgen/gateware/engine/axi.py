@@ -1,4 +1,4 @@
-"""The engine's side of an AXI4 bus (Arm IHI 0022, AMBA AXI protocol specification, issue H, chapters A2 and A3)."""
+"""AXI4 master interface of the engine (Arm IHI 0022, AMBA AXI protocol specification, issue H, chapters A2 and A3)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 
-#: Beats of the longest burst of an incrementing address (section A3.4.1).
+#: Maximum number of beats in an incrementing burst (section A3.4.1).
 MAX_BEATS = 256
-#: No burst may cross a border of so many bytes (section A3.4.1).
+#: Address boundary that no burst can cross, in bytes (section A3.4.1).
 BORDER_BYTES = 4096
 
 
 class Burst(enum.Enum, shape=2):
-    """How the address goes on from beat to beat (table A3-3)."""
+    """Burst type: the rule by which the address changes from beat to beat (table A3-3)."""
 
     FIXED = 0
     INCREMENTING = 1
@@ -23,7 +23,7 @@ class Burst(enum.Enum, shape=2):
 
 
 class Response(enum.Enum, shape=2):
-    """How a transfer ended (table A3-4); those from `SLAVE_ERROR` on are errors."""
+    """Response to a transfer (table A3-4). Values from `SLAVE_ERROR` on are errors."""
 
     OKAY = 0
     EXCLUSIVE_OKAY = 1
@@ -32,19 +32,21 @@ class Response(enum.Enum, shape=2):
 
 
 class Master(wiring.Signature):
-    """An AXI4 master without identifiers, so that answers come in order; names are the specification's in lower case.
+    """Signature of an AXI4 master without identifiers, so that responses arrive in order.
+
+    Signals have the names of the specification, in lower case.
 
     Parameters
     ----------
     data_bytes : int
-        Width of the data, a power of two from 1 to 128.
+        Width of the data bus in bytes, a power of two from 1 to 128.
     address_bits : int
-        Width of an address in bytes.
+        Width of a byte address, in bits.
 
     Raises
     ------
     ConfigError
-        If the width is not one of AXI's.
+        If AXI has no such data width.
     """
 
     def __init__(self, *, data_bytes: int = 8, address_bits: int = 32):
@@ -83,12 +85,12 @@ class Master(wiring.Signature):
 
 
 def size_of(data_bytes: int) -> int:
-    """Of beats of so many bytes, as addresses come with it (table A3-2)."""
+    """Return the value of AxSIZE for beats of ``data_bytes`` bytes (table A3-2)."""
     return data_bytes.bit_length() - 1
 
 
 def drive_constants(m: Module, bus: wiring.PureInterface) -> None:
-    """What never changes: beats at incrementing addresses of normal memory (bufferable, modifiable)."""
+    """Drive the constant signals: incrementing bursts, normal memory (bufferable, modifiable), no protection."""
     for channel in ("aw", "ar"):
         m.d.comb += [
             getattr(bus, f"{channel}burst").eq(Burst.INCREMENTING),

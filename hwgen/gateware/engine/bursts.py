@@ -1,4 +1,4 @@
-"""Boxes of words in memory, burst by burst."""
+"""Burst generator of the engine: splits boxes of words in memory into AXI bursts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 
-#: Bits of the address of a word.
+#: Width of a word address, in bits.
 ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
-#: Bits of the words of a row; weights of a job are one row.
+#: Width of the number of words in a row, in bits. The weights of a job are one row.
 ROW_BITS = 24
 
 
-#: ``blocks`` times ``rows`` rows of ``words`` words; addresses and strides in words. No blocks: an empty box.
+#: Layout of a box: ``blocks`` blocks of ``rows`` rows of ``words`` words. Addresses and strides are in words. A box
+#: with 0 blocks is empty.
 BOX = data.StructLayout(
     {
         "address": ADDRESS_BITS,
@@ -29,27 +30,27 @@ BOX = data.StructLayout(
 
 
 def run_layout(config: EngineConfig) -> data.StructLayout:
-    """Words one behind the other, which a burst moves; none for an empty box."""
+    """Return the layout of a run: consecutive words that one burst moves. An empty box has a run of 0 words."""
     return data.StructLayout({"address": ADDRESS_BITS, "words": range(config.burst_words + 1)})
 
 
 def box_burst(config: EngineConfig) -> data.StructLayout:
-    """A burst of a box: whether it is the first one of its row, of its block, of its box; the last one of its box."""
+    """Return the layout of a burst of a box, with flags of the first burst of a row, block or box, and of the last."""
     return data.StructLayout({"run": run_layout(config), "new_row": 1, "new_block": 1, "new_box": 1, "last": 1})
 
 
 def request_layout(config: EngineConfig) -> data.StructLayout:
-    """A burst as memory is asked for it; no beats: it is not.
+    """Return the layout of a burst request to memory. A request of 0 beats starts no transaction.
 
-    Of a bus of two words, ``wide`` says that beats have both, from an even word on, and ``ragged`` that the last beat's
-    second word is none of the run; otherwise each beat has a word.
+    With a bus of two words, ``wide`` means that each beat has two words, from an even word on. ``ragged`` means that
+    the second word of the last beat does not belong to the run. Without ``wide``, each beat has one word.
     """
     wide = {"wide": 1, "ragged": 1} if config.bus_words > 1 else {}
     return data.StructLayout({"address": ADDRESS_BITS, "beats": range(MAX_BEATS + 1), **wide})
 
 
 def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict[str, Value]:
-    """The fields of a `request_layout` for a run; ``wide`` if its beats shall have as many words as the bus."""
+    """Return the fields of a `request_layout` for a run. With ``wide``, beats have as many words as the bus."""
     if config.bus_words == 1:
         return {"address": run.address, "beats": run.words * config.word_beats}
     odd = run.address[0] & run.words.any()
@@ -63,14 +64,14 @@ def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict
 
 
 def word_address(address: Value) -> Value:
-    """The word at an address in bytes."""
+    """Return the word address of a byte address."""
     return address[LANES.bit_length() - 1 :]
 
 
 class Bursts(wiring.Component):
-    """Splits boxes into bursts: one a row, and one more at each address in it that is a multiple of a burst's words.
+    """Burst generator. It splits each row of a box into bursts at multiples of the maximum burst size.
 
-    So no burst has more than 256 beats or crosses a border of 4 KiB.
+    So no burst has more than 256 beats, or crosses a 4 KiB boundary.
 
     Parameters
     ----------
@@ -79,12 +80,13 @@ class Bursts(wiring.Component):
     Members
     -------
     i : In(stream of BOX)
-        Stays until its last burst is taken.
+        Boxes. A box is taken together with its last burst.
     o : Out(stream of box_burst(config))
+        Bursts, in order of their addresses in the box.
 
     Latency and throughput
-        A box's first burst is offered two cycles after the box, every other one two cycles after the one before was
-        taken. The next box is looked at a cycle after the last burst was taken.
+        The first burst of a box is offered two cycles after the box, and every further burst two cycles after the
+        burst before was taken. The next box is considered one cycle after the last burst was taken.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -97,7 +99,7 @@ class Bursts(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        box, burst, most = self.i.payload, self.o.payload, self.config.burst_words
+        box, burst, max_words = self.i.payload, self.o.payload, self.config.burst_words
         address = Signal(ADDRESS_BITS, name="burst_address", reset_less=True)
         row, next_row = (
             Signal(ADDRESS_BITS, name=name, reset_less=True) for name in ("row_address", "next_row_address")
@@ -108,14 +110,14 @@ class Bursts(wiring.Component):
         words_left = Signal(ROW_BITS, name="words_left", reset_less=True)
         rows_left = Signal.like(box.rows, name="rows_left", reset_less=True)
         blocks_left = Signal.like(box.blocks, name="blocks_left", reset_less=True)
-        words = Signal(range(most + 1), name="burst_words", reset_less=True)
-        ends = Signal(3, name="end_flags", reset_less=True)  # the row, the rows, the blocks
-        fresh = Signal(3, name="new_flags", reset_less=True)  # the row, the block, the box
-        to_border = Signal(range(most + 1), name="words_to_boundary")
+        words = Signal(range(max_words + 1), name="burst_words", reset_less=True)
+        ends = Signal(3, name="end_flags", reset_less=True)  # end of the row, of the block's rows, of the blocks
+        fresh = Signal(3, name="new_flags", reset_less=True)  # first burst of a row, of a block, of the box
+        to_border = Signal(range(max_words + 1), name="words_to_boundary")
         fits = Signal(name="row_fits")
-        in_border = (most - 1).bit_length()
+        in_border = (max_words - 1).bit_length()
         m.d.comb += [
-            to_border.eq(most - address[:in_border]),
+            to_border.eq(max_words - address[:in_border]),
             fits.eq(words_left <= to_border),
             burst.run.address.eq(address),
             burst.run.words.eq(words),

@@ -1,7 +1,7 @@
-"""What jobs must hold, so that the engine never begins one that would make it wait, or run, for ever.
+"""Rules for the fields of jobs. A program that violates a rule could make the engine wait or run forever.
 
-The rules are written once (`rules`): as conditions of fields they hold for the integers of a `Job` (`faults`, which
-tools ask) and for the words that are fetched (`JobCheck`).
+The rules are written once (`rules`), as conditions on fields. `faults` applies them to the integers of a `Job`, in
+software. `JobCheck` applies them to the words that the engine fetches, in hardware.
 """
 
 from __future__ import annotations
@@ -28,34 +28,36 @@ from hwgen.gateware.engine.job import (
     Part,
     Store,
     engine_seal,
+    field_offsets,
 )
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
 
-#: The parts of a job in memory's order, by their names in `Job`.
+#: Parts of a job by their names in `Job`, in the order of memory.
 PARTS: dict[str, type[Part]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
-#: Tables that loads may write: those of `hwgen.gateware.engine.add.TABLES` and that of outputs.
+#: Number of tables that a load can write: those of `hwgen.gateware.engine.add.TABLES`, and the activation table.
 TABLES = 4
-#: A product of three numbers of n bits in all is 2**(n - 3) at least.
+#: Number of factors in the checked products. A product of three numbers with n bits in all is at least 2**(n - 3).
 _FACTORS = 3
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition of some fields of a job and of its number in the program, and what to say where it is broken.
+    """Rule for fields of a job, with the text of its violation.
 
     Parameters
     ----------
     fields : tuple of str
-        Those that it looks at, as ``part.name``.
+        Fields that the rule reads, as ``part.name``.
     broken : callable
-        Takes the number, the fields, the lengths and the products, all as integers or all as Amaranth's values.
+        Condition of a violation. Takes the job's index, then the fields, the lengths and the products, either all as
+        integers or all as Amaranth values.
     must : str
-        What the last part of these should be.
+        Text that follows the name of the last part, for example "stride must be from 1 to 4".
     lengths : tuple of str
-        Fields of which it needs to know the number of bits, up to the highest one.
+        Fields of which the rule reads the bit length.
     products : tuple of (str, int)
-        Fields of earlier words, times constants.
+        Fields of earlier words, each with a constant factor.
     """
 
     fields: tuple[str, ...]
@@ -66,13 +68,13 @@ class Rule:
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """All fields."""
+        """All fields that the rule reads."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
 @cache
 def rules(engine: EngineConfig) -> tuple[Rule, ...]:
-    """Of all jobs of an engine."""
+    """Return the rules for every job of an engine."""
     return (*_load_rules(engine), *_compute_rules(engine), *_drain_rules(engine), *_store_rules(engine))
 
 
@@ -99,11 +101,11 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, steps: steps > engine.weight_steps,
         f"w_steps must be at most {engine.weight_steps:,}",
     )
-    most = LANES * engine.parameter_words
+    maximum = LANES * engine.parameter_words
     yield Rule(
         ("load.p_words", "load.tables"),
-        lambda _, words, tables: (tables == 0) & (words > most),
-        f"p_words must be at most {most:,}",
+        lambda _, words, tables: (tables == 0) & (words > maximum),
+        f"p_words must be at most {maximum:,}",
     )
     yield Rule(
         ("load.p_words", "load.p_base", "load.tables"),
@@ -121,11 +123,11 @@ def _compute_rules(engine: EngineConfig) -> Iterator[Rule]:
             lambda _, groups, size: (groups != 0) & (size == 0),
             f"{name} must not be 0 where groups is not",
         )
-    for name, value, most in (("channelwise", 0, 1), ("channelwise", 1, LANES)):
+    for name, value, maximum in (("channelwise", 0, 1), ("channelwise", 1, LANES)):
         yield _fits(
             "compute",
             ("kernel_rows", "kernel_columns", "channels"),
-            most * engine.weight_steps,
+            maximum * engine.weight_steps,
             only=("compute.groups", f"compute.{name}"),
             where=lambda groups, alone, value=value: (groups != 0) & (alone == value),
         )
@@ -149,7 +151,9 @@ def _drain_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, groups, last, blocks: ((groups != 0) & (last != 0)) != (blocks != 0),
         "blocks must not be 0 where sums are complete, and be 0 where none are",
     )
-    yield Rule(("drain.blocks",), lambda _, blocks: blocks > engine.blocks, f"blocks must be at most {engine.blocks}")
+    yield Rule(
+        ("drain.blocks",), lambda _, blocks: blocks > engine.blocks, f"blocks must be at most {engine.blocks}"
+    )
     yield Rule(
         ("drain.blocks", "drain.pixels"),
         lambda _, blocks, pixels, held: (blocks != 0) & ((pixels > held) | (pixels + engine.pixels <= held)),
@@ -180,7 +184,7 @@ def _banks(engine: EngineConfig, part: str, some: str, names: tuple[str, ...]) -
     for name in names:
         yield Rule(
             (f"{part}.{some}", f"{part}.{name}"),
-            lambda _, there, bank: (there != 0) & (bank >= engine.pixels),
+            lambda _, count, bank: (count != 0) & (bank >= engine.pixels),
             f"{name} must be below {engine.pixels}",
         )
 
@@ -188,14 +192,17 @@ def _banks(engine: EngineConfig, part: str, some: str, names: tuple[str, ...]) -
 def _fits(
     part: str,
     factors: tuple[str, str, str],
-    most: int,
+    maximum: int,
     *,
     only: tuple[str, ...] = (),
     where: Callable[..., Any] = lambda: 1,
 ) -> Rule:
-    """A product is no larger than a buffer, as far as lengths tell: all that exceed it eightfold are found, and none
-    that don't exceed it. Without a first factor nothing is moved, and no other one is looked at."""
-    longest = most.bit_length() - 1 + _FACTORS
+    """Return the rule that a product of three fields fits a buffer of ``maximum`` words, judged by bit lengths.
+
+    The rule rejects every product of at least eight times the maximum, and accepts every product that fits. With a
+    first factor of 0, nothing is moved and the rule holds.
+    """
+    longest = maximum.bit_length() - 1 + _FACTORS
 
     def broken(_: Any, *values: Any) -> Any:
         conditions, (first, second, third) = values[: len(only)], values[len(only) :]
@@ -204,27 +211,27 @@ def _fits(
     return Rule(
         only,
         broken,
-        f"{' times '.join(factors)} must be at most {most:,}",
+        f"{' times '.join(factors)} must be at most {maximum:,}",
         lengths=tuple(f"{part}.{name}" for name in factors),
     )
 
 
-def faults(engine: EngineConfig, number: int, job: Job) -> Iterator[str]:
-    """What is wrong with the fields of job ``number`` of a program: whatever `JobCheck` finds there."""
+def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
+    """Yield a text for every rule that a job violates. `JobCheck` rejects exactly the jobs with a violation."""
     for rule in rules(engine):
         values = {field: getattr(getattr(job, field.split(".")[0]), field.split(".")[1]) for field in rule.looks_at}
         operands = [values[field] for field in rule.fields]
         operands += [values[field].bit_length() for field in rule.lengths]
         operands += [values[field] * factor for field, factor in rule.products]
-        if rule.broken(number, *operands):
+        if rule.broken(job_index, *operands):
             pairs = [f"{field.partition('.')[2]} {value}" for field, value in values.items()]
             shown = ", ".join(pairs) if len(pairs) > 1 else pairs[0].split()[1]
             part = max(rule.looks_at, key=_word).partition(".")[0]
-            yield f"job {number}: {part}.{rule.must}, not {shown}"
+            yield f"job {job_index}: {part}.{rule.must}, not {shown}"
 
 
 class JobCheck(wiring.Component):
-    """Looks at the words of jobs as they are fetched: at their fields and at their seals.
+    """Checker of the fields and seals of jobs, word by word as they are fetched.
 
     Parameters
     ----------
@@ -233,13 +240,13 @@ class JobCheck(wiring.Component):
     Members
     -------
     word : In(stream of 64 bits, always ready)
-        Jobs of a program, one after the other, at least three cycles apart.
+        Words of the jobs of a program, in order. At least three cycles separate two jobs.
     fault : Out(Error)
-        For a cycle, `LATENCY` cycles after a job's last word: what is wrong with it. ``DAMAGED`` goes before
-        ``FOREIGN``, and that before ``FIELD``.
+        Error of a job, for one cycle, `LATENCY` cycles after its last word. ``DAMAGED`` has priority over ``FOREIGN``,
+        and ``FOREIGN`` over ``FIELD``.
     """
 
-    #: Cycles from a job's last word to what is wrong with it.
+    #: Cycles from a job's last word to its verdict.
     LATENCY = 3
 
     def __init__(self, config: EngineConfig):
@@ -253,8 +260,8 @@ class JobCheck(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         word, valid = Signal(WORD_BITS, name="job_word", reset_less=True), Signal(name="job_word_valid")
-        place, number = Signal(range(Job.WORDS), name="word_index"), Signal(COUNT_BITS, name="job_index")
-        sealed = valid & (place == Job.WORDS - 1)
+        word_index, job_index = Signal(range(Job.WORDS), name="word_index"), Signal(COUNT_BITS, name="job_index")
+        sealed = valid & (word_index == Job.WORDS - 1)
         judged = Signal(name="verdict")
         m.d.sync += [
             word.eq(self.word.payload),
@@ -262,11 +269,11 @@ class JobCheck(wiring.Component):
             judged.eq(delayed(m, "is_last_word", sealed, 1, reset_less=False)),
         ]
         with m.If(valid):
-            m.d.sync += place.eq(Mux(sealed, 0, place + 1))
+            m.d.sync += word_index.eq(Mux(sealed, 0, word_index + 1))
         with m.If(judged):
-            m.d.sync += number.eq(number + 1)
-        damaged, foreign = self._elaborate_seal(m, word, valid & ~sealed, number, judged)
-        bad = self._elaborate_rules(m, word, valid, place, number, judged)
+            m.d.sync += job_index.eq(job_index + 1)
+        damaged, foreign = self._elaborate_seal(m, word, valid & ~sealed, job_index, judged)
+        bad = self._elaborate_rules(m, word, valid, word_index, job_index, judged)
         with m.If(judged):
             with m.If(damaged):
                 m.d.comb += self.fault.eq(Error.DAMAGED)
@@ -277,29 +284,30 @@ class JobCheck(wiring.Component):
         return m
 
     def _elaborate_seal(
-        self, m: Module, word: Signal, of_parts: Value, number: Signal, judged: Signal
+        self, m: Module, word: Signal, of_parts: Value, job_index: Signal, judged: Signal
     ) -> tuple[Value, Value]:
-        """Whether the last word's checksum, and its engine, is another one."""
+        """Return whether the checksum in the seal is wrong, and whether its engine is another one."""
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
-        m.submodules.crc = ResetInserter(judged)(crc)  # which begins anew for less than its own ``start``
+        m.submodules.crc = ResetInserter(judged)(crc)  # a reset takes fewer LUTs than the component's ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
         damaged, foreign = Signal(4, name="damaged_parts", reset_less=True), Signal(name="is_foreign", reset_less=True)
-        differ = crc.crc ^ word[SEAL_BITS:] ^ number
+        differ = crc.crc ^ word[SEAL_BITS:] ^ job_index
         size = len(differ) // len(damaged)
         m.d.sync += [
             damaged.eq(Cat(differ[size * part : size * (part + 1)].any() for part in range(len(damaged)))),
             foreign.eq(word[:SEAL_BITS] != engine_seal(self.config)),
         ]
-        late = delayed(m, "is_damaged", damaged.any(), 1)
-        return late, delayed(m, "is_foreign", foreign, 1)
+        return delayed(m, "is_damaged", damaged.any(), 1), delayed(m, "is_foreign", foreign, 1)
 
     def _elaborate_rules(
-        self, m: Module, word: Signal, valid: Signal, place: Signal, number: Signal, judged: Signal
+        self, m: Module, word: Signal, valid: Signal, word_index: Signal, job_index: Signal, judged: Signal
     ) -> Signal:
-        """Whether a rule is broken: each is looked at with the last word that it needs; what it needs of earlier ones
-        is kept."""
-        operands = _Operands(m, word, place)
-        here = delayed(m, "job_word_valid", valid, 1, reset_less=False)
+        """Return whether the job violates a rule.
+
+        Each rule is evaluated with the last word that it reads. Registers store its fields of earlier words.
+        """
+        operands = _Operands(m, word, word_index)
+        word_valid = delayed(m, "job_word_valid", valid, 1, reset_less=False)
         bad = Signal(name="is_rule_broken")
         broken = []
         for count, rule in enumerate(rules(self.config)):
@@ -307,9 +315,9 @@ class JobCheck(wiring.Component):
             values = [operands.field(field, last) for field in rule.fields]
             values += [operands.length(field, last) for field in rule.lengths]
             values += [operands.product(field, factor) for field, factor in rule.products]
-            found = Signal(name=f"rule_{count}_broken")
-            m.d.sync += found.eq(here & (operands.place == last) & rule.broken(number, *values))
-            broken.append(found)
+            violated = Signal(name=f"rule_{count}_broken")
+            m.d.sync += violated.eq(word_valid & (operands.word_index == last) & rule.broken(job_index, *values))
+            broken.append(violated)
         with m.If(judged):
             m.d.sync += bad.eq(0)
         with m.Elif(Cat(broken).any()):
@@ -318,48 +326,63 @@ class JobCheck(wiring.Component):
 
 
 class _Operands:
-    """What rules look at, a cycle after the word: of that word, or kept of earlier ones. Equal ones are made once."""
+    """Operands of the rules, one cycle after a job word: fields of this word, or stored fields of earlier words.
 
-    def __init__(self, m: Module, word: Signal, place: Signal) -> None:
+    Equal operands are shared.
+
+    Parameters
+    ----------
+    m : Module
+    word : Signal
+        Word that arrives in this cycle.
+    word_index : Signal
+        Index of the word in its job.
+    """
+
+    def __init__(self, m: Module, word: Signal, word_index: Signal) -> None:
         self._m, self._now = m, word
         self._word = Signal.like(word, name="job_word_delayed", reset_less=True)
-        self.place = Signal.like(place, name="word_index_delayed", reset_less=True)
-        m.d.sync += [self._word.eq(word), self.place.eq(place)]
-        self._made: dict[Any, Signal] = {}
+        self.word_index = Signal.like(word_index, name="word_index_delayed", reset_less=True)
+        m.d.sync += [self._word.eq(word), self.word_index.eq(word_index)]
+        self._shared: dict[Any, Signal] = {}
 
     def field(self, field: str, last: int) -> Value:
-        return self._kept(field, _view(field, self._word), last, field)
+        """Return a field, in the cycle in which ``last`` is the index of the delayed word."""
+        return self._stored(field, _view(field, self._word), last, field)
 
     def length(self, field: str, last: int) -> Value:
+        """Return the bit length of a field, in the cycle in which ``last`` is the index of the delayed word."""
         first, width = _bits(field)
-        made = self._made.get((first, width))
-        if made is None:
-            made = self._made[first, width] = Signal(
+        length = self._shared.get((first, width))
+        if length is None:
+            length = self._shared[first, width] = Signal(
                 range(width + 1), name=f"bit_length_{first}_{width}", reset_less=True
             )
-            self._m.d.sync += made.eq(_length(self._now[first : first + width]))
-        return self._kept(f"length of {field}", made, last, field)
+            self._m.d.sync += length.eq(_length(self._now[first : first + width]))
+        return self._stored(f"length of {field}", length, last, field)
 
     def product(self, field: str, factor: int) -> Value:
+        """Return a stored field times a constant, by additions."""
         value = self.field(field, -1)
         product = Signal(len(value) + factor.bit_length(), name=f"{field.replace('.', '_')}_product", reset_less=True)
         parts = [value << bit for bit in range(factor.bit_length()) if factor >> bit & 1]
-        self._m.d.sync += product.eq(sum(parts[1:], parts[0]))  # no slice for this
+        self._m.d.sync += product.eq(sum(parts[1:], parts[0]))  # additions take no DSP slice
         return product
 
-    def _kept(self, key: str, value: Value, last: int, field: str) -> Value:
+    def _stored(self, key: str, value: Value, last: int, field: str) -> Value:
+        """Return ``value`` if it is a field of word ``last``, otherwise a register that stores it."""
         if _word(field) == last:
             return value
-        if key not in self._made:
+        if key not in self._shared:
             name = f"stored_{key.replace('.', '_').replace(' ', '_')}"
-            self._made[key] = Signal(len(value), name=name, reset_less=True)
-            with self._m.If(self.place == _word(field)):
-                self._m.d.sync += self._made[key].eq(value)
-        return self._made[key]
+            self._shared[key] = Signal(len(value), name=name, reset_less=True)
+            with self._m.If(self.word_index == _word(field)):
+                self._m.d.sync += self._shared[key].eq(value)
+        return self._shared[key]
 
 
 def _length(value: Value) -> Value:
-    """Bits up to the highest one."""
+    """Return the bit length of a value: the index of its highest set bit, plus one."""
     if len(value) == 1:
         return value
     half = 1 << (len(value) - 1).bit_length() - 1
@@ -368,20 +391,18 @@ def _length(value: Value) -> Value:
 
 
 def _word(field: str) -> int:
-    """The word of a job in which a field lies."""
-    part, name = field.split(".")
-    before = list(PARTS)[: list(PARTS).index(part)]
-    return sum(PARTS[each].WORDS for each in before) + PARTS[part].layout()[name].offset // WORD_BITS
+    """Return the index of the job word that contains a field."""
+    offset, _ = field_offsets()[field]
+    return offset // WORD_BITS
 
 
 def _bits(field: str) -> tuple[int, int]:
-    """The first bit of a field in its word, and how many there are."""
-    part, name = field.split(".")
-    place = PARTS[part].layout()[name]
-    return place.offset % WORD_BITS, place.width
+    """Return the offset of a field in its word, and its width, in bits."""
+    offset, width = field_offsets()[field]
+    return offset % WORD_BITS, width
 
 
 def _view(field: str, word: Signal) -> Value:
-    """A field in its word."""
+    """Return a field of the job word that contains it."""
     first, width = _bits(field)
     return word[first : first + width]

@@ -1,4 +1,4 @@
-"""The sizes of an engine, which its circuit and its programs share."""
+"""Configuration of an engine: sizes that its circuit and its programs share."""
 
 from __future__ import annotations
 
@@ -10,51 +10,52 @@ from amaranth.lib import data
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine.axi import MAX_BEATS
 
-#: Channels of a pixel that lie side by side, in memory and in buffers: a word.
+#: Number of channels of a pixel in one word, in memory and in buffers.
 LANES = 8
-#: Widths of the port to memory, in bytes.
+#: Possible widths of the memory port, in bytes.
 BUS_BYTES = (4, 8, 16)
-#: Strides for which neighbouring output pixels read different banks.
+#: Strides with which neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
-#: Words of a table that is written at run time: one for each value of 8 bits.
+#: Number of words in a table that is written at run time: one for each 8-bit value.
 TABLE_WORDS = 256
-#: What comes to the parameters and tables, a word a cycle. ``index`` counts words from the beginning of the buffer of
-#: parameters (map ``8 * b + j`` is word ``j`` of block ``b``) or, with ``tables``, from that of the first table.
+#: Layout of a write into the parameter buffer or, with ``tables``, into the tables. ``index`` counts words from the
+#: beginning of the buffer (map ``8 * b + j`` is word ``j`` of block ``b``), or of the first table.
 PARAMETER_LAYOUT = data.StructLayout({"tables": 1, "index": 12, "data": 64})
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """An array of multiply-accumulate elements, its buffers, and its port to off-chip memory.
+    """Configuration of an engine: multiply-accumulate array, buffers, and port to off-chip memory.
 
     Parameters
     ----------
     maps : int
-        Output maps at once, a multiple of 16: two of them share a DSP slice, and sums are drained in blocks of 8.
+        Number of output maps that are computed at once, a multiple of 16: two maps share a DSP slice, and sums are
+        drained in blocks of 8.
     pixels : int
-        Output pixels at once, and so banks of the map buffer; odd and without a common divisor with 3.
+        Number of output pixels that are computed at once, and of banks of the map buffer. Odd, and no multiple of 3.
     map_words : int
         Depth of a bank of the map buffer, in words of 8 channels.
     weight_steps : int
         Depth of the weight buffer, in steps: ``maps`` weights each.
     parameter_words : int
-        Depth of the buffer of requantisation parameters, in blocks of 8 maps.
+        Depth of the parameter buffer (requantisation), in blocks of 8 maps.
     output_words : int
         Depth of the output buffer, in words of 8 channels.
     addend_words : int
-        Depth of the buffer of maps that are added to outputs, in words of 8 channels.
+        Depth of the addend buffer, which stores maps that are added to outputs, in words of 8 channels.
     pool_words : int
-        Words of 8 channels of a row of a tile after pooling, blocks of all maps together.
+        Maximum number of words in a row of a tile after pooling, over the blocks of all maps.
     slots : int
-        Pixel groups of which each element holds a partial sum.
+        Number of pixel groups for which each element stores a partial sum.
     sum_bits : int
-        Width of a partial sum.
+        Width of a partial sum, in bits.
     bus_bytes : int
-        Width of the port to memory: 4, 8 or 16 bytes. A beat is half a word, a word, or two.
+        Width of the memory port: 4, 8 or 16 bytes. A beat is half a word, one word, or two words.
     outstanding : int
-        Bursts of reads, and as many of writes, that may be under way.
+        Maximum number of outstanding read bursts, and of outstanding write bursts.
     queue : int
-        Jobs that may wait in front of each unit.
+        Number of jobs that can wait in front of each unit.
 
     Raises
     ------
@@ -81,7 +82,7 @@ class EngineConfig:
             raise ConfigError(f"maps must be a multiple of 16, not {self.maps!r}")
         if self.pixels < 5 or any(gcd(self.pixels, stride) > 1 for stride in STRIDES):
             raise ConfigError(f"pixels must be 5 or more, odd and no multiple of 3, not {self.pixels!r}")
-        for name, most in (
+        for name, maximum in (
             ("map_words", 1 << 15),
             ("weight_steps", 1 << 16),
             ("parameter_words", 1 << 8),
@@ -93,8 +94,8 @@ class EngineConfig:
             ("queue", 1 << 8),
         ):
             size = getattr(self, name)
-            if size < 2 or size > most or size & (size - 1):
-                raise ConfigError(f"{name} must be a power of two from 2 to {most}, not {size!r}")
+            if size < 2 or size > maximum or size & (size - 1):
+                raise ConfigError(f"{name} must be a power of two from 2 to {maximum}, not {size!r}")
         if not 16 <= self.sum_bits <= 32:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
         if self.bus_bytes not in BUS_BYTES:
@@ -102,44 +103,44 @@ class EngineConfig:
 
     @property
     def addend_write(self) -> data.StructLayout:
-        """A word for the buffer of maps that are added."""
+        """Layout of a write into the addend buffer."""
         return data.StructLayout({"word": range(self.addend_words), "data": 8 * LANES})
 
     @property
     def bus_words(self) -> int:
-        """Words that a beat of the port has at most."""
+        """Maximum number of words in a beat of the memory port."""
         return max(self.bus_bytes // LANES, 1)
 
     @property
     def word_beats(self) -> int:
-        """Beats that a word takes, if it goes alone."""
+        """Number of beats that one word takes if it is transferred alone."""
         return max(LANES // self.bus_bytes, 1)
 
     def word_cycles(self, pace: int) -> float:
-        """Cycles that the port takes for a word of many, where a beat takes ``pace``."""
+        """Return the cycles per word of a long transfer, if a beat takes ``pace`` cycles."""
         return pace * LANES / self.bus_bytes
 
     @property
     def burst_words(self) -> int:
-        """Words of the longest burst, and between the addresses at which all bursts end."""
+        """Maximum number of words in a burst. Bursts end at multiples of this size."""
         return MAX_BEATS // self.word_beats
 
     @property
     def blocks(self) -> int:
-        """Blocks of 8 maps."""
+        """Number of blocks of 8 maps."""
         return self.maps // LANES
 
     @property
     def pairs(self) -> int:
-        """Pairs of maps, each of which shares a DSP slice a pixel."""
+        """Number of pairs of maps. A pair shares one DSP slice per pixel."""
         return self.maps // 2
 
     @property
     def rotation_stages(self) -> int:
-        """Multiplexers of four ways, one behind the other, that rotate as many values as there are pixels."""
+        """Number of stages of four-way multiplexers that rotate ``pixels`` values."""
         return -(-(self.pixels - 1).bit_length() // 2)
 
     @property
     def buffer_latency(self) -> int:
-        """Cycles from the lanes' addresses to their words: to the banks, block RAM with its output register, back."""
+        """Cycles from the lanes' addresses to their words: rotation, block RAM with output register, rotation back."""
         return 2 * self.rotation_stages + 2

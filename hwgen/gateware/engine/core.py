@@ -1,4 +1,4 @@
-"""The compute core of the engine: from words in its buffers to complete sums."""
+"""Compute core of the engine: computes complete sums from the words in the buffers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from hwgen.gateware.lookup import delayed
 
 
 def core_ports(config: EngineConfig) -> dict[str, Member]:
-    """Of the core. Counts are those of jobs, modulo ``2**COUNT_BITS``; streams without ready always take.
+    """Return the ports of the core. Counters count jobs modulo ``2**COUNT_BITS``.
 
-    ``finished`` pulses when the last word of a job with beats lies in the output buffer, in the order of the jobs.
+    ``finished`` pulses when the last word of a job with beats is in the output buffer, in the order of the jobs.
     """
     return {
         "compute": In(stream.Signature(Compute.layout())),
@@ -49,14 +49,14 @@ def words_latency(config: EngineConfig) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
-    """The core of ``engine``, and what it takes."""
+    """Configuration of the compute core of ``engine``, with its resources."""
 
     engine: EngineConfig
 
     @cached_property
-    def parts(self) -> dict[str, ComponentConfig]:
-        """What it consists of, but for what delays signals between them, by its names in `Core`."""
-        kinds = {
+    def components(self) -> dict[str, ComponentConfig]:
+        """Configurations of the components by their names in `Core`, without the delays between them."""
+        configs = {
             "steps": StepsConfig,
             "lanes": LanesConfig,
             "maps": ReuseBufferConfig,
@@ -64,15 +64,15 @@ class CoreConfig:
             "array": ArrayConfig,
             "drains": DrainWalkConfig,
         }
-        return {name: kind(engine=self.engine) for name, kind in kinds.items()}
+        return {name: config(engine=self.engine) for name, config in configs.items()}
 
     @cached_property
     def resources(self) -> Resources:
-        return sum((part.resources for part in self.parts.values()), self.own)
+        return sum((part.resources for part in self.components.values()), self.own)
 
     @cached_property
     def own(self) -> Resources:
-        """Without the parts: what goes along with steps and with drained sums, and the count of computed jobs."""
+        """Resources outside of the components: delays of step and drain control, and the count of computed jobs."""
         cost, engine = Cost(), self.engine
         words = words_latency(engine)
         cost.delay(engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
@@ -88,11 +88,11 @@ class CoreConfig:
 
 
 class Core(wiring.Component):
-    """Map buffer, weight buffer, lanes, array and drain, and the walks that lead them.
+    """Compute core: map buffer, weight buffer, lane addressing, array and drain, with their sequencers.
 
-    A job is computed when its last step has read the buffers, so that what it read may be overwritten. It is drained
-    when its last word is ``finished``; jobs without beats are when all before them are. `hwgen.schedule.engine_core`
-    has the cycles of all this.
+    A job counts as computed when its last step has read the buffers, so that these words can be overwritten. A job
+    counts as drained when its last word is ``finished``; a job without beats, when all jobs before it are drained.
+    `hwgen.schedule.engine_core` predicts the cycles.
 
     Parameters
     ----------
@@ -101,18 +101,18 @@ class Core(wiring.Component):
     Members
     -------
     compute, drain : In(stream of `Compute` and of `Drain`)
-        The parts of the jobs, in order.
+        Compute and drain parts of the jobs, in order.
     map_write, weight_write, map_write_high, weight_write_high : In(stream, always ready)
-        Into the buffers, two words of each a cycle if the bus has two. What counts as loaded may be written a cycle
-        before.
+        Writes into the buffers; two words per cycle if the bus has two words. The last word of a job can be written one
+        cycle before the job counts as loaded.
     loaded, stored : In(24)
-        Counts of loaded and of stored jobs.
+        Numbers of loaded and of stored jobs.
     finished : In(1)
-        A job's last word lies in the output buffer; at most 255 jobs after its last beat.
+        Pulse: the last word of a job is in the output buffer. At most 255 jobs wait for this pulse.
     computed, drained : Out(24)
-        Counts of computed and of drained jobs.
+        Numbers of computed and of drained jobs.
     active : Out(1)
-        A step is computed, or sums are drained.
+        Whether a step is computed, or sums are drained.
     beats : Out(stream, always ready)
         Complete sums (`drain_beat`).
     """
@@ -148,7 +148,7 @@ class Core(wiring.Component):
         return m
 
     def _elaborate_operands(self, m: Module) -> None:
-        """From a step to the lanes' words, which of them count, and the weights."""
+        """Connect a step to the lanes' words, their inside flags, and the weights."""
         steps, lanes, maps, array = self._steps, self._lanes, self._maps, self._array
         words = words_latency(self._config)
         m.d.comb += [
@@ -166,7 +166,7 @@ class Core(wiring.Component):
         ]
 
     def _elaborate_control(self, m: Module) -> None:
-        """From a step to what the array does, and its job's count."""
+        """Connect a step to the array's control, and count computed jobs."""
         steps, array = self._steps, self._array
         words = words_latency(self._config)
         control = Signal.like(array.control, name="control_0")
@@ -181,10 +181,10 @@ class Core(wiring.Component):
 
     def _elaborate_drain(self, m: Module) -> None:
         steps, array, drains = self._steps, self._array, self._drains
-        # The drain's own two cycles, from there to its selection.
+        # The drain takes two cycles from ``complete`` to its selection.
         complete = words_latency(self._config) + Array.SUM_LATENCY - 2
-        late = Array.DRAIN_LATENCY
-        note = delayed(m, "note", drains.note, late)
+        drain_cycles = Array.DRAIN_LATENCY
+        note = delayed(m, "note", drains.note, drain_cycles)
         m.d.comb += [
             drains.stored.eq(self.stored),
             drains.opens.eq(steps.valid & steps.step.zero),
@@ -198,7 +198,7 @@ class Core(wiring.Component):
             steps.release.eq(drains.release),
             array.select.eq(drains.select),
             self.drained.eq(drains.drained),
-            self.beats.valid.eq(delayed(m, "beat_valid", drains.valid & ~array.yields, late, reset_less=False)),
+            self.beats.valid.eq(delayed(m, "beat_valid", drains.valid & ~array.yields, drain_cycles, reset_less=False)),
             self.beats.payload.sums.eq(array.sums),
             *(self.beats.payload[name].eq(note[name]) for name in note.shape().members),
         ]

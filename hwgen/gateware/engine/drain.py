@@ -1,4 +1,4 @@
-"""The walk of the drain: which complete sums leave in each cycle, and where to."""
+"""Drain controller of the engine: selects the complete sums that leave the array in each cycle, and addresses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: What goes with the sums of a beat.
+#: Fields that accompany the sums of a beat.
 _NOTE = {
     "address": 16,
     "parameter": 8,
@@ -34,32 +34,32 @@ _NOTE = {
     "pixel_end": 1,
     "last": 1,
 }
-#: Of them those that are fields of `Drain`, the same in all beats of a job.
+#: Fields of `_NOTE` that are fields of `Drain`, and constant over a job.
 _CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
 NOTE = data.StructLayout(_NOTE)
 
 
 def drain_beat(config: EngineConfig) -> data.StructLayout:
-    """Eight complete sums of a pixel, those of a block of maps, and what becomes of them.
+    """Return the layout of a beat of the drain: the eight complete sums of one pixel and one block of maps.
 
-    ``address`` is their word's in the output buffer, ``parameter`` that of their block in the buffer of parameters,
-    ``addend`` that of the word that is added. A pixel's address is that before it is pooled, if it is: ``o_base +
-    b * o_plane + p`` of block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel, ``last`` the job's
-    last beat. The other fields are those of `Drain`.
+    ``address`` is the word address in the output buffer, ``parameter`` the block's address in the parameter buffer, and
+    ``addend`` the address of the word that is added. The address is the address before pooling: ``o_base +
+    b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel, ``last`` the last
+    beat of a job. The other fields are fields of `Drain`.
     """
     return data.StructLayout({"sums": data.ArrayLayout(signed(config.sum_bits), LANES), **_NOTE})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrainWalkConfig:
-    """The walk of the drain of ``engine``, and what it takes."""
+    """Configuration of the drain controller of ``engine``, with its resources."""
 
     engine: EngineConfig
 
     @cached_property
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
-        # As measured: most of it are the job that is drained and the next one, and what goes with a beat.
+        # As measured: most of it stores the current job, the next job, and the fields of a beat.
         cost.ff = 398 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
         cost.lut = 225
         cost.ram(3, engine.slots, "lut")
@@ -70,7 +70,9 @@ class DrainWalkConfig:
 
 
 class DrainWalk(wiring.Component):
-    """The groups of each job in order, the pixels of a group, the blocks of a pixel: one a cycle.
+    """Drain controller. It selects one block of one pixel per cycle: all blocks of a pixel, all pixels of a group.
+
+    Groups of a job, and jobs, are drained in order.
 
     Parameters
     ----------
@@ -79,31 +81,32 @@ class DrainWalk(wiring.Component):
     Members
     -------
     jobs : In(stream of `Drain`)
+        Drain parts of the jobs, in order.
     stored : In(24)
-        Count of stored jobs.
+        Number of stored jobs.
     opens, slot, stride : In
-        Another group's sums begin with zero, in that slot; its lanes lie at that stride.
+        Pulse at the start of a new group's sums, with their slot and the stride between lanes of successive pixels.
     complete : In(1)
-        The sums of another group may be selected two cycles later.
+        Pulse: the sums of one more group can be selected two cycles later.
     yields : In(1)
-        The selection isn't heard in this cycle, and stays.
+        Whether the array ignores the selection in this cycle. The selection then stays.
     valid, select, note : Out
-        What is selected, and what goes with it.
+        Selection, and the fields that accompany it.
     release : Out(1)
-        The last sums of a slot were selected.
+        Pulse: the last sums of a slot were selected.
     finished : In(1)
-        The last word of a job that had beats lies in the output buffer.
+        Pulse: the last word of a job that had beats is in the output buffer.
     drained : Out(24)
-        Count of drained jobs. Those without beats count as soon as all before them are drained.
+        Number of drained jobs. A job without beats counts as soon as all jobs before it are drained.
 
     Latency and throughput
-        A part's first selection comes `FETCH` cycles after the part, and `START` cycles after enough jobs are stored,
-        at the earliest. No cycle is lost between groups, nor between jobs of `FETCH` beats and more.
+        The first selection of a part follows at the earliest `FETCH` cycles after the part's transfer, and `START`
+        cycles after enough jobs are stored. No cycle is lost between groups, or between jobs of at least `FETCH` beats.
     """
 
     #: Cycles from a part's transfer to its first selection.
     FETCH = 3
-    #: Cycles from the count of stored jobs to a first selection.
+    #: Cycles from the count of stored jobs that a part waits for to its first selection.
     START = 2
 
     def __init__(self, config: EngineConfig):
@@ -131,7 +134,7 @@ class DrainWalk(wiring.Component):
         self._take, self._pass = (
             Signal(name="job_start"),
             Signal(name="job_skip"),
-        )  # the next job has its turn; one without beats
+        )  # the next job starts; the next job has no beats and is skipped
         self._next, self._job = (
             Signal(Drain.layout(), name="next_job"),
             Signal(Drain.layout(), name="job", reset_less=True),
@@ -147,7 +150,7 @@ class DrainWalk(wiring.Component):
         return m
 
     def _elaborate_next(self, m: Module) -> None:
-        """The next job, whether it has its place in the output buffer, and whether it has beats."""
+        """Fetch the next job; note whether its words of the output buffer are free, and whether it has beats."""
         vacant, upcoming = Signal(name="is_next_job_vacant", init=1), self._next
         taken = self._take | self._pass
         short = Signal(COUNT_BITS, name="stored_margin")
@@ -163,16 +166,16 @@ class DrainWalk(wiring.Component):
             m.d.sync += vacant.eq(1)
 
     def _elaborate_groups(self, m: Module) -> None:
-        """Which group, pixel and block; the counts."""
+        """Walk over groups, pixels and blocks, and count drained jobs."""
         config, job, upcoming = self._config, self._job, self._next
         slots = range(config.slots)
-        complete = Signal(range(config.slots + 1), name="complete_groups")  # groups that were not yet begun
+        complete = Signal(range(config.slots + 1), name="complete_groups")  # complete groups that wait for the drain
         following = Signal(slots, name="next_slot_index")
-        left = Signal(14, name="pixels_left", reset_less=True)  # pixels of the job, with this one
+        left = Signal(14, name="pixels_left", reset_less=True)  # pixels of the job, this one included
         some, last = (
             Signal(name="has_pixels"),
             Signal(name="is_last_pixel", reset_less=True),
-        )  # there are any; this one is the last
+        )  # whether any pixel is left; whether this pixel is the last
         pixel, blocks = (
             Signal(range(config.pixels), name="pixel_index", reset_less=True),
             Signal(4, name="blocks_left", reset_less=True),
@@ -233,7 +236,7 @@ class DrainWalk(wiring.Component):
             m.d.sync += [self.select.block.eq(self.select.block + 1), blocks.eq(blocks - 1)]
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> Signal:
-        """Of the group that is drained: they lie beside the slots."""
+        """Return the stride of the group that is drained. A memory stores one stride per slot."""
         m.submodules.strides = strides = memory.Memory(
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )
@@ -248,7 +251,7 @@ class DrainWalk(wiring.Component):
         job, upcoming, note = self._job, self._next, self.note
         pixel, addend = (
             Signal(16, name=name, reset_less=True) for name in ("pixel_address", "pixel_addend_address")
-        )  # of its first block
+        )  # addresses of the pixel's first block
         m.d.comb += [
             *(note[name].eq(job[name]) for name in _CONSTANTS),
             note.pixel_end.eq(self._ends_pixel),

@@ -1,4 +1,4 @@
-"""The engine: a circuit that computes what a program in memory says."""
+"""Programmable engine: a circuit that computes networks by programs in memory."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from hwgen.gateware.engine.port import PACE_BITS, Error
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.stream import join
 
-#: Cycles from ``start`` to ``begin`` inside, and from the last job's last count to ``done``.
+#: Cycles from ``start`` to the internal ``begin``, and from the last count of the last job to ``done``.
 START_CYCLES, DONE_CYCLES = 2, 1
-#: Cycles in which nothing moves, after which a run is stuck: many more than pass between any two things that do.
+#: Cycles without progress after which a run is considered stuck. Progress never pauses for so long in a valid program.
 STUCK_CYCLES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineDesign:
-    """The circuit of ``engine``, and what it takes."""
+    """Circuit of an engine: its components and their resources."""
 
     engine: EngineConfig
 
     name = "engine"
-    #: It has no streams from outside.
+    #: Input streams and frame guards: none, because the engine reads maps from memory.
     input_ports = guards = ()
-    #: Nor a loader of weights: these come with its programs.
+    #: Weight loader: none, because programs contain the weights.
     loader = None
-    #: Names of components, for people.
+    #: Titles of the components in reports.
     titles: ClassVar[Mapping[str, str]] = {
         "memory_side": "memory side",
         "steps": "steps",
@@ -55,34 +55,37 @@ class EngineDesign:
 
     @property
     def memory_side(self) -> MemorySideConfig:
+        """Configuration of the memory side."""
         return MemorySideConfig(engine=self.engine, read_latency=self.finish.read_latency)
 
     @property
     def core(self) -> CoreConfig:
+        """Configuration of the core."""
         return CoreConfig(engine=self.engine)
 
     @property
     def finish(self) -> FinishConfig:
+        """Configuration of the finish."""
         return FinishConfig(engine=self.engine)
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """What it consists of, each small enough to be synthesised alone."""
-        return {"memory_side": self.memory_side, **self.core.parts, "finish": self.finish}
+        """Configurations of the components by name. Each component is small enough to be synthesised alone."""
+        return {"memory_side": self.memory_side, **self.core.components, "finish": self.finish}
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
-        """As accelerators have them: the engine has one."""
+        """Layers of the design, as in an accelerator. The engine counts as one layer."""
         return (self,)
 
     @cached_property
     def resources(self) -> Resources:
-        """Of the whole: what joins the components included."""
+        """Resources of all components, and of the logic between them."""
         return sum((part.resources for part in self.components.values()), self.own)
 
     @property
     def own(self) -> Resources:
-        """What joins the components, and the beginning and the end of runs: an address, a counter, four comparisons."""
+        """Resources outside of the components: an address, a counter and four comparisons that control runs."""
         cost = Cost()
         cost.ff = ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut = 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
@@ -93,7 +96,7 @@ class EngineDesign:
 
 
 class Engine(wiring.Component):
-    """Memory side, core and finish, and the beginning and the end of a run (docs/reference/engine.md).
+    """Engine: memory side, core and finish, with the control of runs (docs/reference/engine.md).
 
     Parameters
     ----------
@@ -102,25 +105,25 @@ class Engine(wiring.Component):
     Members
     -------
     m_axi : Out(axi.Master)
-        To memory, ``bus_bytes`` wide.
+        AXI4 master to memory, ``bus_bytes`` wide.
     start : In(1)
-        Run the program, in a cycle in which none is running.
+        Pulse that starts the program. Ignored while a program runs.
     stop : In(1)
-        End the run: what was asked of memory is awaited, and nothing more is asked. Without a run it does nothing.
+        Pulse that ends the run: outstanding transactions complete, and no new ones start. Without a run, no effect.
     program_base : In(32)
-        Address of the first job, a multiple of 8; looked at with ``start``.
+        Byte address of the first job, a multiple of 8. Sampled with ``start``.
     pace : In(8)
-        Cycles that a beat of memory takes, at least 1; looked at while a program runs.
+        Cycles per memory beat, at least 1. Sampled while a program runs.
     done : Out(1)
-        From the end of a run to the next ``start``.
+        High from the end of a run to the next ``start``.
     error : Out(Error)
-        What ended the run, with ``done``.
+        Reason for which the run ended, valid with ``done``.
 
     Latency and throughput
-        ``hwgen.schedule.engine.EngineSchedule`` has a program's cycles from ``begin``, which is `START_CYCLES` after
-        ``start``, to the last count; ``done`` follows `DONE_CYCLES` later.
+        ``hwgen.schedule.engine.EngineSchedule`` predicts the cycles of a program from ``begin``, which is
+        `START_CYCLES` after ``start``, to the last count. ``done`` follows `DONE_CYCLES` later.
 
-    Each ``start`` resets all but the contents of buffers, so that a run never depends on the one before it.
+    Each ``start`` resets everything except the contents of the buffers, so that a run never depends on an earlier run.
     """
 
     def __init__(self, config: EngineConfig):
@@ -177,7 +180,7 @@ class Engine(wiring.Component):
         return m
 
     def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
-        """Reset, begin, and wait until all jobs that were fetched are done; whether it does."""
+        """Add the state machine of a run: reset, begin, wait for all jobs. Return whether a run is in progress."""
         counts = (memory_side.loaded, memory_side.computed, memory_side.drained, memory_side.stored)
         ended, complete = Signal(name="all_jobs_done"), Signal(name="is_run_complete")
         base = Signal.like(self.program_base, name="held_program_base")
@@ -199,8 +202,10 @@ class Engine(wiring.Component):
         return fsm.ongoing("RUN")
 
     def _elaborate_watch(self, m: Module, memory_side: MemorySide, core: Core, runs: Value) -> None:
-        """A run is stuck when nothing was asked of memory, computed or drained for long. How long memory takes for what
-        it was asked doesn't count."""
+        """Detect a stuck run: no memory request, no computation and no drain for `STUCK_CYCLES` cycles.
+
+        Cycles in which memory owes an answer do not count.
+        """
         quiet, moves = Signal(range(STUCK_CYCLES), name="quiet_cycles"), Signal(name="progress")
         m.d.sync += [
             moves.eq(~runs | ~memory_side.idle | ~memory_side.free | core.active),

@@ -1,4 +1,4 @@
-"""Jobs from memory into the queues in front of the units."""
+"""Fetch unit of the engine: reads jobs from memory into the queues in front of the units."""
 
 from __future__ import annotations
 
@@ -13,59 +13,63 @@ from hwgen.gateware.engine.job import COUNT_BITS, Job, Load, Part
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Bit of a job's first word that ends the program.
+#: Offset of the bit in a job's first word that marks the last job of a program.
 _END = Load.layout()["end"].offset
 
 
 class PartQueue(wiring.Component):
-    """Parts that wait for a unit, written word by word.
+    """Queue of the parts that wait for one unit. Parts are written word by word.
 
     Parameters
     ----------
-    kind : type of Part
+    part : type of Part
     depth : int
-        Parts that wait, besides the one that the unit is at.
+        Number of parts that can wait, besides the part that the unit works on.
 
     Members
     -------
     word : In(64)
+        Word that is written.
     enable : In(number of the part's words)
-        Which of its words is written.
+        Write enables of the part's words.
     push : In(1)
-        The part that was written last is whole. It was written no later than in this cycle.
+        Pulse: the part being written is complete. Its last word is written in this cycle at the latest.
     room : Out(1)
-        Another part may be written.
+        Whether another part can be written.
     o : Out(stream of the part's layout)
+        Parts in order.
 
     Latency and throughput
-        A part pushed into an empty queue in cycle c is offered in c + 2. The next one is offered a cycle after one
-        was taken, which makes ``room`` in that cycle.
+        A part pushed into an empty queue in cycle c is offered in c + 2. The next part is offered one cycle after a
+        part is taken, and ``room`` rises in that cycle.
     """
 
-    def __init__(self, kind: type[Part], depth: int):
-        self._kind = kind
+    def __init__(self, part: type[Part], depth: int):
+        self._part = part
         self._depth = depth
         super().__init__(
             {
                 "word": In(8 * LANES),
-                "enable": In(kind.WORDS),
+                "enable": In(part.WORDS),
                 "push": In(1),
                 "room": Out(1),
-                "o": Out(stream.Signature(kind.layout())),
+                "o": Out(stream.Signature(part.layout())),
             }
         )
 
     @property
-    def kind(self) -> type[Part]:
-        return self._kind
+    def part(self) -> type[Part]:
+        """Class of the parts."""
+        return self._part
 
     @property
     def depth(self) -> int:
+        """Number of parts that can wait."""
         return self._depth
 
     def elaborate(self, platform):
         m = Module()
-        words = data.ArrayLayout(8 * LANES, self.kind.WORDS)
+        words = data.ArrayLayout(8 * LANES, self.part.WORDS)
         m.submodules.parts = parts = memory.Memory(
             shape=words, depth=self.depth, init=[], attrs=ram_attributes(self.depth, "lut")
         )
@@ -73,7 +77,7 @@ class PartQueue(wiring.Component):
         level, room = Signal(range(self.depth + 1), name="level"), Signal(name="has_room", init=1)
         offer = Signal(name="pop")
         m.d.comb += [
-            *(place.eq(self.word) for place in write.data),
+            *(field.eq(self.word) for field in write.data),
             write.en.eq(self.enable),
             self.room.eq(room),
             offer.eq((level != 0) & (~self.o.valid | self.o.ready)),
@@ -93,7 +97,7 @@ class PartQueue(wiring.Component):
 
 
 class FetchUnit(wiring.Component):
-    """Fetches a job when the one before has come and each unit's queue has room for its part.
+    """Fetch unit. It fetches a job when the job before has arrived and every unit's queue has room for its part.
 
     Parameters
     ----------
@@ -102,17 +106,19 @@ class FetchUnit(wiring.Component):
     Members
     -------
     begin : In(1)
-        For a cycle after reset: fetch the program.
+        Pulse after reset that starts fetching the program.
     program_base : In(32)
-        Address of the first job, a multiple of 8; looked at with ``begin``.
+        Byte address of the first job, a multiple of 8. Sampled with ``begin``.
     request : Out(stream of request_layout(config))
+        Read bursts.
     word : In(stream of 64 bits, always ready)
-        What was fetched.
+        Words of jobs from memory.
     load, compute, drain, store : Out(stream of the part's layout)
+        Parts of the jobs, for each unit.
     jobs : Out(24)
-        Jobs that came so far.
+        Number of jobs that were fetched.
     ended : Out(1)
-        The last of them ends the program.
+        Whether the last fetched job ends the program.
 
     Latency and throughput
         docs/reference/engine.md, "When bursts are ready".
@@ -126,7 +132,7 @@ class FetchUnit(wiring.Component):
                 "program_base": In(32),
                 "request": Out(stream.Signature(request_layout(config))),
                 "word": In(stream.Signature(8 * LANES, always_ready=True)),
-                **{name: Out(stream.Signature(kind.layout())) for name, kind in PARTS.items()},
+                **{name: Out(stream.Signature(part.layout())) for name, part in PARTS.items()},
                 "jobs": Out(COUNT_BITS),
                 "ended": Out(1),
             }
@@ -139,18 +145,18 @@ class FetchUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.bursts = bursts = Bursts(self.config)
-        queues = {name: PartQueue(kind, self.config.queue) for name, kind in PARTS.items()}
+        queues = {name: PartQueue(part, self.config.queue) for name, part in PARTS.items()}
         pushed, end, room = self._elaborate_queues(m, queues)
         wanted = Signal(name="is_job_wanted")
         box = bursts.i.payload
-        asked = request_of(self.config, bursts.o.payload.run, wide=False)
+        request = request_of(self.config, bursts.o.payload.run, wide=False)
         m.d.comb += [
             bursts.i.valid.eq(wanted),
             box.blocks.eq(1),
             box.rows.eq(1),
             box.words.eq(Job.WORDS),
             self.request.valid.eq(bursts.o.valid & room),
-            *(self.request.payload[name].eq(value) for name, value in asked.items()),
+            *(self.request.payload[name].eq(value) for name, value in request.items()),
             bursts.o.ready.eq(self.request.ready & room),
         ]
         with m.If(self.begin):
@@ -162,27 +168,31 @@ class FetchUnit(wiring.Component):
         return m
 
     def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
-        """Each word to its place in its part. Whether the last one comes, if it ends the program, if there is room."""
+        """Write each word into its part's queue.
+
+        Returns whether the last word of a job arrives, whether this job ends the program, and whether all queues have
+        room.
+        """
         pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")
-        number = Signal(range(Job.WORDS), name="word_index")
-        last = number == Job.WORDS - 1
+        word_index = Signal(range(Job.WORDS), name="word_index")
+        last = word_index == Job.WORDS - 1
         m.d.comb += [pushed.eq(self.word.valid & last)]
         with m.If(self.word.valid):
-            m.d.sync += number.eq(Mux(last, 0, number + 1))
-            with m.If(number == 0):
+            m.d.sync += word_index.eq(Mux(last, 0, word_index + 1))
+            with m.If(word_index == 0):
                 m.d.sync += end.eq(self.word.payload[_END])
-        place = 0
+        first_word = 0
         for name, queue in queues.items():
             m.submodules[f"{name}_queue"] = queue
             wiring.connect(m, source=queue.o, sink=wiring.flipped(getattr(self, name)))
             m.d.comb += [
                 queue.word.eq(self.word.payload),
                 *(
-                    queue.enable[word].eq(self.word.valid & (number == place + word))
-                    for word in range(queue.kind.WORDS)
+                    queue.enable[word].eq(self.word.valid & (word_index == first_word + word))
+                    for word in range(queue.part.WORDS)
                 ),
                 queue.push.eq(pushed),
             ]
-            place += queue.kind.WORDS
+            first_word += queue.part.WORDS
         m.d.comb += room.eq(Cat(queue.room for queue in queues.values()).all())
         return pushed, end, room

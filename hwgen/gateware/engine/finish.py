@@ -1,4 +1,4 @@
-"""The engine behind its array: complete sums become words in the output buffer."""
+"""Finish of the engine: turns complete sums into output words, and stores them in the output buffer."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
-#: The activation table follows those of additions.
+#: Index of the activation table, behind the tables of additions.
 ACTIVATION = len(TABLES)
-#: Cycles of its lookup.
+#: Cycles of a lookup in the activation table.
 _ACTIVATION_CYCLES = 2
-#: Bits of a parameter word that are the bias; the others are significand and shift.
+#: Width of the bias in a parameter word, in bits. The other half stores significand and shift.
 _HALF = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishConfig:
-    """What stands between the array of ``engine`` and its store unit."""
+    """Configuration of the finish of ``engine``: the pipeline from the array's sums to the output buffer."""
 
     engine: EngineConfig
 
@@ -42,55 +42,58 @@ class FinishConfig:
 
     @property
     def scale(self) -> ScaleConfig:
+        """Configuration of each lane's scaling."""
         return ScaleConfig(sum_bits=self.engine.sum_bits)
 
     @property
     def bound(self) -> BoundConfig:
-        """Of what was scaled."""
+        """Configuration of the saturation behind the scaling."""
         return BoundConfig(bits=PLACES + 1)
 
     @property
     def sum_bound(self) -> BoundConfig:
-        """Of its sum with another map."""
+        """Configuration of the saturation behind the addition of another map."""
         return BoundConfig(bits=WHOLE_BITS)
 
     @property
     def add(self) -> TableAddConfig:
+        """Configuration of the addition of another map."""
         return TableAddConfig()
 
     @property
     def pool(self) -> PoolConfig:
+        """Configuration of the maximum pool."""
         return PoolConfig(words=self.engine.pool_words, blocks=self.engine.blocks)
 
     @property
     def parameter_cycles(self) -> int:
-        """From the place of a parameter to the parameter: one more out of block RAM."""
+        """Cycles from a parameter address to the parameter word: 1 from LUT RAM, 2 from block RAM."""
         return 1 if place(self.engine.parameter_words) == "lut" else 2
 
     @property
     def bounded(self) -> int:
-        """Cycles from a beat to its outputs, before another map is added."""
+        """Cycles from a beat to its requantised outputs, before another map is added."""
         return self.parameter_cycles + self.scale.latency + self.bound.latency
 
     @property
     def added(self) -> int:
-        """Cycles from a beat to its outputs, before they are looked up."""
+        """Cycles from a beat to its outputs behind the addition, before the table lookup."""
         return self.bounded + self.add.latency + self.sum_bound.latency
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to the first one in which its word can be read, and in which ``finished`` is high."""
+        """Cycles from a beat to the first cycle in which its word can be read, and ``finished`` is high."""
         return self.added + _ACTIVATION_CYCLES + self.pool.latency + 1
 
     @cached_property
     def resources(self) -> Resources:
         lanes = LANES * (self.scale, self.bound, self.sum_bound)
-        parts = sum((each.resources for each in (self.add, self.pool, *lanes)), Resources())
-        return parts + self._own
+        components = (self.add, self.pool, *lanes)
+        return sum((component.resources for component in components), self._own)
 
     @property
     def _own(self) -> Resources:
-        """Without what `Scale`, both `Bound`, `TableAdd` and `Pool` take."""
+        """Resources outside of `Scale`, both `Bound`, `TableAdd` and `Pool`."""
         cost, engine, word = Cost(), self.engine, LANES * 8
         for _ in range(2 * LANES):
             cost.ram(_HALF, engine.parameter_words)
@@ -99,13 +102,13 @@ class FinishConfig:
             cost.ram(8, TABLE_WORDS, "block")
         for _ in range(engine.bus_words):
             cost.ram(word, engine.output_words // engine.bus_words, "block")
-        cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # what is written, and what is valid
+        cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
         cost.ff += LANES * engine.sum_bits * self.parameter_cycles
-        if engine.bus_words > 1:  # the second word that is read, the order of the two, the even one's address
+        if engine.bus_words > 1:  # the second word of a read, the order of both words, the address of the even word
             cost.ff += word
             cost.delay(1, self.read_latency)
             cost.lut += 2 * word / 2 + counter_bits(engine.output_words) + 2
-        # What is added; words beside their sum and beside their lookup; the word that is read.
+        # The addend; words that are delayed beside their addition and their lookup; the word that is read.
         cost.ram(word, engine.addend_words, "block")
         cost.ff += word
         cost.delay(word, self.added - self.bounded - 1)
@@ -113,7 +116,7 @@ class FinishConfig:
         cost.delay(counter_bits(engine.parameter_words), self.scale.scale_cycle)
         cost.delay(3 * 8 + counter_bits(engine.addend_words), self.bounded)
         cost.delay(3 * 8 + ADDRESS_BITS + COLUMN_BITS, self.added)
-        cost.lut += 2 * word + 2 * LANES  # the choice of sums, that behind the lookup, and of what is written
+        cost.lut += 2 * word + 2 * LANES  # multiplexers behind the addition and the lookup, and write enables
         return cost.resources
 
     def component(self) -> Finish:
@@ -121,7 +124,7 @@ class FinishConfig:
 
 
 class Finish(wiring.Component):
-    """Requantises sums; adds another map by tables; looks outputs up; pools them; and keeps their words.
+    """Finish: requantises sums, adds another map by tables, looks outputs up, pools them, and stores their words.
 
     Parameters
     ----------
@@ -130,22 +133,22 @@ class Finish(wiring.Component):
     Members
     -------
     beats : In(stream, always ready)
-        Of the core.
+        Complete sums from the core.
     parameters : In(stream, always ready)
-        Parameters and tables, a word each. A beat may need them from the second cycle after on; none that beats in
-        flight need may be overwritten.
+        Words of parameters and tables. A beat can use a word from the second cycle after its write on. The host of
+        this component must not overwrite words that beats in flight use.
     addends : In(stream, always ready)
-        Words of maps that are added, of `EngineConfig.addend_write`; likewise.
+        Words of maps that are added (`EngineConfig.addend_write`), under the same rules.
     finished : Out
-        High for a cycle when the words of a job's beats up to the ``last`` are in the buffer.
+        Pulse when all words of a job, up to its ``last`` beat, are in the buffer.
     address : In
-        Of a word in the output buffer.
+        Word address in the output buffer.
     data : Out(64 or 128)
-        The word, ``config.read_latency`` cycles later. That of lane 0 is the lowest byte. If the bus has two words, the
-        one behind it is above it.
+        Word at ``address``, ``config.read_latency`` cycles later. The lowest byte is lane 0. With a bus of two words,
+        the next word is in the upper half.
 
     Latency and throughput
-        A beat a cycle; its word is in the buffer ``config.latency`` cycles later. Never stalls.
+        One beat per cycle. Its word is in the buffer ``config.latency`` cycles later. Never stalls.
     """
 
     def __init__(self, config: FinishConfig):
@@ -180,9 +183,9 @@ class Finish(wiring.Component):
         looking = delayed(m, "uses_table", beat.table, looked_up)
         m.submodules.pool = pooled = Pool(config.pool)
         for lane, value in enumerate(outputs):
-            found = table(m, f"activation_{lane}", tables, ACTIVATION, signed(8), value.as_unsigned())
-            late = delayed(m, f"output_{lane}", value, _ACTIVATION_CYCLES)
-            m.d.comb += pooled.i.payload.data[lane].eq(Mux(looking, found, late))
+            entry = table(m, f"activation_{lane}", tables, ACTIVATION, signed(8), value.as_unsigned())
+            value = delayed(m, f"output_{lane}", value, _ACTIVATION_CYCLES)
+            m.d.comb += pooled.i.payload.data[lane].eq(Mux(looking, entry, value))
         m.d.comb += [
             pooled.i.valid.eq(delayed(m, "valid", self.beats.valid, looked_up, reset_less=False)),
             pooled.i.payload.address.eq(delayed(m, "address", beat.address, looked_up)),
@@ -198,28 +201,28 @@ class Finish(wiring.Component):
         return m
 
     def _elaborate_writes(self, m: Module) -> Any:
-        """Parameters and tables, a cycle late, as they go to many memories."""
+        """Return the stream of parameter and table words behind a register, which drives many memories."""
         write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create(path=("parameter_write",))
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
 
     def _elaborate_outputs(self, m: Module, write: Any) -> list[Value]:
-        """Of each lane what is requantised, ``config.bounded`` cycles after its beat."""
+        """Return each lane's requantised output, ``config.bounded`` cycles after its beat."""
         config, outputs = self.config, []
         scale, bound = config.scale, config.bound
         rule = self._rule(m, "", config.parameter_cycles + scale.latency)
         for lane in range(LANES):
-            m.submodules[f"scale_{lane}"] = part = Scale(scale)
-            self._elaborate_parameters(m, lane, part, write)
-            m.submodules[f"bound_{lane}"] = last = Bound(bound)
-            m.d.comb += [last.whole.eq(part.whole), last.carry.eq(part.carry)]
-            m.d.comb += [getattr(last, name).eq(value) for name, value in rule.items()]
-            outputs.append(last.o)
+            m.submodules[f"scale_{lane}"] = scaled = Scale(scale)
+            self._elaborate_parameters(m, lane, scaled, write)
+            m.submodules[f"bound_{lane}"] = bounded = Bound(bound)
+            m.d.comb += [bounded.whole.eq(scaled.whole), bounded.carry.eq(scaled.carry)]
+            m.d.comb += [getattr(bounded, name).eq(value) for name, value in rule.items()]
+            outputs.append(bounded.o)
         return outputs
 
     def _elaborate_sums(self, m: Module, outputs: Sequence[Value], tables: Any) -> list[Value]:
-        """Of each lane its sum with the other map, or itself, ``config.added`` cycles after its beat."""
-        config, late = self.config, self.config.added - self.config.bounded
+        """Return each lane's sum with the other map, or the output itself, ``config.added`` cycles after its beat."""
+        config, add_cycles = self.config, self.config.added - self.config.bounded
         m.submodules.add = sums = TableAdd(config.add)
         m.d.comb += [
             sums.write.valid.eq(tables.valid),
@@ -229,22 +232,22 @@ class Finish(wiring.Component):
         ]
         adding = delayed_fast(m, "adds_map", self.beats.payload.add, config.added)
         rule = self._rule(m, "a_", config.bounded + config.add.latency)
-        found = []
+        added = []
         for lane, output in enumerate(outputs):
-            m.submodules[f"sum_bound_{lane}"] = last = Bound(config.sum_bound)
-            m.d.comb += [last.whole.eq(sums.whole[lane]), last.carry.eq(sums.carry[lane])]
-            m.d.comb += [getattr(last, name).eq(value) for name, value in rule.items()]
-            found.append(Mux(adding, last.o, delayed_fast(m, f"requantised_{lane}", output, late)))
-        return found
+            m.submodules[f"sum_bound_{lane}"] = bounded = Bound(config.sum_bound)
+            m.d.comb += [bounded.whole.eq(sums.whole[lane]), bounded.carry.eq(sums.carry[lane])]
+            m.d.comb += [getattr(bounded, name).eq(value) for name, value in rule.items()]
+            added.append(Mux(adding, bounded.o, delayed_fast(m, f"requantised_{lane}", output, add_cycles)))
+        return added
 
     def _rule(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
-        """Zero point and bounds of what comes to a `Bound` ``cycle`` cycles after its beat."""
+        """Return the zero point and the bounds for a `Bound` whose inputs arrive ``cycle`` cycles after their beat."""
         cycles = {"zero_point": cycle, **dict.fromkeys(("low", "high"), cycle + BoundConfig.bounds_cycle)}
         beat = self.beats.payload
-        return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], late) for name, late in cycles.items()}
+        return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}
 
     def _elaborate_addends(self, m: Module) -> Value:
-        """The buffer of maps that are added; the word of a beat, ``config.bounded`` cycles later."""
+        """Add the addend buffer, and return each beat's word, ``config.bounded`` cycles after the beat."""
         write, depth = self.addends.payload, self.config.engine.addend_words
         m.submodules.addends = words = memory.Memory(
             shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
@@ -261,53 +264,53 @@ class Finish(wiring.Component):
         return delayed(m, "addend_word", out.data, 1)
 
     def _elaborate_parameters(self, m: Module, lane: int, part: Scale, write: Any) -> None:
-        """The sum of a lane, its bias, and, when they are needed, its significand and shift."""
+        """Drive the inputs of a lane's `Scale`: sum and bias, and in a later cycle significand and shift."""
         config, beat, into = self.config, self.beats.payload, write.payload
         depth, cycles = config.engine.parameter_words, config.parameter_cycles
         m.d.comb += part.sum.eq(delayed(m, f"sum_{lane}", beat.sums[lane], cycles))
         index = into.index
-        found = []
-        for number, cycle in enumerate((0, part.config.scale_cycle)):
-            m.submodules[f"parameters_{lane}_{number}"] = words = memory.Memory(
+        halves = []
+        for half, cycle in enumerate((0, part.config.scale_cycle)):
+            m.submodules[f"parameters_{lane}_{half}"] = words = memory.Memory(
                 shape=_HALF, depth=depth, init=[], attrs=ram_attributes(depth)
             )
             port, out = write_port(words), read_port(words)
             m.d.comb += [
                 port.en.eq(write.valid & ~into.tables & (index[:3] == lane)),
                 port.addr.eq(index[3:]),
-                port.data.eq(into.data.word_select(number, _HALF)),
-                out.addr.eq(delayed(m, f"parameter_address_{lane}_{number}", beat.parameter, cycle)),
+                port.data.eq(into.data.word_select(half, _HALF)),
+                out.addr.eq(delayed(m, f"parameter_address_{lane}_{half}", beat.parameter, cycle)),
             ]
-            found.append(delayed(m, f"parameter_word_{lane}_{number}", out.data, cycles - 1))
+            halves.append(delayed(m, f"parameter_word_{lane}_{half}", out.data, cycles - 1))
         m.d.comb += [
-            part.bias.eq(found[0]),
-            part.significand.eq(found[1][:SIGNIFICAND_BITS]),
-            part.shift.eq(found[1][SIGNIFICAND_BITS:]),
+            part.bias.eq(halves[0]),
+            part.significand.eq(halves[1][:SIGNIFICAND_BITS]),
+            part.shift.eq(halves[1][SIGNIFICAND_BITS:]),
         ]
 
     def _elaborate_buffer(self, m: Module, words: Pool) -> None:
-        """The output buffer: a bank, or one for even words and one for odd ones."""
+        """Add the output buffer: one bank, or a bank of even words and a bank of odd words."""
         banks = self.config.engine.bus_words
         depth, bits = self.config.engine.output_words // banks, banks.bit_length() - 1
-        word, found = words.o.payload, []
+        word, read_words = words.o.payload, []
         for bank in range(banks):
             m.submodules[f"buffer_{bank}" if banks > 1 else "buffer"] = buffer = memory.Memory(
                 shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
             )
             into, out = write_port(buffer), read_port(buffer)
-            behind = banks - 1 - bank  # the even one's next word lies behind an odd address
+            behind = banks - 1 - bank  # behind an odd address, the next word is in the even bank
             m.d.comb += [
                 into.en.eq(words.o.valid & (word.address[:bits] == bank)),
                 into.addr.eq(word.address[bits:]),
                 into.data.eq(word.data.as_value()),
                 out.addr.eq((self.address + behind)[bits:]),
             ]
-            late = Signal(LANES * 8, name=f"buffer_word_{bank}" if banks > 1 else "buffer_word", reset_less=True)
-            m.d.sync += late.eq(out.data)
-            found.append(late)
+            read_word = Signal(LANES * 8, name=f"buffer_word_{bank}" if banks > 1 else "buffer_word", reset_less=True)
+            m.d.sync += read_word.eq(out.data)
+            read_words.append(read_word)
         if banks == 1:
-            m.d.comb += self.data.eq(found[0])
+            m.d.comb += self.data.eq(read_words[0])
         else:
             odd = delayed(m, "is_odd_address", self.address[0], self.config.read_latency)
-            even_word, odd_word = found
+            even_word, odd_word = read_words
             m.d.comb += self.data.eq(Mux(odd, Cat(odd_word, even_word), Cat(even_word, odd_word)))

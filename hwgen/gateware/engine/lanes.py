@@ -1,4 +1,4 @@
-"""The lanes' places: where each pixel of a group begins its window, and which word it reads in a step."""
+"""Lane addressing of the engine: the window of each pixel of a group, and the word that each lane reads in a step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.steps import step_layout
 from hwgen.gateware.lookup import delayed
 
-#: Rows and columns, of windows and of taps, are from ``-2**15`` to ``2**15 - 1``.
-PLACE_BITS = 16
+#: Width of row and column indices of windows and taps, in bits: ``-2**15`` to ``2**15 - 1``.
+INDEX_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanesConfig:
-    """The lanes of ``engine``, and what they take."""
+    """Configuration of the lane addressing of ``engine``, with its resources."""
 
     engine: EngineConfig
 
@@ -29,7 +29,7 @@ class LanesConfig:
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
         word = counter_bits(engine.map_words)
-        # Of each lane: rows, columns and words, in group 0 and now, and an address; of the walk and of the tap.
+        # Per lane: row, column and word in group 0 and in the current group, and an address. Then the walk and the tap.
         cost.ff = engine.pixels * (100 + 3 * word) + 218 + 10 * word
         cost.lut = engine.pixels * (135 + 4 * word) + 215 + 5 * word  # as measured
         return cost.resources
@@ -39,11 +39,11 @@ class LanesConfig:
 
 
 class Lanes(wiring.Component):
-    """One lane for each bank: the row, the column and the word of a pixel's window, and of the tap in it.
+    """Lane addressing: the row, column and word of each lane's window, and of the tap in the window.
 
-    Lane ``k`` has the pixel whose window begins ``k`` banks further on than the group's first (docs/reference).
-    A step's addresses follow from it alone, without a stall. Columns come a cycle before rows and words, which depend
-    on whether a row ended.
+    There is one lane per bank. Lane ``k`` has the pixel whose window begins ``k`` banks behind the group's first window
+    (docs/reference/engine.md). The addresses of a step follow without a stall. Columns are computed one cycle before
+    rows and words, because these depend on whether a row ended.
 
     Parameters
     ----------
@@ -52,23 +52,25 @@ class Lanes(wiring.Component):
     Members
     -------
     walk : In(1)
-        Walk the first places for ``next_job``, a pixel a cycle; they must not be needed before.
+        Pulse that starts the computation of the first windows of ``next_job``, one pixel per cycle. The windows of the
+        job before must not be needed any more.
     walked : Out(1)
-        The last one is being walked, or all are.
+        Whether the last window is being computed, or all are.
     next_job : In(Compute)
+        Job whose first windows are computed.
     step, job : In
-        The step of this cycle and its job.
+        Step of this cycle, and its job.
     rest : Out(range(pixels))
-        Bank of lane 0, `LATENCY` cycles later.
+        Bank of lane 0, `LATENCY` cycles after the step.
     words : Out(array of ``pixels`` addresses)
-        With ``rest``.
+        Word address of each lane, together with ``rest``.
     inside : Out(pixels)
-        Whether each lane's tap lies in the box; a cycle after ``rest``.
+        Whether each lane's tap is inside of the box, one cycle after ``rest``.
     """
 
     #: Cycles from a step to its addresses.
     LATENCY = 3
-    #: Cycles from a step to which of its lanes are inside.
+    #: Cycles from a step to ``inside``.
     INSIDE_LATENCY = 4
 
     def __init__(self, config: EngineConfig):
@@ -90,14 +92,14 @@ class Lanes(wiring.Component):
         m = Module()
         lanes = range(self._config.pixels)
         word = range(self._config.map_words)
-        #: Of each lane's pixel in group 0, and in this group.
+        # Window of each lane's pixel in group 0, and in the current group.
         first = [
             [Signal(shape, name=f"first_{name}_{lane}", reset_less=True) for lane in lanes]
-            for name, shape in (("column_index", PLACE_BITS), ("row_index", PLACE_BITS), ("word_address", word))
+            for name, shape in (("column_index", INDEX_BITS), ("row_index", INDEX_BITS), ("word_address", word))
         ]
         columns, rows, words = [
             [Signal(shape, name=f"{name}_{lane}", reset_less=True) for lane in lanes]
-            for name, shape in (("column_index", PLACE_BITS), ("row_index", PLACE_BITS), ("word_address", word))
+            for name, shape in (("column_index", INDEX_BITS), ("row_index", INDEX_BITS), ("word_address", word))
         ]
         self._elaborate_walk(m, first)
         self._elaborate_advance(m, first, columns, rows, words)
@@ -106,19 +108,21 @@ class Lanes(wiring.Component):
         return m
 
     def _elaborate_walk(self, m: Module, first: list[list[Signal]]) -> None:
-        """The first places, one a cycle; pixel ``i`` is lane ``stride * i % pixels``. Rows and words come a cycle later
-        than columns, here too."""
+        """Compute the windows of group 0, one per cycle. Pixel ``i`` belongs to lane ``stride * i % pixels``.
+
+        Rows and words are computed one cycle after columns.
+        """
         pixels, job = self._config.pixels, self.next_job
         left = Signal(range(pixels + 1), name="pixels_left")
         lane = Signal(range(pixels), name="walk_lane_index", reset_less=True)
         column, row = (
-            Signal(PLACE_BITS, name="walk_column_index", reset_less=True),
-            Signal(PLACE_BITS, name="walk_row_index", reset_less=True),
+            Signal(INDEX_BITS, name="walk_column_index", reset_less=True),
+            Signal(INDEX_BITS, name="walk_row_index", reset_less=True),
         )
         word = Signal(range(self._config.map_words), name="walk_word_address", reset_less=True)
-        back = Signal(signed(PLACE_BITS + 1), name="walk_wrap_offset", reset_less=True)
+        back = Signal(signed(INDEX_BITS + 1), name="walk_wrap_offset", reset_less=True)
         wrapped, turned = (
-            Signal(signed(PLACE_BITS + 1), name="wrapped_walk_column"),
+            Signal(signed(INDEX_BITS + 1), name="wrapped_walk_column"),
             Signal(signed(len(lane) + 2), name="wrapped_walk_lane"),
         )
         ended_row, ended_turn = (
@@ -146,18 +150,19 @@ class Lanes(wiring.Component):
         with m.If(delayed(m, "walk", self.walk, 1)):
             m.d.sync += [row.eq(0), word.eq(0)]
         walking = left != 0
-        for kept, value, late in zip(first, (column, row, word), (0, 1, 1), strict=True):
-            here, at = delayed(m, f"{value.name}_write", walking, late), delayed(m, f"{value.name}_lane", lane, late)
-            for number in range(pixels):
-                with m.If(here & (at == number)):
-                    m.d.sync += kept[number].eq(value)
+        for registers, value, delay in zip(first, (column, row, word), (0, 1, 1), strict=True):
+            enable = delayed(m, f"{value.name}_write", walking, delay)
+            target = delayed(m, f"{value.name}_lane", lane, delay)
+            for index, register in enumerate(registers):
+                with m.If(enable & (target == index)):
+                    m.d.sync += register.eq(value)
 
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
-        """Each lane's place in the group of the step: of columns a cycle after the step, of rows and words two."""
-        job, bits = self.job, PLACE_BITS
+        """Advance each lane's window to the group of the step: columns one cycle after the step, rows and words two."""
+        job, bits = self.job, INDEX_BITS
         begins_job, begins = delayed(m, "job_start", self.step.job, 1), delayed(m, "group_advance", self.step.group, 1)
         back = Signal(signed(bits + 1), name="group_wrap_offset", reset_less=True)
-        # What a lane moves by as it stays in its row, or ends it; for the step a cycle ago.
+        # Advance of a lane that stays in its row, and of a lane that ends its row; for the step one cycle ago.
         row_moves = [Signal(bits, name=f"row_advance_{end}", reset_less=True) for end in range(2)]
         word_moves = [Signal(words[0].shape(), name=f"word_advance_{end}", reset_less=True) for end in range(2)]
         m.d.sync += [
@@ -176,14 +181,14 @@ class Lanes(wiring.Component):
                 m.d.sync += columns[lane].eq(first[0][lane])
             with m.Elif(self.step.group):
                 m.d.sync += columns[lane].eq(Mux(wrapped >= 0, wrapped, columns[lane] + job.group_columns))
-            for place, kept, moves in ((rows, first[1], row_moves), (words, first[2], word_moves)):
+            for current, start, moves in ((rows, first[1], row_moves), (words, first[2], word_moves)):
                 with m.If(begins_job):
-                    m.d.sync += place[lane].eq(kept[lane])
+                    m.d.sync += current[lane].eq(start[lane])
                 with m.Elif(begins):
-                    m.d.sync += place[lane].eq(place[lane] + Mux(ended, moves[1], moves[0]))
+                    m.d.sync += current[lane].eq(current[lane] + Mux(ended, moves[1], moves[0]))
 
     def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
-        """Every lane's address: its own word, the tap's, and one more where the banks begin again."""
+        """Compute every lane's address: the window's word plus the tap's word, plus one where the bank index wraps."""
         config, step, job = self._config, self.step, self.job
         rest = Signal(range(config.pixels), name="tap_bank", reset_less=True)
         row_rest = Signal.like(rest, name="tap_row_bank")
@@ -234,14 +239,14 @@ class Lanes(wiring.Component):
             m.d.comb += self.words[lane].eq(address)
 
     def _elaborate_inside(self, m: Module, columns: list[Signal], rows: list[Signal]) -> None:
-        """Whether a lane's tap lies in the box: columns are looked at a cycle before rows."""
+        """Compute whether each lane's tap is inside of the box. Columns are compared one cycle before rows."""
         step, job = self.step, self.job
         taps = {}
         for name, begins_axis, ages, moves in (
             ("column", step.row, step.tap, job.dilation_columns),
             ("row", step.block, step.row, job.dilation_rows),
         ):
-            tap = Signal(signed(PLACE_BITS), name=f"tap_{name}", reset_less=True)
+            tap = Signal(signed(INDEX_BITS), name=f"tap_{name}", reset_less=True)
             with m.If(begins_axis):
                 m.d.sync += tap.eq(job[f"origin_{name}"])
             with m.Elif(ages):
@@ -253,11 +258,12 @@ class Lanes(wiring.Component):
             "row": delayed(m, "input_rows", job.in_rows, 3),
         }
         for lane in range(self._config.pixels):
-            found = {}
-            for name, place, tap in (("column", columns[lane], taps["column"]), ("row", rows[lane], row_tap)):
-                at = Signal(PLACE_BITS, name=f"{name}_position_{lane}", reset_less=True)  # negative ones are great
-                found[name] = Signal(name=f"{name}_is_inside_{lane}", reset_less=True)
-                m.d.sync += [at.eq(place + tap), found[name].eq(at < limits[name])]
+            inside = {}
+            for name, window, tap in (("column", columns[lane], taps["column"]), ("row", rows[lane], row_tap)):
+                # Unsigned: a negative position is greater than any limit.
+                position = Signal(INDEX_BITS, name=f"{name}_position_{lane}", reset_less=True)
+                inside[name] = Signal(name=f"{name}_is_inside_{lane}", reset_less=True)
+                m.d.sync += [position.eq(window + tap), inside[name].eq(position < limits[name])]
             m.d.comb += self.inside[lane].eq(
-                delayed(m, f"column_is_inside_{lane}_delayed", found["column"], 1) & found["row"]
+                delayed(m, f"column_is_inside_{lane}_delayed", inside["column"], 1) & inside["row"]
             )

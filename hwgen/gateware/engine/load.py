@@ -1,4 +1,4 @@
-"""The load unit: what jobs need, from memory into the buffers."""
+"""Load unit of the engine: requests the operands of jobs from memory, and writes them into the buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.gateware.engine.weight_buffer import weight_write
 
 
 class LoadUnit(wiring.Component):
-    """Asks for what jobs need, in their order, as soon as there is room for it.
+    """Load unit. It requests the operands of all jobs in order, each as soon as its buffer words are free.
 
     Parameters
     ----------
@@ -26,10 +26,11 @@ class LoadUnit(wiring.Component):
     Members
     -------
     part : In(stream of Load)
-        Stays until the last burst of the job is about to be asked for.
+        Load parts of the jobs. A part is taken when its last burst is about to be requested.
     computed, stored : In(24)
-        Jobs so far.
+        Numbers of computed and stored jobs.
     request : Out(stream of read_layout(config))
+        Read bursts.
 
     Latency and throughput
         docs/reference/engine.md, "When bursts are ready".
@@ -61,27 +62,30 @@ class LoadUnit(wiring.Component):
             bursts.o.ready.eq(met & ~self.request.valid),
             self.part.ready.eq(bursts.i.ready & last_box),
         ]
-        there = self.part.valid & ~self.part.ready
-        m.d.sync += met.eq(there & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored))
+        waiting = self.part.valid & ~self.part.ready
+        m.d.sync += met.eq(waiting & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored))
         burst = bursts.o.payload
-        asked = request_of(self.config, burst.run, (target == Target.MAP) | (target == Target.WEIGHTS))
+        run = request_of(self.config, burst.run, (target == Target.MAP) | (target == Target.WEIGHTS))
         with m.If(take):
             m.d.sync += [
                 self.request.valid.eq(1),
-                *(request.run[name].eq(value) for name, value in asked.items()),
+                *(request.run[name].eq(value) for name, value in run.items()),
                 request.tag.target.eq(target),
                 request.tag.fresh.eq(burst.new_row),
                 request.tag.done.eq(burst.last & last_box),
             ]
         with m.Elif(self.request.ready):
             m.d.sync += self.request.valid.eq(0)
-        self._elaborate_places(m, burst, take, target)
+        self._elaborate_addresses(m, burst, take, target)
         return m
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
-        """The boxes of a job, one after the other; what the one at hand is for, and whether it is the last."""
+        """Send the boxes of a job to the burst generator.
+
+        Returns the target of the current box, and whether this box is the last one.
+        """
         part, box = self.part.payload, bursts.i.payload
-        past = Signal(2, name="boxes_done")  # the map, the weights
+        past = Signal(2, name="boxes_done")  # bit 0: the map; bit 1: the weights
         target, last_box = Signal(Target, name="target"), Signal(name="is_last_box")
         seen, has_map, has_weights, has_parameters = (
             Signal(name=name) for name in ("has_part", "has_map", "has_weights", "has_parameters")
@@ -124,8 +128,8 @@ class LoadUnit(wiring.Component):
             m.d.sync += past.eq(Mux(last_box, 0, Mux(has_map & ~past[0], 0b01, 0b11)))
         return target, last_box
 
-    def _elaborate_places(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
-        """Where a burst's first word goes. The next row's place, and the next block's, are known two cycles ahead."""
+    def _elaborate_addresses(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
+        """Compute the buffer address of each burst's first word. The next row's address is known two cycles ahead."""
         part, tag = self.part.payload, self.request.payload.tag
         begin_place, begin_rest = Signal.like(tag.place, name="box_address"), Signal.like(tag.rest, name="box_bank")
         row_place, row_rest = (
@@ -167,7 +171,10 @@ class LoadUnit(wiring.Component):
 
 
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Streams of words for the map and the weight buffer: two of each, if a beat of the bus has two words."""
+    """Return the write streams of the map buffer and the weight buffer by name.
+
+    There are two streams for each buffer if a bus beat has two words.
+    """
     ends = ("", "_high")[: config.bus_words]
     layouts = {"map_write": map_write(config), "weight_write": weight_write(config)}
     return {
@@ -176,7 +183,7 @@ def fills(config: EngineConfig) -> dict[str, stream.Signature]:
 
 
 class Placement(wiring.Component):
-    """Puts words that were read where they belong, and counts the jobs of which all words are there.
+    """Placement: writes the words that memory returns into their buffers, and counts the jobs that are loaded.
 
     Parameters
     ----------
@@ -185,18 +192,19 @@ class Placement(wiring.Component):
     Members
     -------
     answers : In(stream of answer_layout(config), always ready)
+        Words from memory.
     job : Out(stream of 64 bits, always ready)
-        A word of a job.
+        Words of jobs, for the fetch unit.
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
-        Words for the buffers, of `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
+        Writes to the buffers: `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
     map_write_high, weight_write_high : Out(stream, always ready)
-        Of a bus of two words, the second one of a beat, in the same cycle.
+        Writes of a beat's second word, in the cycle of the first. Only with a bus of two words.
     loaded : Out(24)
-        Jobs so far.
+        Number of loaded jobs.
 
     Latency and throughput
-        A word of an answer in cycle c goes to a buffer in c + 1, one of a job in c. With the last one of a job
-        ``loaded`` grows in c + 2.
+        An answer's word in cycle c is written into a buffer in c + 1; a job's word leaves in c. ``loaded`` increments
+        in c + 2 if the word is the last one of a job.
     """
 
     def __init__(self, config: EngineConfig):
@@ -219,79 +227,76 @@ class Placement(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         answer, tag = self.answers.payload, self.answers.payload.tag
-        place, rest = Signal.like(tag.place, name="word_address"), Signal.like(tag.rest, name="word_bank")
-        next_place = Signal.like(place, name="next_word_address", reset_less=True)
-        next_rest = Signal.like(rest, name="next_word_bank", reset_less=True)
+        address, bank = Signal.like(tag.place, name="word_address"), Signal.like(tag.rest, name="word_bank")
+        next_address = Signal.like(address, name="next_word_address", reset_less=True)
+        next_bank = Signal.like(bank, name="next_word_bank", reset_less=True)
         fresh = answer.first & tag.fresh
-        m.d.comb += [place.eq(Mux(fresh, tag.place, next_place)), rest.eq(Mux(fresh, tag.rest, next_rest))]
+        m.d.comb += [address.eq(Mux(fresh, tag.place, next_address)), bank.eq(Mux(fresh, tag.rest, next_bank))]
         word, wraps = (
             Signal(8 * LANES, name="word"),
             Signal(2, name="bank_wraps"),
-        )  # whether the next word is at another place, and the one behind it
-        behind: tuple[Value, Value] = (place + wraps[0], Mux(wraps[0], 0, rest + 1))
+        )  # whether the bank wraps before the next word, and before the word behind the next
+        behind: tuple[Value, Value] = (address + wraps[0], Mux(wraps[0], 0, bank + 1))
         after = behind
         if self.config.bus_words > 1:
             low, high = answer.data[: len(word)], answer.data[len(word) :]
-            both, next_one = answer.present.all(), Signal.like(place, name="address_plus_one")
-            m.d.comb += [word.eq(Mux(answer.present[0], low, high)), next_one.eq(place + 1)]
-            behind = (Mux(wraps[0], next_one, place), behind[1])
-            later = Mux(wraps[0], 1, Mux(wraps[1], 0, rest + 2))
-            after = (Mux(Mux(both, wraps.any(), wraps[0]), next_one, place), Mux(both, later, behind[1]))
+            both, following = answer.present.all(), Signal.like(address, name="address_plus_one")
+            m.d.comb += [word.eq(Mux(answer.present[0], low, high)), following.eq(address + 1)]
+            behind = (Mux(wraps[0], following, address), behind[1])
+            later = Mux(wraps[0], 1, Mux(wraps[1], 0, bank + 2))
+            after = (Mux(Mux(both, wraps.any(), wraps[0]), following, address), Mux(both, later, behind[1]))
             self._elaborate_high(m, *behind, high, both)
         else:
             m.d.comb += word.eq(answer.data)
-        self._elaborate_buffers(m, place, rest, word, wraps)
-        with m.If(self.answers.valid & (tag.target != Target.JOB)):  # these may come between two bursts of a row
-            m.d.sync += [next_place.eq(after[0]), next_rest.eq(after[1])]
+        self._elaborate_buffers(m, address, bank, word, wraps)
+        with m.If(self.answers.valid & (tag.target != Target.JOB)):  # job words can arrive between bursts of a row
+            m.d.sync += [next_address.eq(after[0]), next_bank.eq(after[1])]
         m.d.comb += [self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)), self.job.payload.eq(word)]
         done = Signal(name="job_loaded")
         m.d.sync += [done.eq(self.answers.valid & answer.last & tag.done), self.loaded.eq(self.loaded + done)]
         return m
 
-    def _elaborate_high(self, m: Module, place: Value, rest: Value, word: Value, both: Value) -> None:
-        """The second word of a beat to the buffer of the first."""
-        answer = self.answers.payload
-        at_place, at_rest = (
-            Signal.like(each, name=name, reset_less=True)
-            for name, each in (("write_address_high", answer.tag.place), ("write_bank_high", answer.tag.rest))
-        )
-        late = Signal.like(word, name="write_word_high", reset_less=True)
-        m.d.sync += [at_place.eq(place), at_rest.eq(rest), late.eq(word)]
+    def _elaborate_high(self, m: Module, address: Value, bank: Value, word: Value, both: Value) -> None:
+        """Write the second word of a beat into the buffer of the first word."""
+        tag = self.answers.payload.tag
+        write_address = Signal.like(tag.place, name="write_address_high", reset_less=True)
+        write_bank = Signal.like(tag.rest, name="write_bank_high", reset_less=True)
+        write_word = Signal.like(word, name="write_word_high", reset_less=True)
+        m.d.sync += [write_address.eq(address), write_bank.eq(bank), write_word.eq(word)]
         for name, target, fields in (
-            ("map_write_high", Target.MAP, {"word": at_place, "bank": at_rest}),
-            ("weight_write_high", Target.WEIGHTS, {"step": at_place, "block": at_rest}),
+            ("map_write_high", Target.MAP, {"word": write_address, "bank": write_bank}),
+            ("weight_write_high", Target.WEIGHTS, {"step": write_address, "block": write_bank}),
         ):
-            port = getattr(self, name)
-            m.d.comb += [port.payload.data.eq(late), *(port.payload[name].eq(value) for name, value in fields.items())]
-            m.d.sync += port.valid.eq(self.answers.valid & both & (answer.tag.target == target))
+            payload = getattr(self, name).payload
+            m.d.comb += [payload.data.eq(write_word), *(payload[field].eq(value) for field, value in fields.items())]
+            m.d.sync += getattr(self, name).valid.eq(self.answers.valid & both & (tag.target == target))
 
-    def _elaborate_buffers(self, m: Module, place: Signal, rest: Signal, now: Signal, wraps: Signal) -> None:
-        """The word at hand, the first one of a beat, to its buffer; whether ``rest`` is the last one there is in that,
-        or the last but one."""
-        answer, target = self.answers.payload, self.answers.payload.tag.target
-        at_place, at_rest, word, of_table = (
-            Signal.like(each, name=name, reset_less=True)
-            for name, each in (
-                ("write_address", place),
-                ("write_bank", rest),
-                ("write_word", now),
-                ("is_table", answer.first),
-            )
-        )
-        m.d.sync += [at_place.eq(place), at_rest.eq(rest), word.eq(now), of_table.eq(target == Target.TABLES)]
+    def _elaborate_buffers(self, m: Module, address: Signal, bank: Signal, word: Signal, wraps: Signal) -> None:
+        """Write a beat's first word into its buffer.
+
+        Drives ``wraps``: whether ``bank`` is the last bank of that buffer, and whether it is the second last.
+        """
+        target = self.answers.payload.tag.target
+        write_address = Signal.like(address, name="write_address", reset_less=True)
+        write_bank = Signal.like(bank, name="write_bank", reset_less=True)
+        write_word = Signal.like(word, name="write_word", reset_less=True)
+        is_table = Signal(name="is_table", reset_less=True)
+        m.d.sync += [
+            write_address.eq(address),
+            write_bank.eq(bank),
+            write_word.eq(word),
+            is_table.eq(target == Target.TABLES),
+        ]
+        index = write_address * LANES + write_bank
         for port, targets, size, fields in (
-            (self.map_write, [Target.MAP], self.config.pixels, {"word": at_place, "bank": at_rest}),
-            (self.weight_write, [Target.WEIGHTS], self.config.blocks, {"step": at_place, "block": at_rest}),
-            (
-                self.parameter_write,
-                [Target.PARAMETERS, Target.TABLES],
-                LANES,
-                {"index": at_place * LANES + at_rest, "tables": of_table},
-            ),
-            (self.addend_write, [Target.ADDEND], 1, {"word": at_place}),
+            (self.map_write, [Target.MAP], self.config.pixels, {"word": write_address, "bank": write_bank}),
+            (self.weight_write, [Target.WEIGHTS], self.config.blocks, {"step": write_address, "block": write_bank}),
+            (self.parameter_write, [Target.PARAMETERS, Target.TABLES], LANES, {"index": index, "tables": is_table}),
+            (self.addend_write, [Target.ADDEND], 1, {"word": write_address}),
         ):
-            m.d.comb += [port.payload.data.eq(word), *(port.payload[name].eq(value) for name, value in fields.items())]
+            payload = port.payload
+            m.d.comb += [payload.data.eq(write_word), *(payload[field].eq(value) for field, value in fields.items())]
             m.d.sync += port.valid.eq(0)
-            with m.If(Cat(target == each for each in targets).any()):
-                m.d.comb += wraps.eq(Cat(rest == size - 1, rest == size - 2 if size > 1 else 0))
+            with m.If(Cat(target == option for option in targets).any()):
+                m.d.comb += wraps.eq(Cat(bank == size - 1, bank == size - 2 if size > 1 else 0))
                 m.d.sync += port.valid.eq(self.answers.valid)

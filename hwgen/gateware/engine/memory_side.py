@@ -1,4 +1,4 @@
-"""Everything between memory and the engine's buffers: the port, its three users, and the queues of parts."""
+"""Memory side of the engine: memory port, fetch, load and store units, and the queues of parts."""
 
 from __future__ import annotations
 
@@ -22,22 +22,27 @@ from hwgen.gateware.engine.store import BEATS, StoreUnit
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.stream import join
 
-#: Flip-flops and LUTs besides memories, as measured (Yosys 0.66): most of them are the parts that units are at, the
-#: addresses of three users' bursts, and the check of jobs.
+#: Flip-flops and LUTs outside of memories, as measured (Yosys 0.66). Most of them store the parts that units work on,
+#: compute addresses of bursts, and check jobs.
 _FF, _LUT = 2613, 2447
-#: More of them for beats of half a word and of two words: halves that are put together, and a second word to place.
+#: Additional flip-flops and LUTs, by bus width in bytes: beats of half a word are joined, beats of two words are split.
 _MORE = {4: (28, 70), 8: (0, 0), 16: (164, 150)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySideConfig:
-    """What stands between memory and the buffers of ``engine``.
+    """Configuration of the memory side of ``engine``.
 
     Parameters
     ----------
     engine : EngineConfig
     read_latency : int
         Cycles from an address of the output buffer to its word.
+
+    Raises
+    ------
+    ConfigError
+        If the latency is more than the store unit's FIFO covers.
     """
 
     engine: EngineConfig
@@ -68,7 +73,7 @@ class MemorySideConfig:
 
 
 class MemorySide(wiring.Component):
-    """Fetches jobs, loads and stores; compute and drain parts go out.
+    """Memory side: fetches jobs, loads operands and stores results. Compute and drain parts leave for the core.
 
     Parameters
     ----------
@@ -77,36 +82,39 @@ class MemorySide(wiring.Component):
     Members
     -------
     m_axi : Out(axi.Master)
+        AXI4 master to memory.
     begin : In(1)
-        For a cycle after reset: run the program.
+        Pulse after reset that starts the program.
     program_base : In(32)
-        Address of the first job, a multiple of 8; looked at with ``begin``.
+        Byte address of the first job, a multiple of 8. Sampled with ``begin``.
     pace : In(8)
-        Cycles that a beat takes, at least 1.
+        Cycles per beat, at least 1.
     compute, drain : Out(stream of the part's layout)
+        Compute and drain parts of the jobs, in order.
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
-        Words for the buffers, of `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
+        Writes to the buffers: `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
     map_write_high, weight_write_high : Out(stream, always ready)
-        Of a bus of two words, the second one of a beat, in the same cycle.
+        Writes of a beat's second word, in the cycle of the first. Only with a bus of two words.
     address, word : Out, In(64 or 128)
-        Of the output buffer: a word's address, and the word, with the one behind it if the bus has two.
+        Word address in the output buffer, and the word; with a bus of two words, also the next word.
     computed, drained : In(24)
-        Jobs so far.
+        Numbers of computed and drained jobs.
     loaded, stored : Out(24)
-        Jobs so far. Words of a loaded job were given to the buffers in the cycle before, or earlier.
+        Numbers of loaded and stored jobs. The words of a loaded job are written in the cycle before at the latest.
     jobs : Out(24)
-        Jobs fetched so far.
+        Number of fetched jobs.
     ended : Out(1)
-        The last of them ends the program.
+        Whether the last fetched job ends the program.
     stuck : In(1)
-        Nothing moves any more: an error.
+        Whether the run makes no progress, which ends it with an error.
     stop : In(1)
-        The run is to end: an error as well.
+        Request to end the run, with an error as well.
     error : Out(Error)
+        First error of the run.
     idle : Out(1)
-        Nothing is under way on the bus.
+        Whether no transaction is outstanding on the bus.
     free : Out(1)
-        No burst that was granted has its cycles in the port.
+        Whether the port can grant a burst.
     """
 
     def __init__(self, config: MemorySideConfig):

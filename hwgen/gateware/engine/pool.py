@@ -1,8 +1,9 @@
-"""2 x 2 maximum pools of words on their way into the output buffer.
+"""Maximum pool, 2 x 2 with stride 2, of words on their way into the output buffer.
 
-Words of a job come pixel by pixel in row-major order, and for each pixel block by block. The first pixel of a pair is
-held; with the second comes the pair's maximum. It goes to a memory, a word for each pair and block. In odd rows it
-meets what lies there of the row before, and the maximum of the four leaves. A last odd row or column is dropped.
+The words of a job arrive pixel by pixel in row-major order, and block by block for each pixel. The pool holds the first
+pixel of a pair, and computes the maximum of the pair when the second pixel arrives. In even rows, a memory stores this
+maximum, one word per pair and block. In odd rows, the maximum of the pair and of the stored word leaves. A last odd row
+or column is dropped.
 """
 
 from __future__ import annotations
@@ -27,40 +28,40 @@ WORD = data.StructLayout({"address": ADDRESS_BITS, "data": data.ArrayLayout(sign
 
 @dataclass(frozen=True, kw_only=True)
 class PoolConfig:
-    """Memory of a `Pool`.
+    """Configuration of a `Pool`: the sizes of its memories.
 
     Parameters
     ----------
     words : int
-        Pairs of pixels in a row, times blocks, at most.
+        Maximum number of pixel pairs in a row, times blocks.
     blocks : int
-        Blocks of a pixel at most.
+        Maximum number of blocks per pixel.
 
     Raises
     ------
     ConfigError
-        If a number is less than 2 or 1.
+        If ``words`` is less than 2, or ``blocks`` less than 1.
     """
 
     words: int
     blocks: int
 
-    #: Cycles from a word to that which leaves.
+    #: Cycles from an input word to the output word that it completes.
     latency = 4
 
     def __post_init__(self) -> None:
-        for name, least in (("words", 2), ("blocks", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be {least} or more, not {getattr(self, name)!r}")
+        for name, minimum in (("words", 2), ("blocks", 1)):
+            if getattr(self, name) < minimum:
+                raise ConfigError(f"{name} must be {minimum} or more, not {getattr(self, name)!r}")
 
     @cached_property
     def resources(self) -> Resources:
         cost, bits, index = Cost(), LANES * 8, counter_bits(self.words)
         cost.ram(bits, self.words, "block")
         cost.ram(bits, max(2, self.blocks), "lut")
-        # Words on their way; where they are, and what goes along.
+        # Words in the pipeline, their addresses, and their control bits.
         cost.ff += 5 * bits + 4 * index + counter_bits(self.blocks) + ADDRESS_BITS + COLUMN_BITS + 10
-        cost.lut += 290 + 6 * index  # as measured: two comparisons and choices of 64 bits, and the walk
+        cost.lut += 290 + 6 * index  # as measured: two 64-bit maxima, and the address counters
         return cost.resources
 
     def component(self) -> Pool:
@@ -68,7 +69,7 @@ class PoolConfig:
 
 
 class Pool(wiring.Component):
-    """Takes words of pixels, gives words of pooled pixels; or lets words pass.
+    """Maximum pool: takes words of pixels and gives words of pooled pixels, or passes words on.
 
     Parameters
     ----------
@@ -77,19 +78,21 @@ class Pool(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        Words and their addresses.
+        Words with their addresses in the output buffer.
     pool : In
-        The words of this job are pooled.
+        Whether the words of this job are pooled.
     last_column : In
-        Pixels in a row, less one (``pool`` only): it is compared, and the difference would take its time.
+        Index of the last pixel of a row (``pool`` only). It is an input, because a subtraction in front of the
+        comparison would lengthen the critical path.
     pixel_end, last : In
-        The last block of a pixel, and the last word of a job.
+        Whether this word is the last block of a pixel, and the last word of a job.
     o : Out(stream, always ready)
-        Words that leave. The address of one that was pooled is that of its last pixel, less as many as there are pixels
-        before that one and not pooled pixels.
+        Words that leave. The address of a pooled word is the address of its last input pixel, less the difference
+        between input pixels and pooled pixels up to there.
 
     Latency and throughput
-        A word a cycle; it leaves, or the one that is made of it, ``config.latency`` cycles later. Never stalls.
+        One word per cycle. The word, or the pooled word that it completes, leaves ``config.latency`` cycles later.
+        Never stalls.
     """
 
     def __init__(self, config: PoolConfig):
@@ -114,7 +117,8 @@ class Pool(wiring.Component):
         m = Module()
         config, word = self.config, self.i.payload.data
         odd_row, odd_column, block, pair, surplus = self._elaborate_walk(m)
-        # Cycle 1: the pair's other pixel. Cycle 2: the maximum of the pair; it is written, or the row above is read.
+        # Cycle 1 reads the first pixel of the pair. Cycle 2 has the maximum of the pair, which is written to the
+        # memory, or compared with the word of the row above.
         valid = self.i.valid & self.pool
         pair_in, pair_out = self._memory(m, "pairs", max(2, config.blocks), "lut")
         m.d.comb += [
@@ -123,30 +127,34 @@ class Pool(wiring.Component):
             pair_in.data.eq(word.as_value()),
             pair_out.addr.eq(block),
         ]
-        late = delayed(m, "word", word.as_value(), 1)
+        second = delayed(m, "word", word.as_value(), 1)
         pooled = delayed(m, "is_pooled", self.pool, 1)
-        passing = delayed(m, "pair_maximum", Mux(pooled, _greatest(pair_out.data, late), late), 1)
+        pair_word = delayed(m, "pair_maximum", Mux(pooled, _maximum(pair_out.data, second), second), 1)
         above_in, above_out = self._memory(m, "row_above", config.words, "block")
         m.d.comb += [
             above_in.en.eq(delayed(m, "row_above_write_enable", valid & odd_column, 2, reset_less=False)),
             above_in.addr.eq(delayed(m, "row_above_write_address", pair, 2)),
-            above_in.data.eq(passing),
+            above_in.data.eq(pair_word),
             above_out.addr.eq(delayed(m, "row_above_read_address", pair, 1)),
         ]
         above = delayed(m, "row_above_word", above_out.data, 1)
-        late = delayed(m, "pair_maximum_delayed", passing, 1)
+        pair_word = delayed(m, "pair_maximum_delayed", pair_word, 1)
         pooled = delayed(m, "is_pooled_delayed", pooled, 2)
         leaves = self.i.valid & (~self.pool | (odd_row & odd_column))
         address = self.i.payload.address - surplus
+        result = Mux(pooled, _maximum(above, pair_word), pair_word)
         m.d.comb += [
-            self.o.payload.data.as_value().eq(delayed(m, "maximum", Mux(pooled, _greatest(above, late), late), 1)),
+            self.o.payload.data.as_value().eq(delayed(m, "maximum", result, 1)),
             self.o.payload.address.eq(delayed(m, "address", address[:ADDRESS_BITS], config.latency)),
             self.o.valid.eq(delayed(m, "output_valid", leaves, config.latency, reset_less=False)),
         ]
         return m
 
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
-        """Where the word is: odd row, odd column, block, place of its pair; and pixels before it less pooled ones."""
+        """Return the position of the word: odd row, odd column, block index, pair address, and surplus pixels.
+
+        The surplus is the number of input pixels less the number of pooled pixels before this word.
+        """
         config = self.config
         odd_row, column = Signal(name="is_odd_row"), Signal(COLUMN_BITS, name="column_index")
         block = Signal(range(max(2, config.blocks)), name="block_index")
@@ -173,17 +181,17 @@ class Pool(wiring.Component):
         return odd_row, odd_column, block, pair, surplus
 
     def _memory(self, m: Module, name: str, depth: int, where: str):
-        """A write port and a read port."""
+        """Add a memory of words, and return its write port and its read port."""
         m.submodules[name] = words = memory.Memory(
             shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, where)
         )
         return write_port(words), read_port(words)
 
 
-def _greatest(first: Value, second: Value) -> Value:
-    """Of two words, by lane."""
-    greatest = []
+def _maximum(first: Value, second: Value) -> Value:
+    """Return the lane-wise maximum of two words of signed bytes."""
+    maxima = []
     for lane in range(LANES):
         one, other = (word[8 * lane : 8 * lane + 8].as_signed() for word in (first, second))
-        greatest.append(Mux(one > other, one, other))
-    return Cat(greatest)
+        maxima.append(Mux(one > other, one, other))
+    return Cat(maxima)

@@ -1,4 +1,4 @@
-"""The port to memory: who has it when, and what comes back for whom."""
+"""Memory port of the engine: arbitrates bursts of the three units, and returns the answers with their tags."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 
-#: Bits of the number of cycles that a beat takes.
+#: Width of the number of cycles per beat, in bits.
 PACE_BITS = 8
 
 
 class Target(enum.Enum, shape=3):
-    """Where words go that are read."""
+    """Destination of words that are read from memory."""
 
     NOTHING = 0
     JOB = 1
@@ -27,56 +27,56 @@ class Target(enum.Enum, shape=3):
 
 
 class Error(enum.Enum, shape=4):
-    """What stopped a run: how a read or a write was answered, or (from 8 on) a program that can't be run."""
+    """Reason for which a run ended: the error response to a read or write, or (from 8 on) an invalid program."""
 
     NONE = 0
     READ_SLAVE = 2
     READ_DECODE = 3
     WRITE_SLAVE = 6
     WRITE_DECODE = 7
-    #: A job's checksum is wrong, or that of another place in the program.
+    #: The checksum of a job is wrong, or belongs to another position in the program.
     DAMAGED = 8
-    #: A job is one of another engine.
+    #: A job was compiled for another engine.
     FOREIGN = 9
-    #: A job breaks a rule of `hwgen.gateware.engine.check`.
+    #: A job violates a rule of `hwgen.gateware.engine.check`.
     FIELD = 10
-    #: Jobs wait for each other for ever.
+    #: Jobs wait for each other forever (deadlock).
     STUCK = 11
-    #: The run was to be stopped.
+    #: The run was stopped by request.
     STOPPED = 12
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
-    """Whether something fits into a queue that is never written otherwise: its ``w_rdy``, out of a register."""
-    there = Signal(name=name, init=1)
-    taken, given = queue.r_en & queue.r_rdy, queue.w_en
-    with m.If(given & ~taken):
-        m.d.sync += there.eq(queue.level != queue.depth - 1)
-    with m.Elif(taken & ~given):
-        m.d.sync += there.eq(1)
-    return there
+    """Return a registered copy of a FIFO's ``w_rdy``. The FIFO must be written only while the copy is high."""
+    has_room = Signal(name=name, init=1)
+    popped, pushed = queue.r_en & queue.r_rdy, queue.w_en
+    with m.If(pushed & ~popped):
+        m.d.sync += has_room.eq(queue.level != queue.depth - 1)
+    with m.Elif(popped & ~pushed):
+        m.d.sync += has_room.eq(1)
+    return has_room
 
 
 def tag_layout(config: EngineConfig) -> data.StructLayout:
-    """What is kept of a burst until its words come.
+    """Return the layout of a burst's tag, which is stored until the words of the burst arrive.
 
-    ``fresh``: its first word goes to ``place`` and ``rest`` (a word of a bank, a step's column, a block's lane);
-    otherwise behind the burst before. ``done``: the job is loaded with it.
+    With ``fresh``, the first word goes to address ``place`` and position ``rest`` (a bank, a block, or a lane).
+    Otherwise it follows the burst before. ``done`` marks the last burst of a job.
     """
     rest = max(config.pixels, config.blocks, LANES) - 1
     return data.StructLayout({"target": Target, "fresh": 1, "done": 1, "place": 16, "rest": rest.bit_length()})
 
 
 def read_layout(config: EngineConfig) -> data.StructLayout:
-    """A burst to be read."""
+    """Return the layout of a read request: a burst and its tag."""
     return data.StructLayout({"run": request_layout(config), "tag": tag_layout(config)})
 
 
 def answer_layout(config: EngineConfig) -> data.StructLayout:
-    """A word that was read, the first or the last one of its burst. A burst of no beats has one that means nothing.
+    """Return the layout of a word that was read, with flags of the first and last word of a burst.
 
-    A bus of two words gives both of a beat at once; ``present`` says which of them are the burst's, the lower address
-    first.
+    A burst of 0 beats is answered by one word without a meaning. A bus of two words returns both words of a beat at
+    once; ``present`` marks the words that belong to the burst, the lower address first.
     """
     present = {"present": config.bus_words} if config.bus_words > 1 else {}
     bits = 8 * LANES * config.bus_words
@@ -84,34 +84,36 @@ def answer_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def _asked_layout(config: EngineConfig) -> data.StructLayout:
-    """A burst that is being read; of a bus of two words whether beats have both, and whether the first word is an odd
-    one and the last one an even one."""
+    """Return the layout of an outstanding read burst.
+
+    With a bus of two words, it has flags of wide beats, of an odd first word, and of an even last word.
+    """
     wide = {"wide": 1, "odd": 1, "ragged": 1} if config.bus_words > 1 else {}
     return data.StructLayout({"tag": tag_layout(config), "empty": 1, **wide})
 
 
-#: A burst that is being written.
+#: Layout of an outstanding write burst.
 _WRITING = data.StructLayout({"done": 1, "empty": 1})
 
 
 def write_layout(config: EngineConfig) -> data.StructLayout:
-    """A burst to be written; ``done``: the job is stored with it."""
+    """Return the layout of a write request. ``done`` marks the last burst of a job."""
     return data.StructLayout({"run": request_layout(config), "done": 1})
 
 
 def written_layout(config: EngineConfig) -> data.StructLayout:
-    """A word to be written, or two; ``present`` says which of these."""
+    """Return the layout of a beat to write: one word, or two words with ``present`` as their enables."""
     present = {"present": config.bus_words} if config.bus_words > 1 else {}
     return data.StructLayout({"data": 8 * LANES * config.bus_words, "last": 1, **present})
 
 
 def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
-    """What is kept of a burst that is read, and of one that is written."""
+    """Return the widths of an outstanding read burst and of an outstanding write burst, in bits."""
     return _asked_layout(config).size, _WRITING.size
 
 
 class MemoryPort(wiring.Component):
-    """Grants one burst after the other, and hands on what is answered. Rules: docs/reference/engine.md, "Memory port".
+    """Memory port. It grants one burst at a time, and forwards the answers (docs/reference/engine.md, "Memory port").
 
     Parameters
     ----------
@@ -120,31 +122,33 @@ class MemoryPort(wiring.Component):
     Members
     -------
     m_axi : Out(axi.Master)
+        AXI4 master to memory.
     pace : In(8)
-        Cycles that a beat takes; at least 1.
+        Cycles per beat, at least 1.
     fetch : In(stream of request_layout(config))
-        Bursts of jobs to be read.
+        Read bursts of jobs.
     store : In(stream of write_layout(config))
-        Bursts to be written. No beats: nothing is written, but counted in its turn.
+        Write bursts. A burst of 0 beats writes nothing, but counts in its turn.
     load : In(stream of read_layout(config))
-        Bursts to be read. No beats: nothing is read, but it is answered in its turn.
+        Read bursts of operands. A burst of 0 beats reads nothing, but is answered in its turn.
     written : In(stream of written_layout(config))
-        The words of the bursts to be written, in their order.
+        Words of the write bursts, in order.
     answers : Out(stream of answer_layout(config), always ready)
+        Words that were read.
     fault : In(Error)
-        An error that was found elsewhere.
+        Error that another component detected.
     stored : Out(1)
-        For a cycle: a burst with ``done`` was written, and all before.
+        Pulse: a burst with ``done``, and all bursts before, are written.
     error : Out(Error)
-        The first error. No burst is granted any more, until reset.
+        First error. No further burst is granted until reset.
     idle : Out(1)
-        Nothing that was granted is under way.
+        Whether no granted burst is outstanding.
     free : Out(1)
-        A burst may be granted: the one before has had its cycles.
+        Whether a burst can be granted: the cycles of the burst before are over.
 
     Latency and throughput
-        A burst that is granted in cycle t is asked for in t + 1. A word whose last beat is taken from the bus in cycle
-        r is among the answers in r + 1.
+        A burst that is granted in cycle t is requested in t + 1. A word whose last beat arrives in cycle r is answered
+        in r + 1.
     """
 
     def __init__(self, config: EngineConfig):
@@ -186,14 +190,14 @@ class MemoryPort(wiring.Component):
         return m
 
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
-        """The first of the three that is ready has the port, when the burst before has had its cycles."""
+        """Grant the port by priority (fetch, store, load) when the cycles of the burst before are over."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
         free, may_read, may_write = (
             Signal(name="is_bus_free", init=1),
             Signal(name="may_read"),
             Signal(name="may_write"),
         )
-        failed = self.error.as_value()[1] | self.error.as_value()[3]  # of all errors
+        failed = self.error.as_value()[1] | self.error.as_value()[3]  # every error has one of these bits
         m.d.comb += self.free.eq(free)
         granted = {name: Signal(name=f"{name}_grant") for name in ("fetch", "store", "load")}
         run = Signal(request_layout(self.config), name="granted_request")
@@ -204,8 +208,8 @@ class MemoryPort(wiring.Component):
             store.ready.eq(may_write & ~granted["fetch"]),
             load.ready.eq(may_read & ~fetch.valid & ~granted["store"]),
             *(
-                granted[name].eq(each.valid & each.ready)
-                for name, each in (("fetch", fetch), ("store", store), ("load", load))
+                granted[name].eq(requests.valid & requests.ready)
+                for name, requests in (("fetch", fetch), ("store", store), ("load", load))
             ),
             run.eq(load.payload.run),
         ]
@@ -235,15 +239,15 @@ class MemoryPort(wiring.Component):
         self._elaborate_timeline(m, run.beats, reading | granted["store"], free)
 
     def _address(self, run: data.View) -> Value:
-        """Of a burst's first beat, in bytes: wide beats begin with an even word."""
+        """Return the byte address of a burst's first beat. Wide beats begin with an even word."""
         if self.config.bus_words == 1:
             return run.address * LANES
         return Cat(run.address[0] & ~run.wide, run.address[1:]) * LANES
 
     def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:
-        """Counts the cycles of a burst, at least those of two beats; ``free`` is a register, as much waits for it.
+        """Count the cycles of a burst, of two beats at least, and drive ``free``, a register with a high fan-out.
 
-        A tick ends a beat. With a pace of 1 the first tick comes a cycle late, and so the last one does not count.
+        A tick ends a beat. With a pace of 1, the first tick is one cycle late, so the last beat is not counted.
         """
         single, first_wait, wait = (
             Signal(name="is_pace_one"),
@@ -267,7 +271,7 @@ class MemoryPort(wiring.Component):
                 m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
-        """Each word, or both of a beat, with the tag of the oldest burst."""
+        """Answer each word, or both words of a beat, with the tag of the oldest burst."""
         bus, answer = self.m_axi, self.answers.payload
         asked = data.View(_asked_layout(self.config), reads.r_data)
         first = Signal(name="is_first_word", init=1)
@@ -285,8 +289,8 @@ class MemoryPort(wiring.Component):
             m.d.sync += first.eq(bus.rlast)
         self._elaborate_error(m, taken, bus.rresp, "READ")
 
-    def _elaborate_word(self, m: Module, taken: Value, asked: data.View, first: Signal) -> tuple[Value | int, Value]:
-        """Whether a beat ends a word, and the word, or two of them."""
+    def _elaborate_word(self, m: Module, taken: Value, burst: data.View, first: Signal) -> tuple[Value | int, Value]:
+        """Return whether a beat completes a word, and the word, or both words of a wide beat."""
         bus, config = self.m_axi, self.config
         if config.word_beats > 1:
             half, low = Signal(name="is_high_read_half"), Signal(len(bus.rdata), name="low_read_half", reset_less=True)
@@ -295,15 +299,15 @@ class MemoryPort(wiring.Component):
             return half, Cat(low, bus.rdata)
         if config.bus_words > 1:
             later, odd = Signal(name="is_next_word_odd"), Signal(name="is_word_odd")
-            m.d.comb += odd.eq(Mux(first, asked.odd, later))
-            wide = Cat(~(first & asked.odd), ~(bus.rlast & asked.ragged))
-            m.d.sync += self.answers.payload.present.eq(Mux(asked.wide, wide, Cat(~odd, odd)))
+            m.d.comb += odd.eq(Mux(first, burst.odd, later))
+            wide = Cat(~(first & burst.odd), ~(bus.rlast & burst.ragged))
+            m.d.sync += self.answers.payload.present.eq(Mux(burst.wide, wide, Cat(~odd, odd)))
             with m.If(taken):
                 m.d.sync += later.eq(~odd)
         return 1, bus.rdata
 
     def _elaborate_written(self, m: Module) -> None:
-        """What is written goes to the bus: a word in as many beats as it takes, or those words of a beat that count."""
+        """Write words to the bus: each word in one or two beats, or the enabled words of a wide beat."""
         bus, word, config = self.m_axi, self.written.payload, self.config
         m.d.comb += bus.wvalid.eq(self.written.valid)
         if config.word_beats > 1:
@@ -318,10 +322,10 @@ class MemoryPort(wiring.Component):
         else:
             m.d.comb += [bus.wdata.eq(word.data), bus.wlast.eq(word.last), self.written.ready.eq(bus.wready)]
         present = word.present if config.bus_words > 1 else Const(1, 1)
-        m.d.comb += bus.wstrb.eq(Cat(each.replicate(len(bus.wstrb) // len(present)) for each in present))
+        m.d.comb += bus.wstrb.eq(Cat(enable.replicate(len(bus.wstrb) // len(present)) for enable in present))
 
     def _elaborate_stored(self, m: Module, writes: fifo.SyncFIFO) -> None:
-        """A job is stored when the last of its bursts, and all before, are answered."""
+        """Drive ``stored``: a job is stored when its last burst, and all bursts before, are answered."""
         bus = self.m_axi
         writing = data.View(_WRITING, writes.r_data)
         empty, taken = writes.r_rdy & writing.empty, bus.bvalid & bus.bready
@@ -332,9 +336,9 @@ class MemoryPort(wiring.Component):
         ]
         self._elaborate_error(m, taken, bus.bresp, "WRITE")
 
-    def _elaborate_error(self, m: Module, taken: Value, response: Value, kind: str) -> None:
-        """The first error stays."""
+    def _elaborate_error(self, m: Module, taken: Value, response: Value, direction: str) -> None:
+        """Store the first error response. ``direction`` is ``READ`` or ``WRITE``."""
         with m.If(taken & (self.error == Error.NONE)):
             for name in ("SLAVE", "DECODE"):
                 with m.If(response == axi.Response[f"{name}_ERROR"]):
-                    m.d.sync += self.error.eq(Error[f"{kind}_{name}"])
+                    m.d.sync += self.error.eq(Error[f"{direction}_{name}"])

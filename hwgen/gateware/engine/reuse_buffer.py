@@ -1,4 +1,4 @@
-"""The map buffer: banks that neighbouring lanes read together in every tap."""
+"""Map buffer of the engine: banks of block RAM that all lanes read in the same cycle, whatever the tap."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_name
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Ways of the multiplexers that rotate: one LUT a bit.
+#: Number of inputs of the multiplexers that rotate: one LUT per bit.
 _WAYS = 4
 
 
 def map_write(config: EngineConfig) -> data.StructLayout:
-    """A word of 8 channels into a bank of the map buffer."""
+    """Return the layout of a write into the map buffer: a bank, a word address, and 8 channels."""
     return data.StructLayout(
         {"bank": range(config.pixels), "word": range(config.map_words), "data": data.ArrayLayout(signed(8), LANES)}
     )
@@ -28,7 +28,7 @@ def map_write(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseBufferConfig:
-    """The map buffer of ``engine``, and what it takes."""
+    """Configuration of the map buffer of ``engine``, with its resources."""
 
     engine: EngineConfig
 
@@ -37,7 +37,7 @@ class ReuseBufferConfig:
         cost, engine, word = Cost(), self.engine, LANES * 8
         for _ in range(engine.pixels):
             cost.ram(word, engine.map_words, "block")
-        # Both rotations, a LUT and a register a bit in each stage; the banks' words; what is written, and where to.
+        # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         rotated = engine.rotation_stages * engine.pixels * (word + counter_bits(engine.map_words))
         cost.lut = rotated + engine.pixels + choice_luts(engine, word + counter_bits(engine.map_words), engine.pixels)
         cost.ff = (
@@ -54,10 +54,10 @@ class ReuseBufferConfig:
 
 
 class ReuseBuffer(wiring.Component):
-    """Peemen's flexible reuse buffer (section IV-A): as many banks as lanes, rotated so that each lane has its own.
+    """Map buffer: Peemen's flexible reuse buffer (section IV-A), with one bank per lane.
 
-    In a cycle lane ``k`` reads bank ``(k + rest) % pixels`` at a word of its own. Addresses are brought to the banks,
-    and what they hold back to the lanes, by a rotation each, of `EngineConfig.rotation_stages` multiplexers.
+    In a cycle, lane ``k`` reads bank ``(k + rest) % pixels`` at a word address of its own. One rotation network of
+    `EngineConfig.rotation_stages` multiplexers moves addresses to the banks; another one moves words back to the lanes.
 
     Parameters
     ----------
@@ -67,21 +67,22 @@ class ReuseBuffer(wiring.Component):
     Members
     -------
     write : In(stream, always ready)
-        A word a cycle (`map_write`). It may be read `WRITE_LATENCY` cycles later.
+        One write per cycle (`map_write`). The word can be read `WRITE_LATENCY` cycles later.
     write_high : In(stream, always ready)
-        Another one, of another bank (of a bus of two words).
+        Second write in the same cycle, into another bank. Only with a bus of two words.
     rest : In(range(pixels))
-        Rotation of this cycle's reads.
-    words : In(array of ``pixels`` words' addresses)
-        That of each lane.
+        Rotation of this cycle's reads: the bank of lane 0.
+    words : In(array of ``pixels`` word addresses)
+        Word address of each lane.
     o : Out(array of ``pixels`` arrays of 8 signed bytes)
-        What each lane reads, `EngineConfig.buffer_latency` cycles later.
+        Word of each lane, `EngineConfig.buffer_latency` cycles later.
 
     Latency and throughput
-        A read of each bank and a write a cycle, without stalls. What is read while it is written is undefined.
+        One read of each bank and one write per cycle, without stalls. A read of a word that is being written returns an
+        undefined value.
     """
 
-    #: Cycles from a write to the first cycle in which an address may reach that word's bank.
+    #: Cycles from a write to the first cycle in which an address can reach that word's bank.
     WRITE_LATENCY = 2
 
     def __init__(self, config: EngineConfig):
@@ -108,7 +109,7 @@ class ReuseBuffer(wiring.Component):
             )
             m.submodules[f"bank_{bank}"] = words
             to, of = write_port(words), read_port(words)
-            write_to(m, to, [(hits[bank], each.word, each.data) for hits, each in writes])
+            write_to(m, to, [(hits[bank], write.word, write.data) for hits, write in writes])
             m.d.comb += of.addr.eq(address)
             read.append(delayed(m, f"read_word_{bank}", of.data, 1))
         rest = delayed(m, "bank_rotation", self.rest, stages + 2)
@@ -117,15 +118,18 @@ class ReuseBuffer(wiring.Component):
         return m
 
     def _rotate(self, m: Module, name: str, values: list[Value], rest: Value, sign: int) -> list[Value]:
-        """``values[(n + sign * rest) % pixels]`` at place ``n``, a stage for each two bits of ``rest``."""
+        """Return ``values`` rotated by ``sign * rest``: output ``n`` is ``values[(n + sign * rest) % pixels]``.
+
+        Each registered stage handles two bits of ``rest``.
+        """
         pixels = len(values)
         for stage in range(self._config.rotation_stages):
             digit = rest[2 * stage : 2 * stage + 2]
-            turned = []
-            for place in range(pixels):
-                ways = [values[(place + sign * way * _WAYS**stage) % pixels] for way in range(_WAYS)]
-                turned.append(Signal(values[0].shape(), name=f"{name}_stage_{stage}_{place}", reset_less=True))
-                m.d.sync += turned[-1].eq(Array(ways)[digit])
-            values = turned
+            rotated = []
+            for output in range(pixels):
+                inputs = [values[(output + sign * way * _WAYS**stage) % pixels] for way in range(_WAYS)]
+                rotated.append(Signal(values[0].shape(), name=f"{name}_stage_{stage}_{output}", reset_less=True))
+                m.d.sync += rotated[-1].eq(Array(inputs)[digit])
+            values = rotated
             rest = delayed(m, f"{name}_rotation_{stage}", rest, 1)
         return values

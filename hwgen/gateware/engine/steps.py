@@ -1,4 +1,4 @@
-"""The walk of the steps: what the array does in each cycle."""
+"""Step sequencer of the engine: decides what the array does in each cycle."""
 
 from __future__ import annotations
 
@@ -13,24 +13,30 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 
-#: What is counted around the channels of a block.
+#: Loops around the channels of a block, from the innermost to the outermost.
 _LOOPS = ("columns", "rows", "blocks")
 
 
 def step_layout(config: EngineConfig) -> data.StructLayout:
-    """A step, and what begins and ends with it.
+    """Return the layout of a step, with flags of what begins and ends with the step.
 
     Members
     -------
     job, group, block, row, tap : 1 bit
-        The first step of a job, a pixel group, a block of 8 channels, a row of the kernel, a tap.
+        Whether this is the first step of a job, a pixel group, a block of 8 channels, a kernel row, a tap.
     zero, resume : 1 bit
-        Of a group's first step: its sums begin with zero, or with those of its slot. With neither they go on with
-        those of the step before.
-    complete, ends : 1 bit
-        The group's last step; its sums are then to be drained.
+        In a group's first step: whether its sums start from zero, or from the sums of its slot. With neither flag, they
+        continue the sums of the step before.
+    ends : 1 bit
+        Whether this is the group's last step.
+    complete : 1 bit
+        Whether the group's sums are complete with this step, and are to be drained.
     channel : 3 bits
-        Of the block.
+        Channel index in the block.
+    weights : step index
+        Address of the step's weights in the weight buffer.
+    slot : slot index
+        Slot of the group's sums.
     """
     return data.StructLayout(
         {
@@ -44,14 +50,14 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class StepsConfig:
-    """The walk of the steps of ``engine``, and what it takes."""
+    """Configuration of the step sequencer of ``engine``, with its resources."""
 
     engine: EngineConfig
 
     @cached_property
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
-        # As measured: most of it are two jobs, the one that is computed and the next one, and counters of their fields.
+        # As measured: most of it stores two jobs, the current one and the next one, and counts their fields.
         cost.ff = 762 + counter_bits(engine.weight_steps) + 3 * counter_bits(engine.slots)
         cost.lut = 185 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
         return cost.resources
@@ -61,10 +67,10 @@ class StepsConfig:
 
 
 class Steps(wiring.Component):
-    """Jobs one after the other, their groups, and in each group the steps: one a cycle.
+    """Step sequencer. It issues the steps of all groups of all jobs in order, one step per cycle.
 
-    The next job waits in a register, where it is prepared while the one before is computed. A group begins when there
-    is a free slot for its sums, a job when it was loaded.
+    The next job waits in a register, and is prepared while the job before is computed. A group starts when a slot is
+    free for its sums. A job starts when it is loaded.
 
     Parameters
     ----------
@@ -73,30 +79,32 @@ class Steps(wiring.Component):
     Members
     -------
     jobs : In(stream of `Compute`)
+        Compute parts of the jobs, in order.
     loaded : In(24)
-        Count of loaded jobs.
+        Number of loaded jobs.
     release : In(1)
-        A slot becomes free.
+        Pulse: a slot becomes free.
     next_job : Out(Compute)
-        The job that is prepared.
+        Job that is being prepared.
     walk : Out(1)
-        The lanes' first places are to be walked for ``next_job``.
+        Pulse that starts the computation of the lanes' first windows for ``next_job``.
     walked : In(1)
-        Two cycles later they are all there.
+        Whether all first windows are known two cycles later.
     valid, step, job : Out
-        The step of this cycle and its job.
+        Step of this cycle, and its job.
     ended : Out(1)
-        This is the last step of a job, or the turn of a job without any.
+        Whether this is the last step of a job, or the turn of a job without steps.
 
     Latency and throughput
-        A part's first step comes `FETCH` cycles after the part, and `START` cycles after its job counts as loaded,
-        at the earliest. No cycle is lost between groups, nor between jobs of `FETCH` steps and more; but with two
-        groups that go on with older sums, one after the first if that has one step.
+        The first step of a part follows at the earliest `FETCH` cycles after the part's transfer, and `START` cycles
+        after its job counts as loaded. No cycle is lost between groups, or between jobs of at least `FETCH` steps.
+        There is one exception: of two groups that continue older sums, the second waits one cycle if the first has only
+        one step.
     """
 
     #: Cycles from a part's transfer to its first step.
     FETCH = 3
-    #: Cycles from the count of loaded jobs to a first step.
+    #: Cycles from the count of loaded jobs that a part waits for to its first step.
     START = 2
 
     def __init__(self, config: EngineConfig):
@@ -118,20 +126,20 @@ class Steps(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        self._border = Signal(name="is_group_boundary")  # in the next cycle another group may begin
-        self._take = Signal(name="job_start")  # the prepared job is next
-        self._begin = Signal(name="next_group_start")  # another group of this job is next
+        self._border = Signal(name="is_group_boundary")  # another group can start in the next cycle
+        self._take = Signal(name="job_start")  # the prepared job starts in the next cycle
+        self._begin = Signal(name="next_group_start")  # another group of this job starts in the next cycle
         prepared = self._elaborate_next(m)
         self._elaborate_starts(m, prepared)
         self._elaborate_counters(m)
         return m
 
     def _elaborate_next(self, m: Module) -> Signal:
-        """The next job; whether all it needs is there."""
+        """Fetch and prepare the next job. Return whether the job can start."""
         fresh, prepared = Signal(name="is_next_job_new"), Signal(name="is_next_job_ready")
-        vacant = Signal(name="is_next_job_vacant", init=1)  # there is room for it
+        vacant = Signal(name="is_next_job_vacant", init=1)
         started = Signal(COUNT_BITS, name="started_jobs")
-        #: Of the prepared job: blocks of channels, last channel of the last block; what there is but one of.
+        # Of the prepared job: number of blocks, last channel of the last block, loops with a single iteration.
         self._blocks = Signal(14, name="next_job_blocks", reset_less=True)
         self._top = Signal(range(LANES), name="next_job_last_channel", reset_less=True)
         self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), name="next_job_is_single", reset_less=True)
@@ -160,9 +168,9 @@ class Steps(wiring.Component):
         return prepared
 
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
-        """Whether a group begins in the next cycle, and its slot."""
+        """Decide whether a group starts in the next cycle, and in which slot."""
         config, upcoming = self._config, self.next_job
-        left = Signal(8, name="groups_left")  # groups of the job that are still to begin
+        left = Signal(8, name="groups_left")  # groups of the job that have not started
         used = Signal(range(config.slots + 1), name="used_slots")
         following = Signal(range(config.slots), name="next_slot_index")
         full, waits, start, opens = (
@@ -176,7 +184,7 @@ class Steps(wiring.Component):
         alone, first = Signal(name="is_only_group"), Signal(name="starts_sums")
         m.d.comb += [
             full.eq(used == config.slots),
-            # The slot's sums of the last but one step are not yet there.
+            # The slot does not store the sums of the second last step yet.
             waits.eq(self.valid & self.step.group & ~self.job.first & (self.job.groups == 2)),
             self._begin.eq(self._border & (left != 0) & ~(self.job.first & full) & ~waits),
             self._take.eq(self._border & (left == 0) & prepared & (empty | ~(upcoming.first & full))),
@@ -206,12 +214,12 @@ class Steps(wiring.Component):
             m.d.sync += left.eq(left - 1)
 
     def _elaborate_counters(self, m: Module) -> None:
-        """Block, row and column of the kernel, and channel of each step."""
+        """Count block, kernel row, kernel column and channel of each step."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
         top = Signal(range(LANES), name="last_channel", reset_less=True)
         blocks = Signal.like(self._blocks, name="job_blocks")
         single = Signal.like(self._single, name="job_is_single")
-        last = Signal.like(self._single, name="is_last")  # whether this is the last one
+        last = Signal.like(self._single, name="is_last")  # whether each loop is in its last iteration
         ends_tap, ends_row, ends_block = (
             Signal(name="is_tap_end"),
             Signal(name="is_row_end"),
@@ -248,7 +256,7 @@ class Steps(wiring.Component):
             ("rows", ends_row, upcoming.kernel_rows, job.kernel_rows),
             ("blocks", ends_block, self._blocks, blocks),
         ):
-            left = Signal(len(size), name=f"{name}_left", reset_less=True)  # with this one
+            left = Signal(len(size), name=f"{name}_left", reset_less=True)  # iterations, this one included
             with m.If(take):
                 m.d.sync += [left.eq(first), last[name].eq(self._single[name])]
             with m.Elif(begin | (ends & last[name])):

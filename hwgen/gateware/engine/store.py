@@ -1,4 +1,4 @@
-"""The store unit: what jobs gave, from the output buffer into memory."""
+"""Store unit of the engine: writes the results of jobs from the output buffer to memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hwgen.gateware.engine.job import COUNT_BITS, Store
 from hwgen.gateware.engine.port import room, write_layout, written_layout
 from hwgen.gateware.lookup import delayed
 
-#: Bursts that are granted and not read from the output buffer yet.
+#: Number of granted bursts that can wait to be read from the output buffer.
 BURSTS = 4
-#: Beats that are read from the output buffer and not written yet: enough to read one a cycle.
+#: Depth of the FIFO between output buffer and memory port, in beats: enough to read one beat per cycle.
 BEATS = 8
 
 
 class StoreUnit(wiring.Component):
-    """Asks for bursts to be written, job by job, and gives their words.
+    """Store unit. It requests write bursts, job by job, and supplies their words.
 
     Parameters
     ----------
@@ -31,17 +31,19 @@ class StoreUnit(wiring.Component):
     Members
     -------
     part : In(stream of Store)
-        Stays until the last burst of the job is about to be asked for.
+        Store parts of the jobs. A part is taken when its last burst is about to be requested.
     drained : In(24)
-        Jobs so far.
+        Number of drained jobs.
     request : Out(stream of write_layout(config))
+        Write bursts.
     written : Out(stream of written_layout(config))
+        Words of the granted bursts, in order.
     address, word : Out, In(64 or 128)
-        Of the output buffer: a word's address, and the word, with the one behind it if the bus has two.
+        Word address in the output buffer, and the word; with a bus of two words, also the next word.
 
     Latency and throughput
         docs/reference/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is
-        offered in t + 3 + latency, if those of the bursts before are written.
+        offered in t + 3 + latency, if the words of all bursts before are written.
     """
 
     def __init__(self, config: EngineConfig, latency: int):
@@ -64,6 +66,7 @@ class StoreUnit(wiring.Component):
 
     @property
     def latency(self) -> int:
+        """Cycles from an address of the output buffer to its word."""
         return self._latency
 
     def elaborate(self, platform):
@@ -95,18 +98,18 @@ class StoreUnit(wiring.Component):
         with m.If(self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
         with m.If(take):
-            asked = request_of(self.config, burst.run, wide=True)
+            run = request_of(self.config, burst.run, wide=True)
             m.d.sync += [full.eq(1), words.eq(burst.run.words), request.done.eq(burst.last)]
-            m.d.sync += [request.run[name].eq(value) for name, value in asked.items()]
+            m.d.sync += [request.run[name].eq(value) for name, value in run.items()]
         with m.Elif(self.request.valid & self.request.ready):
             m.d.sync += full.eq(0)
         entry = Signal(source, name="granted_entry")
-        place = self._elaborate_places(m, burst, words, take)
+        begin = self._elaborate_addresses(m, burst, words, take)
         if self.config.bus_words > 1:
             odd = request.run.address[0]
-            m.d.comb += [entry.odd.eq(odd), entry.ragged.eq(request.run.ragged), entry.place.eq(place - odd)]
+            m.d.comb += [entry.odd.eq(odd), entry.ragged.eq(request.run.ragged), entry.place.eq(begin - odd)]
         else:
-            m.d.comb += entry.place.eq(place)
+            m.d.comb += entry.place.eq(begin)
         m.d.comb += [
             entry.reads.eq(words if self.config.bus_words == 1 else request.run.beats),
             granted.w_data.eq(entry),
@@ -117,15 +120,18 @@ class StoreUnit(wiring.Component):
 
     @property
     def _source(self) -> data.StructLayout:
-        """A burst that is granted: where it begins in the output buffer, and how often that is read. Of a bus of two
-        words, whether the first beat's first word, and the last one's second word, are none of it."""
+        """Layout of a granted burst: its address in the output buffer, and its number of reads.
+
+        With a bus of two words, ``odd`` excludes the first word of the first beat, and ``ragged`` the second word of
+        the last beat.
+        """
         odd = {"odd": 1, "ragged": 1} if self.config.bus_words > 1 else {}
         return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **odd})
 
-    def _elaborate_places(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
-        """Where in the output buffer the burst at hand begins. What may follow is known two cycles ahead."""
+    def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
+        """Return the address of the current burst in the output buffer. The next address is known two cycles ahead."""
         part = self.part.payload
-        place, block = (
+        begin, block = (
             Signal.like(self.address, name="burst_address", reset_less=True),
             Signal.like(self.address, name="block_address", reset_less=True),
         )
@@ -133,16 +139,16 @@ class StoreUnit(wiring.Component):
             Signal.like(self.address, name=name, reset_less=True)
             for name in ("next_burst_address", "next_block_address")
         )
-        m.d.sync += [behind.eq(place + words), next_block.eq(block + part.o_plane)]
+        m.d.sync += [behind.eq(begin + words), next_block.eq(block + part.o_plane)]
         new_block = Mux(burst.new_box, part.o_base, next_block)
         with m.If(take):
-            m.d.sync += place.eq(Mux(burst.new_block, new_block, behind))
+            m.d.sync += begin.eq(Mux(burst.new_block, new_block, behind))
             with m.If(burst.new_block):
                 m.d.sync += block.eq(new_block)
-        return place
+        return begin
 
     def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO) -> None:
-        """Words of the granted bursts, read from the buffer while there is room for what comes."""
+        """Read the words of granted bursts from the output buffer into a FIFO, as long as it has room."""
         layout, step = written_layout(self.config), self.config.bus_words
         m.submodules.words = words = fifo.SyncFIFO(width=layout.size, depth=BEATS)
         burst = data.View(self._source, granted.r_data)
@@ -169,14 +175,14 @@ class StoreUnit(wiring.Component):
             with m.Elif(read):
                 m.d.sync += odd.eq(0)
             flags += [~odd, ~(ragged & (left == 1))]
-        came = delayed(m, "read_flags", Cat(flags), self.latency, reset_less=False)
+        read_flags = delayed(m, "read_flags", Cat(flags), self.latency, reset_less=False)
         word = Signal(layout, name="written_beat")
         if step > 1:
-            m.d.comb += word.present.eq(came[2:])
+            m.d.comb += word.present.eq(read_flags[2:])
         m.d.comb += [
             word.data.eq(self.word),
-            word.last.eq(came[1]),
-            words.w_en.eq(came[0]),
+            word.last.eq(read_flags[1]),
+            words.w_en.eq(read_flags[0]),
             words.w_data.eq(word),
             self.written.valid.eq(words.r_rdy),
             self.written.payload.eq(words.r_data),

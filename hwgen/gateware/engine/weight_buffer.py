@@ -1,4 +1,4 @@
-"""The weight buffer: in each step a weight for each map."""
+"""Weight buffer of the engine: stores one weight per map for each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.gateware.ports import read_port, write_port
 
 
 def weight_write(config: EngineConfig) -> data.StructLayout:
-    """The weights of a block of 8 maps in a step."""
+    """Return the layout of a write into the weight buffer: a step, a block of 8 maps, and their weights."""
     return data.StructLayout(
         {"step": range(config.weight_steps), "block": range(config.blocks), "data": data.ArrayLayout(signed(8), LANES)}
     )
@@ -25,7 +25,7 @@ def weight_write(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightBufferConfig:
-    """The weight buffer of ``engine``, and what it takes."""
+    """Configuration of the weight buffer of ``engine``, with its resources."""
 
     engine: EngineConfig
 
@@ -45,7 +45,7 @@ class WeightBufferConfig:
 
 
 class WeightBuffer(wiring.Component):
-    """``weight_steps`` words of a weight for each map, written by blocks of 8 maps.
+    """Weight buffer of ``weight_steps`` words with one weight per map, written in blocks of 8 maps.
 
     Parameters
     ----------
@@ -54,15 +54,17 @@ class WeightBuffer(wiring.Component):
     Members
     -------
     write : In(stream, always ready)
-        A block's weights of a step (`weight_write`).
+        Weights of one block in one step (`weight_write`).
     write_high : In(stream, always ready)
-        Those of another block (of a bus of two words).
+        Weights of another block, written in the same cycle. Only with a bus of two words.
     step : In(range(weight_steps))
+        Address of a step.
     o : Out(array of ``maps`` signed bytes)
-        The weights of ``step``, `LATENCY` cycles later.
+        Weights of ``step``, `LATENCY` cycles later.
 
     Latency and throughput
-        A step and a write a cycle, without stalls. What is read while it is written is undefined.
+        One read and one write per cycle, without stalls. A read of a word that is being written returns an undefined
+        value.
     """
 
     #: Cycles from a step to its weights: block RAM and its output register.
@@ -88,7 +90,7 @@ class WeightBuffer(wiring.Component):
             )
             m.submodules[f"block_{block}"] = words
             to, of = write_port(words), read_port(words)
-            write_to(m, to, [(hits[block], each.step, each.data) for hits, each in writes])
+            write_to(m, to, [(hits[block], write.step, write.data) for hits, write in writes])
             m.d.comb += [
                 of.addr.eq(self.step),
                 self.o.as_value()[block * LANES * 8 : (block + 1) * LANES * 8].eq(

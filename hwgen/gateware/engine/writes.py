@@ -1,4 +1,4 @@
-"""Words that come into memories of several banks: as many a cycle as a beat has, each into a bank of its own."""
+"""Write side of memories with several banks: all words of a bus beat are written in one cycle, into different banks."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from hwgen.gateware.engine.config import EngineConfig
 
 
 def write_names(config: EngineConfig) -> tuple[str, ...]:
-    """Of a buffer's ports, the one for the word at the lower address first."""
+    """Return the names of a buffer's write ports, the port for the word at the lower address first."""
     return ("write", "write_high")[: config.bus_words]
 
 
 def latched_writes(m: Module, ports: Sequence[Any], field: str, banks: int) -> list[tuple[Signal, Any]]:
-    """For which bank each stream's word is, a bit each, and the word: a cycle late, as they go to many memories.
+    """Return, for each stream, a write enable per bank and the payload, both one cycle late.
 
-    ``field`` of the payload is the bank. Which it is, is known before that cycle, so that a word's choice takes a LUT a
-    bit.
+    ``field`` of the payload is the bank index. The registers drive many memories. The bank is decoded in front of them,
+    so that the selection of a word takes one LUT per bit.
     """
-    found = []
-    for number, port in enumerate(ports):
+    writes = []
+    for index, port in enumerate(ports):
         hits, word = (
-            Signal(banks, name=f"bank_hits_{number}"),
-            Signal.like(port.payload, name=f"write_word_{number}", reset_less=True),
+            Signal(banks, name=f"bank_hits_{index}"),
+            Signal.like(port.payload, name=f"write_word_{index}", reset_less=True),
         )
         m.d.sync += [
             hits.eq(Cat(port.valid & (port.payload[field] == bank) for bank in range(banks))),
             word.eq(port.payload),
         ]
-        found.append((hits, word))
-    return found
+        writes.append((hits, word))
+    return writes
 
 
 def write_to(m: Module, port: Any, writes: Sequence[tuple[Value, Value, Any]]) -> None:
-    """To a bank's write port the one word of these that is for it: whether one is, its address, and it."""
+    """Drive the write port of a bank with the one write that is enabled, given as (enable, address, word) each."""
     (enable, address, word), *others = writes
     word = Value.cast(word)
     for other, its_address, its_word in others:
@@ -45,5 +45,5 @@ def write_to(m: Module, port: Any, writes: Sequence[tuple[Value, Value, Any]]) -
 
 
 def choice_luts(config: EngineConfig, bits: int, banks: int) -> int:
-    """LUTs of the choice between two words for each bank, and of whether there is one."""
+    """Return the number of LUTs that select between two words for each bank, and enable the write."""
     return (config.bus_words - 1) * banks * (bits + 2)

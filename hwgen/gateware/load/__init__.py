@@ -1,1 +1,1 @@
-"""Weights that are loaded at run time: the memories that take them, and what brings them there."""
+"""Run-time weights: memories whose words are loaded, and the components that check and distribute a load."""

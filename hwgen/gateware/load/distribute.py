@@ -1,4 +1,4 @@
-"""One link of the chain that brings words to memories: those of one layer."""
+"""Link of the load chain: writes the words of one layer's memories, and passes all other words on."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from hwgen.gateware.lookup import dense_table
 
 @dataclass(frozen=True, kw_only=True)
 class DistributeConfig:
-    """The memories that are loaded by one link of the chain.
+    """Configuration of one link of the load chain.
 
     Parameters
     ----------
     stores : tuple of Store
-        In the order in which their words come.
+        Memories of the link, in the order in which their words arrive.
 
     Raises
     ------
     ConfigError
-        If there is none, or two have one name.
+        If there is no memory, or two memories have the same name.
     """
 
     stores: tuple[Store, ...]
 
-    #: Cycles from a word to the next link, or, where it is a memory's last one, to the memory's write.
+    #: Cycles from a word to the next link, and from the last part of a memory's word to its write.
     latency = 1
 
     def __post_init__(self) -> None:
@@ -42,24 +42,24 @@ class DistributeConfig:
 
     @property
     def words(self) -> int:
-        """Words of 32 bits that fill all memories."""
+        """Number of 32-bit words that fill all memories."""
         return sum(store.words for store in self.stores)
 
     @property
-    def most_parts(self) -> int:
-        """Words of 32 bits that make the widest memory's one."""
+    def max_parts(self) -> int:
+        """Number of 32-bit words in one word of the widest memory."""
         return max(store.parts for store in self.stores)
 
     @cached_property
     def resources(self) -> Resources:
         cost, stores = Cost(), self.stores
-        part, address = counter_bits(self.most_parts), counter_bits(max(store.depth for store in stores))
-        place = counter_bits(len(stores))
-        # The word that is put together, a beat of the chain, counters, the address that is written and the enables.
-        # Of a word's highest part the bits that no memory has are none.
-        joined = max(PART_BITS * (self.most_parts - store.parts) + store.width for store in stores)
-        cost.ff += joined + PART_BITS + 3 + 1 + part + 2 * address + place + len(stores)
-        cost.lut += 2 * part + 1.5 * address + 1.5 * place + (1 if part < 2 else 1.5) * len(stores) + 5
+        part, address = counter_bits(self.max_parts), counter_bits(max(store.depth for store in stores))
+        index = counter_bits(len(stores))
+        # The assembled word, a beat of the chain, counters, the write address and the enables. Bits of the highest part
+        # that no memory stores are removed.
+        joined = max(PART_BITS * (self.max_parts - store.parts) + store.width for store in stores)
+        cost.ff += joined + PART_BITS + 3 + 1 + part + 2 * address + index + len(stores)
+        cost.lut += 2 * part + 1.5 * address + 1.5 * index + (1 if part < 2 else 1.5) * len(stores) + 5
         return cost.resources
 
     def component(self) -> Distribute:
@@ -67,7 +67,7 @@ class DistributeConfig:
 
 
 class Distribute(wiring.Component):
-    """Takes the words of its memories from a chain, and hands on those that come behind them.
+    """Link of the load chain: takes the words of its memories, and passes the words of later links on.
 
     Parameters
     ----------
@@ -76,17 +76,17 @@ class Distribute(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``begin``, the words of this link's memories and of all links behind it, ``end``.
+        ``begin``, then the words of this link's memories and of all later links, then ``end``.
     o : Out(stream, always ready)
-        The same without this link's words.
+        The same beats without this link's words.
     writes : Out
-        By name of each memory, what writes it.
+        Write ports of the memories, by name.
 
     Latency and throughput
-        A word a cycle; what is handed on leaves a cycle later, and a memory is written in the cycle after its word's
-        last part came.
+        One word per cycle. A passed word leaves one cycle later. A memory is written in the cycle after the last part
+        of its word arrived.
     Reset
-        Words are handed on until the next ``begin``.
+        All words are passed on until the next ``begin``.
     """
 
     def __init__(self, config: DistributeConfig):
@@ -99,11 +99,11 @@ class Distribute(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        stores, most = self.config.stores, self.config.most_parts
+        stores, max_parts = self.config.stores, self.config.max_parts
         deepest = max(store.depth for store in stores)
         active, own = Signal(name="is_active"), Signal(name="is_own_part")
         part, address, store = (
-            Signal(range(most), name="part_index"),
+            Signal(range(max_parts), name="part_index"),
             Signal(range(deepest), name="word_address"),
             Signal(range(len(stores)), name="store_index"),
         )
@@ -111,13 +111,13 @@ class Distribute(wiring.Component):
         m.d.comb += own.eq(self.i.valid & active & ~beat.begin & ~beat.end)
         m.d.sync += [self.o.valid.eq(self.i.valid & ~own), self.o.payload.eq(beat)]
 
-        word = Signal(PART_BITS * most, name="loaded_word", reset_less=True)
+        word = Signal(PART_BITS * max_parts, name="loaded_word", reset_less=True)
         written = Signal(range(deepest), name="write_address", reset_less=True)
         complete, filled = Signal(name="word_complete"), Signal(name="store_filled")
         m.d.comb += [
-            complete.eq(own & (part == dense_table(m, "last_part_index", store, [each.parts - 1 for each in stores]))),
+            complete.eq(own & (part == dense_table(m, "last_part_index", store, [item.parts - 1 for item in stores]))),
             filled.eq(
-                complete & (address == dense_table(m, "last_word_address", store, [each.depth - 1 for each in stores]))
+                complete & (address == dense_table(m, "last_word_address", store, [item.depth - 1 for item in stores]))
             ),
         ]
         with m.If(own):
@@ -132,14 +132,14 @@ class Distribute(wiring.Component):
             m.d.sync += [store.eq(store + 1), active.eq(store != len(stores) - 1)]
         with m.If(self.i.valid & beat.begin):
             m.d.sync += [active.eq(1), part.eq(0), address.eq(0), store.eq(0)]
-        for number, each in enumerate(stores):
-            write, enable = getattr(self.writes, each.name), Signal(name=f"{each.name}_write_enable")
-            m.d.sync += enable.eq(complete & (store == number))
-            # The parts came in at the top.
-            start = PART_BITS * (most - each.parts)
+        for index, item in enumerate(stores):
+            write, enable = getattr(self.writes, item.name), Signal(name=f"{item.name}_write_enable")
+            m.d.sync += enable.eq(complete & (store == index))
+            # Parts enter the shift register at the top.
+            start = PART_BITS * (max_parts - item.parts)
             m.d.comb += [
                 write.enable.eq(enable),
                 write.address.eq(written),
-                write.data.eq(word[start : start + each.width]),
+                write.data.eq(word[start : start + item.width]),
             ]
         return m

@@ -1,6 +1,6 @@
-"""What a design is apart from what is loaded into it, and the words of a load.
+"""Digest of a design without its loaded contents, and the words of a load.
 
-A design's digest is of the hardware alone: two models of one shape have the same, whatever their weights.
+The digest describes the hardware alone: two models with the same layers have the same digest, whatever their weights.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 from hwgen import frozen
 
-#: Characters of a field's text at most; of longer ones there is a digest.
+#: Maximum length of a field's text, in characters. Longer texts are replaced by their SHA-256 digest.
 LONGEST = 80
 
 
 def words_of(layers: Sequence[Any]) -> list[int]:
-    """The words that load what the layers' configurations hold, in the order of the chain."""
+    """Return the 32-bit words that load the contents of the layers' configurations, in the order of the chain."""
     return [
         word
         for layer in layers
@@ -27,7 +27,7 @@ def words_of(layers: Sequence[Any]) -> list[int]:
 
 
 def fields_of(config: Any) -> dict[str, str]:
-    """All that a configuration says, by the path of each field, ``compute.window.pad_value``."""
+    """Return all fields of a configuration as texts, by their paths, for example ``compute.window.pad_value``."""
     return dict(_fields(config, ""))
 
 
@@ -42,11 +42,14 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dict[str, str]]:
-    """The hardware but for what is loaded: the fields of each layer, by its name; how they are joined under ``""``."""
+    """Return a description of the hardware without loaded contents: the fields of each layer, by its name.
+
+    The entry ``""`` describes the connections of the layers.
+    """
     joined = {"sources": frozen.text(sources), "outputs": frozen.text(outputs)}
     return {"": joined} | {layer.name: fields_of(layer.blank) for layer in layers}
 
 
 def digest_of(description: dict[str, dict[str, str]]) -> int:
-    """64 bits of a description."""
+    """Return the digest of a description, 64 bits."""
     return int.from_bytes(hashlib.sha256(repr(description).encode()).digest()[:8], "little")

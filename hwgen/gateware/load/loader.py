@@ -1,8 +1,8 @@
-"""The front of what loads weights: it checks what comes, and lets frames wait until what the memories hold is right.
+"""Loader of run-time weights: checks a load, and holds frames back until the memories have valid contents.
 
-A load is a packet of words of 32 bits: the design's digest in two words, the lower one first; the words of all memories
-in the order of the chain; and the CRC-32 of all words before (that of Ethernet and zlib, over their bytes, lowest
-first). ``last`` is on the CRC.
+A load is a packet of 32-bit words: the digest of the design in two words, the lower word first; the words of all
+memories, in the order of the chain; and the CRC-32 of all words before (of Ethernet and zlib, over little-endian
+bytes). ``last`` marks the CRC.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.store import CHAIN, PART_BITS
 
-#: Words of a load that are its digest, and bits of that.
+#: Size of the digest in a load, in words, and in bits.
 DIGEST_WORDS, DIGEST_BITS = 2, 64
-#: Bits in which frames are counted that are on their way.
+#: Width of the counters of frames, in bits.
 _FRAME_BITS = 16
 
-#: A word of a load.
+#: Signature of the stream of a load's words.
 WORD = stream.Signature(data.StructLayout({"data": PART_BITS, "last": 1}))
-#: What is told of loads: ``good`` while the memories hold what they should, and a flag that stays until it is cleared.
+#: Signature of the loader's state: ``good`` while the memories have valid contents, and an error flag with its clear.
 STATE = wiring.Signature({"good": Out(1), "error": Out(1), "clear": In(1)})
 
 
 def packet(digest: int, words: Iterable[int]) -> bytes:
-    """A load: the bytes of its words, lowest first."""
+    """Return the bytes of a load, little endian."""
     words = list(words)
     body = pack("<Q", digest) + pack(f"<{len(words)}I", *words)
     return body + pack("<I", zlib.crc32(body))
@@ -43,21 +43,21 @@ def packet(digest: int, words: Iterable[int]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderConfig:
-    """What is loaded, and how many streams it goes between.
+    """Configuration of a loader.
 
     Parameters
     ----------
     digest : int
-        64 bits that tell this design's loads from others'.
+        Digest of the design, 64 bits. Loads with another digest are refused.
     words : int
-        Words of all memories.
+        Number of 32-bit words that fill all memories.
     inputs, outputs : int
-        Streams of frames.
+        Numbers of input and output streams.
 
     Raises
     ------
     ConfigError
-        If a number is out of range.
+        If a parameter is out of range.
     """
 
     digest: int
@@ -74,18 +74,18 @@ class LoaderConfig:
 
     @property
     def packet_words(self) -> int:
-        """Words of a load, digest and CRC among them."""
+        """Number of words in a load, digest and CRC included."""
         return DIGEST_WORDS + self.words + 1
 
     @cached_property
     def resources(self) -> Resources:
-        cost, place, streams = Cost(), counter_bits(self.packet_words), self.inputs + self.outputs
-        # Counters of frames; of each input whether it is within a frame, and whether one may begin.
+        cost, index, streams = Cost(), counter_bits(self.packet_words), self.inputs + self.outputs
+        # Counters of frames. For each input, whether it is within a frame, and whether a frame can begin.
         cost.ff += _FRAME_BITS * streams + 2 * self.inputs
         cost.lut += 16 * (streams - 2) + 15 * (self.inputs - 1)
-        # The CRC, a beat of the chain, the place, and states.
-        cost.ff += PART_BITS + PART_BITS + 3 + place + 6
-        cost.lut += 358 + 1.5 * place
+        # The CRC, a beat of the chain, the word index, and states.
+        cost.ff += PART_BITS + PART_BITS + 3 + index + 6
+        cost.lut += 358 + 1.5 * index
         return cost.resources
 
     def component(self) -> Loader:
@@ -93,7 +93,7 @@ class LoaderConfig:
 
 
 class Loader(wiring.Component):
-    """Checks a load, sends its words to the memories, and holds frames back where that must be.
+    """Loader: checks a load, sends its words to the memories, and holds frames back meanwhile.
 
     Parameters
     ----------
@@ -102,35 +102,36 @@ class Loader(wiring.Component):
     Members
     -------
     i : In(stream)
-        Loads. One is taken when no frame is on its way: new frames wait from when its first word is offered.
+        Words of loads. A load is taken when no frame is in flight. New frames wait as soon as its first word is
+        offered.
     o : Out(stream, always ready)
-        The chain: ``begin``, words, ``end``. Of a load whose digest is another there goes nothing.
+        Start of the chain: ``begin``, words, ``end``. A load with another digest sends nothing.
     back : In(stream, always ready)
-        The chain's other end.
+        End of the chain.
     state : Out
-        ``good``: all memories hold what was last loaded, or what they held at the beginning. It is low from the first
-        word for the memories until all have come and the CRC was right, also after a reset in between. ``error``: a
-        load was wrong; high until ``clear``, which does not hide one that shows in the same cycle.
+        ``good``: all memories have the contents of the last load, or their initial contents. It is low from the first
+        word of a load until all words have arrived and the CRC is right, also across a reset. ``error``: a load failed;
+        high until ``clear``, which does not hide an error in the same cycle.
     offered_N, last_N, taken_N : In(1)
-        Of input ``N``: a beat is offered behind ``open_N``, its ``last``, and whether it is taken.
+        State of input ``N``: whether a beat is offered behind ``open_N``, its ``last``, and whether it is taken.
     open_N : Out(1)
-        Beats may be offered.
+        Whether input ``N`` can offer beats.
     left_N : In(1)
-        A frame has left on output ``N``.
+        Pulse: a frame has left on output ``N``.
 
     Latency and throughput
-        A word a cycle. Frames that don't wait for a load take no cycle more.
+        One word per cycle. Frames that do not wait for a load take no additional cycle.
     Reset
-        A load that was going on is dropped: ``good`` stays low where the memories were being written.
+        A load in progress is dropped. ``good`` stays low if memories were being written.
     """
 
     def __init__(self, config: LoaderConfig):
         self._config = config
         members: dict[str, wiring.Member] = {"i": In(WORD), "o": Out(CHAIN), "back": In(CHAIN), "state": Out(STATE)}
-        for number in range(config.inputs):
-            members |= {f"{name}_{number}": In(1) for name in ("offered", "last", "taken")}
-            members[f"open_{number}"] = Out(1)
-        members |= {f"left_{number}": In(1) for number in range(config.outputs)}
+        for stream_index in range(config.inputs):
+            members |= {f"{name}_{stream_index}": In(1) for name in ("offered", "last", "taken")}
+            members[f"open_{stream_index}"] = Out(1)
+        members |= {f"left_{stream_index}": In(1) for stream_index in range(config.outputs)}
         super().__init__(members)
 
     @property
@@ -139,7 +140,7 @@ class Loader(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        good = Signal(name="is_good", init=1, reset_less=True)  # what the memories hold outlives a reset
+        good = Signal(name="is_good", init=1, reset_less=True)  # a reset does not change the contents of memories
         closing = Signal(name="is_closing")
         idle = self._elaborate_frames(m, closing, good)
         m.d.comb += self.state.good.eq(good)
@@ -148,10 +149,10 @@ class Loader(wiring.Component):
         return m
 
     def _elaborate_load(self, m: Module, closing: Signal, good: Signal, idle: Value) -> Signal:
-        """From words to the chain; when a load was found to be wrong."""
+        """Check the words of loads, and send them into the chain. Return a pulse when a load has failed."""
         config, word = self.config, self.i.payload
         final = config.packet_words - 1
-        place, fits, surplus = (
+        word_index, fits, surplus = (
             Signal(range(config.packet_words), name="word_index"),
             Signal(name="fits_design"),
             Signal(name="has_surplus"),
@@ -162,26 +163,29 @@ class Loader(wiring.Component):
         m.d.comb += [crc.data.eq(word.data), closing.eq(1)]
         m.d.sync += [self.o.valid.eq(0), self.o.payload.begin.eq(0), self.o.payload.end.eq(0)]
         m.d.sync += self.o.payload.data.eq(word.data)
-        expected = Mux(place[0], Const(config.digest >> PART_BITS), Const(config.digest % (1 << PART_BITS)))
+        expected = Mux(word_index[0], Const(config.digest >> PART_BITS), Const(config.digest % (1 << PART_BITS)))
         same = fits & (word.data == expected)
         with m.FSM():
             with m.State("WAIT"):
                 m.d.comb += [closing.eq(self.i.valid | ~good), crc.start.eq(1)]
-                m.d.sync += [place.eq(0), fits.eq(1), surplus.eq(0)]
+                m.d.sync += [word_index.eq(0), fits.eq(1), surplus.eq(0)]
                 with m.If(self.i.valid & idle):
                     m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += [self.i.ready.eq(1), crc.valid.eq(self.i.valid)]
                 with m.If(self.i.valid):
-                    m.d.sync += [place.eq(Mux(place == final, final, place + 1)), surplus.eq(place == final)]
-                    with m.If(place < DIGEST_WORDS):
+                    m.d.sync += [
+                        word_index.eq(Mux(word_index == final, final, word_index + 1)),
+                        surplus.eq(word_index == final),
+                    ]
+                    with m.If(word_index < DIGEST_WORDS):
                         m.d.sync += fits.eq(same)
-                        with m.If(same & (place == DIGEST_WORDS - 1)):
+                        with m.If(same & (word_index == DIGEST_WORDS - 1)):
                             m.d.sync += [self.o.valid.eq(1), self.o.payload.begin.eq(1), good.eq(0)]
-                    with m.Elif(place != final):
+                    with m.Elif(word_index != final):
                         m.d.sync += self.o.valid.eq(fits)
                     with m.If(word.last):
-                        m.d.sync += fits.eq(fits & (place == final) & ~surplus)
+                        m.d.sync += fits.eq(fits & (word_index == final) & ~surplus)
                         m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.comb += wrong.eq(~(fits & crc.match_detected))
@@ -195,29 +199,29 @@ class Loader(wiring.Component):
         return wrong
 
     def _elaborate_frames(self, m: Module, closing: Value, good: Value) -> Value:
-        """Which inputs may begin a frame; whether none is on its way and none may begin.
+        """Decide which inputs can begin a frame. Return whether no frame is in flight, and none can begin.
 
-        Where there are several inputs, those that are behind go on until all have begun as many frames.
+        With several inputs, an input that is behind continues until all inputs have begun as many frames.
         """
         config = self.config
-        within = [Signal(name=f"in_frame_{number}") for number in range(config.inputs)]
-        may = [Signal(name=f"may_begin_{number}", init=1) for number in range(config.inputs)]
-        begun = [Signal(_FRAME_BITS, name=f"begun_frames_{number}") for number in range(config.inputs)]
-        left = [Signal(_FRAME_BITS, name=f"finished_frames_{number}") for number in range(config.outputs)]
-        for number in range(config.inputs):
-            offered, taken, last = (getattr(self, f"{name}_{number}") for name in ("offered", "taken", "last"))
-            begins = taken & ~within[number]
-            m.d.comb += getattr(self, f"open_{number}").eq(within[number] | may[number] & good)
-            m.d.sync += begun[number].eq(begun[number] + begins)
+        within = [Signal(name=f"in_frame_{index}") for index in range(config.inputs)]
+        may = [Signal(name=f"may_begin_{index}", init=1) for index in range(config.inputs)]
+        begun = [Signal(_FRAME_BITS, name=f"begun_frames_{index}") for index in range(config.inputs)]
+        left = [Signal(_FRAME_BITS, name=f"finished_frames_{index}") for index in range(config.outputs)]
+        for index in range(config.inputs):
+            offered, taken, last = (getattr(self, f"{name}_{index}") for name in ("offered", "taken", "last"))
+            begins = taken & ~within[index]
+            m.d.comb += getattr(self, f"open_{index}").eq(within[index] | may[index] & good)
+            m.d.sync += begun[index].eq(begun[index] + begins)
             with m.If(taken):
-                m.d.sync += within[number].eq(~last)
-            # How many frames it is behind another one, if it is.
-            others = (other for other in begun if other is not begun[number])
-            lags = [(other - begun[number]).as_unsigned()[:_FRAME_BITS] for other in others]
+                m.d.sync += within[index].eq(~last)
+            # Number of frames that this input is behind each other input.
+            others = (other for other in begun if other is not begun[index])
+            lags = [(other - begun[index]).as_unsigned()[:_FRAME_BITS] for other in others]
             behind = Cat(lag.any() & ~lag[-1] for lag in lags).any()
-            # What is offered stays so until it is taken.
-            m.d.sync += may[number].eq(~closing | behind & ~begins | offered & ~taken)
-        for number, count in enumerate(left):
-            m.d.sync += count.eq(count + getattr(self, f"left_{number}"))
+            # By the stream rules, an offered beat is not withdrawn.
+            m.d.sync += may[index].eq(~closing | behind & ~begins | offered & ~taken)
+        for index, count in enumerate(left):
+            m.d.sync += count.eq(count + getattr(self, f"left_{index}"))
         equal = Cat(other == begun[0] for other in (*begun[1:], *left)).all()
         return equal & ~Cat(*within, *may).any()

@@ -1,6 +1,7 @@
-"""Requantisation with constants that are loaded: those of each channel from memories, those of a layer from registers.
+"""Requantisation with constants that are loaded at run time.
 
-A lane is a `hwgen.gateware.arithmetic.scale.Scale` and a `Bound`, which know nothing of their numbers in advance.
+Memories store the constants of each channel, registers the constants of the layer. A lane is a
+`hwgen.gateware.arithmetic.scale.Scale` and a `Bound`, which work with any constants.
 """
 
 from __future__ import annotations
@@ -22,36 +23,38 @@ from hwgen.gateware.lookup import delayed
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, scale_sum
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
-#: Bits of an output at most, and what is subtracted of unsigned ones, as a lane's are signed.
+#: Maximum width of an output, in bits.
 OUTPUT_BITS = 8
+#: Offset that is subtracted from unsigned outputs, because the lanes compute signed outputs.
 _HALF = 1 << (OUTPUT_BITS - 1)
-#: Shifts are at most this; more make 0 of everything just as well, as sums and significands have 57 bits together.
-MOST_SHIFT = (1 << SHIFT_BITS) - 1
-#: Accumulators that `Scale` takes have at most so many bits.
-MOST_BITS = 32
+#: Maximum shift. A product has at most 57 bits, so that larger shifts give 0 as well.
+MAX_SHIFT = (1 << SHIFT_BITS) - 1
+#: Maximum width of an accumulator with its fraction, in bits.
+MAX_SUM_BITS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRequantiseConfig(ChannelsConfig):
-    """What `RequantiseConfig` does with ``float32``, for any biases, scales, zero point and bounds.
+    """Configuration of a requantiser whose constants are loaded: `RequantiseConfig` with ``float32``, any constants.
 
     Parameters
     ----------
     lanes, accumulator_bits, beats, pixels, tables_in
-        As of `RequantiseConfig`; ``accumulator_bits`` and ``fraction`` are at most 32 together.
+        Parameters of `RequantiseConfig`. ``accumulator_bits`` plus ``fraction`` is at most 32.
     bias, significand, shift : tuple of int
-        By channel, before others are loaded: 32 bits signed; from ``2**23`` to ``2**24 - 1``; 0 to 255.
+        Initial constants of each channel: bias, 32 bits signed; significand, ``2**23`` to ``2**24 - 1``; shift, 0 to
+        255.
     zero_point, low, high : int
-        Of the output, before others are loaded.
+        Initial zero point, minimum and maximum of the output.
     bits, signed : int, bool
-        Shape of an output; at most 8 bits.
+        Width of an output, at most 8 bits, and its signedness.
     fraction : int
-        Bits of the bias below an accumulator's lowest one.
+        Number of fractional bits of the bias, below the lowest bit of an accumulator.
 
     Raises
     ------
     ConfigError
-        If a number is out of range, or the tuples don't fit each other.
+        If a parameter is out of range, or the tuples have different lengths.
     """
 
     significand: tuple[int, ...]
@@ -67,17 +70,17 @@ class LoadedRequantiseConfig(ChannelsConfig):
         super().__post_init__()
         if not 1 <= self.bits <= OUTPUT_BITS:
             raise ConfigError(f"bits must be from 1 to {OUTPUT_BITS} where constants are loaded, not {self.bits!r}")
-        if self.fraction < 0 or self.accumulator_bits + self.fraction > MOST_BITS:
+        if self.fraction < 0 or self.accumulator_bits + self.fraction > MAX_SUM_BITS:
             raise ConfigError(
-                f"accumulator_bits and fraction must be at most {MOST_BITS} together where constants are loaded, not "
-                f"{self.accumulator_bits!r} and {self.fraction!r}"
+                f"accumulator_bits and fraction must be at most {MAX_SUM_BITS} together where constants are loaded, "
+                f"not {self.accumulator_bits!r} and {self.fraction!r}"
             )
         half, ones = 1 << (BIAS_BITS - 1), 1 << SIGNIFICAND_BITS
-        least = -(1 << (self.bits - 1)) if self.signed else 0
+        minimum = -(1 << (self.bits - 1)) if self.signed else 0
         for name, low, high in (
             ("bias", -half, half - 1),
             ("significand", ones >> 1, ones - 1),
-            ("shift", 0, MOST_SHIFT),
+            ("shift", 0, MAX_SHIFT),
         ):
             values = getattr(self, name)
             if len(values) != self.channels:
@@ -85,9 +88,10 @@ class LoadedRequantiseConfig(ChannelsConfig):
             if wrong := [value for value in values if not low <= value <= high]:
                 raise ConfigError(f"{name} must be from {low} to {high} where constants are loaded, not {wrong[0]!r}")
         for name in ("zero_point", "low", "high"):
-            if not least <= getattr(self, name) < least + (1 << self.bits):
+            if not minimum <= getattr(self, name) < minimum + (1 << self.bits):
                 raise ConfigError(
-                    f"{name} must be between {least} and {least + (1 << self.bits) - 1}, not {getattr(self, name)!r}"
+                    f"{name} must be between {minimum} and {minimum + (1 << self.bits) - 1}, "
+                    f"not {getattr(self, name)!r}"
                 )
 
     @property
@@ -99,15 +103,16 @@ class LoadedRequantiseConfig(ChannelsConfig):
         return {"present": self.present}
 
     def compute(self, channel: int, accumulator: int) -> int:
-        """The output for one accumulator, as defined."""
+        """Return the output for one accumulator of a channel, by definition."""
         total = (accumulator << self.fraction) + self.bias[channel]
         scaled = scale_sum(total, self.significand[channel], self.shift[channel], True)
         return min(max(scaled + self.zero_point, self.low), self.high)
 
-    # What is loaded.
+    # Loaded memories.
 
     @property
     def stores(self) -> tuple[Store, ...]:
+        """Memories that are loaded: biases and scales of all channels, and one word of constants of the layer."""
         depth = len(self.beats)
         return (
             Store(name="bias", width=BIAS_BITS * self.lanes, depth=depth),
@@ -117,7 +122,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Of each of ``stores``."""
+        """Initial contents of each of ``stores``."""
         scales = [
             significand | shift << SIGNIFICAND_BITS
             for significand, shift in zip(self.significand, self.shift, strict=True)
@@ -127,17 +132,17 @@ class LoadedRequantiseConfig(ChannelsConfig):
             lanes = self.table(values)
             words.append(
                 tuple(
-                    sum((lane[beat] % (1 << bits)) << (bits * number) for number, lane in enumerate(lanes))
+                    sum((values[beat] % (1 << bits)) << (bits * lane) for lane, values in enumerate(lanes))
                     for beat in range(len(self.beats))
                 )
             )
         offset = 0 if self.signed else _HALF
         rule = [(value - offset) % (1 << OUTPUT_BITS) for value in (self.zero_point, self.low, self.high)]
-        return (*words, (sum(value << (OUTPUT_BITS * number) for number, value in enumerate(rule)),))
+        return (*words, (sum(value << (OUTPUT_BITS * index) for index, value in enumerate(rule)),))
 
     @property
     def blank(self) -> LoadedRequantiseConfig:
-        """The same hardware with contents that say nothing."""
+        """Configuration of the same hardware with neutral contents."""
         ones = (1 << (SIGNIFICAND_BITS - 1),) * self.channels
         zeros = (0,) * self.channels
         return replace(self, bias=zeros, significand=ones, shift=zeros, zero_point=0, low=0, high=0)
@@ -154,7 +159,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def sum_cycle(self) -> int:
-        """Cycles from a beat to where its sums meet their bias."""
+        """Cycles from a beat to the addition of the bias."""
         return 1 + self.tables_in_block_ram
 
     @property
@@ -164,7 +169,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def multipliers(self) -> int:
-        """DSP slices: one a lane and pixel."""
+        """Number of DSP slices: one per lane and pixel."""
         return self.lanes * self.pixels
 
     @cached_property
@@ -183,7 +188,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
         if self._count_table(cost, "present"):
             cost.delay(beat, self.latency - self.sum_cycle - self.scale.scale_cycle)
             cost.lut += sums * self.bits
-        # What no bit of an output looks at, and registers that a lane shares with its tables.
+        # Logic of unused output bits is removed, and a lane shares registers with its tables.
         unused = OUTPUT_BITS - self.bits
         cost.ff -= sums * (4 + unused)
         cost.lut -= sums * (7 + 3 * unused)
@@ -195,7 +200,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
 
 class LoadedRequantise(wiring.Component):
-    """Scales accumulators, rounds to nearest even, adds the zero point, saturates; by constants that are loaded.
+    """Requantiser with loaded constants: scales accumulators, rounds to nearest even, adds the zero point, saturates.
 
     Parameters
     ----------
@@ -206,13 +211,13 @@ class LoadedRequantise(wiring.Component):
     i : In(stream, always ready)
         ``lanes`` accumulators of ``pixels`` pixels, ``[lane][pixel]``.
     o : Out(stream, always ready)
-        Their outputs; lanes without a channel are 0.
+        Outputs. Lanes without a channel are 0.
     writes : In
-        By name of each of ``config.stores``, what writes it; none may be written that beats in flight need.
+        Write ports of ``config.stores``, by name. Words that beats in flight use must not be written.
 
     Latency and throughput
-        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
-        reset is a pixel's first.
+        One beat per cycle. A beat leaves ``config.latency`` cycles after its arrival. Never stalls. The first beat
+        after reset is the first beat of a pixel.
 
     Number range
         Every accumulator of ``accumulator_bits`` bits gives the result that ``config.compute`` defines, with whatever
@@ -233,23 +238,23 @@ class LoadedRequantise(wiring.Component):
         m = Module()
         config = self.config
         beats = Beats(m, config, self.i.valid)
-        cycle, late = config.sum_cycle, int(config.tables_in_block_ram)
+        cycle, output_register = config.sum_cycle, int(config.tables_in_block_ram)
         words = []
-        numbers = [beats.number(at) for at in (0, config.scale.scale_cycle, 0)]
-        for store, contents, number in zip(config.stores, config.stored_contents, numbers, strict=True):
+        addresses = [beats.number(at) for at in (0, config.scale.scale_cycle, 0)]
+        for store, contents, address in zip(config.stores, config.stored_contents, addresses, strict=True):
             write = getattr(self.writes, store.name)
-            word = stored(m, store, contents, write, number, where=config.tables_in)
-            words.append(delayed(m, f"{store.name}_delayed", word, late) if store.depth > 1 else word)
+            word = stored(m, store, contents, write, address, where=config.tables_in)
+            words.append(delayed(m, f"{store.name}_delayed", word, output_register) if store.depth > 1 else word)
         biases, scales, rule = words
         present = beats.read("present", config.latency)
-        low, high, zero_point = (rule.word_select(number, OUTPUT_BITS).as_signed() for number in (1, 2, 0))
+        low, high, zero_point = (rule.word_select(index, OUTPUT_BITS).as_signed() for index in (1, 2, 0))
         for lane in range(config.lanes):
             scale = scales.word_select(lane, SIGNIFICAND_BITS + SHIFT_BITS)
             for pixel in range(config.pixels):
-                number = lane * config.pixels + pixel
-                m.submodules[f"scale_{number}"] = part = config.scale.component()
-                m.submodules[f"bound_{number}"] = bound = config.bound.component()
-                value = delayed(m, f"accumulator_{number}", self.i.payload[lane][pixel], cycle)
+                index = lane * config.pixels + pixel
+                m.submodules[f"scale_{index}"] = part = config.scale.component()
+                m.submodules[f"bound_{index}"] = bound = config.bound.component()
+                value = delayed(m, f"accumulator_{index}", self.i.payload[lane][pixel], cycle)
                 m.d.comb += [
                     part.sum.eq(value << config.fraction if config.fraction else value),
                     part.bias.eq(biases.word_select(lane, BIAS_BITS).as_signed()),
@@ -262,6 +267,6 @@ class LoadedRequantise(wiring.Component):
                     bound.high.eq(high),
                 ]
                 output = bound.o if config.signed else bound.o.as_unsigned() ^ _HALF
-                m.d.comb += self.o.payload[lane][pixel].eq(Mux(present[number], output[: config.bits], 0))
+                m.d.comb += self.o.payload[lane][pixel].eq(Mux(present[index], output[: config.bits], 0))
         m.d.comb += self.o.valid.eq(beats.valid(config.latency))
         return m

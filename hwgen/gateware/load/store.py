@@ -1,7 +1,7 @@
-"""Memories whose words are loaded at run time, and the words that load them.
+"""Memories whose words are loaded at run time, and the words of a load.
 
-Words of 32 bits go through all memories in turn: a memory's words from address 0 on, each in as many parts as it takes,
-the lowest bits first. What comes in front of them, and behind, is said in `hwgen.gateware.load.loader`.
+A load consists of 32-bit parts. The memories are filled in turn, each from address 0 on. A memory's word is split into
+as many parts as it needs, the lowest bits first. `hwgen.gateware.load.loader` adds the digest and the CRC.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Bits of a word on its way to the memories.
+#: Width of a part, in bits.
 PART_BITS = 32
 
-#: What goes along a chain of `Distribute`: a word; or, with ``begin`` or ``end``, that the words begin or have ended.
+#: Signature of the chain of `Distribute` links: a part, or a mark of the begin or end of all parts.
 CHAIN = stream.Signature(
     data.StructLayout({"begin": 1, "end": 1, "data": PART_BITS}),
     always_ready=True,
@@ -29,14 +29,14 @@ CHAIN = stream.Signature(
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """A memory that is loaded.
+    """Memory whose words are loaded at run time.
 
     Parameters
     ----------
     name : str
-        An identifier.
+        Name of the memory, an identifier.
     width, depth : int
-        Bits of a word, and how many.
+        Width of a word in bits, and number of words.
 
     Raises
     ------
@@ -55,21 +55,21 @@ class Store:
 
     @property
     def parts(self) -> int:
-        """Words of 32 bits that make one of the memory's."""
+        """Number of 32-bit parts in a word of the memory."""
         return -(-self.width // PART_BITS)
 
     @property
     def words(self) -> int:
-        """Words of 32 bits that fill the memory."""
+        """Number of 32-bit parts that fill the memory."""
         return self.parts * self.depth
 
     @property
     def write(self) -> wiring.Signature:
-        """What writes it, as its source has it."""
+        """Signature of the memory's write port, from the side of its source."""
         return wiring.Signature({"enable": Out(1), "address": Out(range(self.depth)), "data": Out(self.width)})
 
     def cut(self, contents: Sequence[int]) -> Iterator[int]:
-        """The words of 32 bits that fill it with these; negative ones are taken as two's complement."""
+        """Yield the 32-bit parts that fill the memory with ``contents``. Negative words are in two's complement."""
         mask = (1 << PART_BITS) - 1
         for word in contents:
             rest = word % (1 << self.width)
@@ -78,16 +78,16 @@ class Store:
                 rest >>= PART_BITS
 
     def joined(self, words: Sequence[int]) -> tuple[int, ...]:
-        """The inverse of `cut`."""
+        """Return the contents of which `cut` makes these parts, as unsigned words."""
         starts = range(0, self.words, self.parts)
         return tuple(
-            sum(part << (PART_BITS * place) for place, part in enumerate(words[start : start + self.parts]))
+            sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.parts]))
             for start in starts
         )
 
 
 def writes_of(stores: Iterable[Store]) -> wiring.Signature:
-    """What writes some memories, by their names, as its source has it."""
+    """Return the signature of the write ports of some memories, by name, from the side of their source."""
     return wiring.Signature({store.name: Out(store.write) for store in stores})
 
 
@@ -101,18 +101,20 @@ def stored(
     where: str | None = None,
     name: str = "",
 ) -> Value:
-    """The word at ``address``, a cycle later; a memory of one word gives it at once.
+    """Add a memory that is loaded, and return its word at ``address``, one cycle later.
+
+    A memory of one word is a register, and returns the word without a delay.
 
     Parameters
     ----------
     contents : sequence of int
-        Before anything is loaded.
+        Initial contents.
     enable : Value, optional
-        The word stays as it was read last while this is low.
+        Read enable. While it is low, the word that was read last stays.
     where : str, optional
-        In ``lut`` or ``block`` RAM; by its depth if not given.
+        Kind of memory, ``lut`` or ``block``; by its depth if not given.
     name : str, optional
-        Of the memory, where it is one of several that hold the same.
+        Name of the memory, if several memories store the same contents.
     """
     name = name or store.name
     mask = (1 << store.width) - 1

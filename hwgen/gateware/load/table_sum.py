@@ -1,7 +1,7 @@
-"""Sums of two maps by tables that are loaded: what `hwgen.gateware.table_sum` does with constants.
+"""Addition of two feature maps by tables that are loaded at run time.
 
-The tables hold shares in fixed point (`hwgen.gateware.arithmetic.shares`). Their `FRACTION` bits tell the sums apart at
-any two scales that the engine can add, too.
+`hwgen.gateware.table_sum` is the same with constant tables. The tables store shares in fixed point
+(`hwgen.gateware.arithmetic.shares`). Their `FRACTION` fractional bits suffice for the same scales as in the engine.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from hwgen.gateware.lookup import by_bits, delayed
 from hwgen.gateware.value_tables import MOST_BITS, PairTables
 
 _HALF = 1 << (MOST_BITS - 1)
-"""What is subtracted of unsigned outputs, as `Bound`'s are signed."""
+"""Offset that is subtracted from unsigned outputs, because `Bound` computes signed outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedTableSumConfig(PairTables):
-    """``round(tables[0][a] + tables[1][b]) + zero_point``, between bounds, for any tables, zero point and bounds.
+    """Configuration of an addition by loaded tables: ``round(tables[0][a] + tables[1][b]) + zero_point``, saturated.
 
     Parameters
     ----------
     window : JoinConfig
-        Where the steps come from: two inputs, a beat of each.
+        Source of the steps: two inputs, one beat of each per step.
     tables : tuple of two tuples of int
-        Before others are loaded: for each value of an input, from the least to the greatest, its share in units of
-        ``2**-FRACTION``, of `SHARE_BITS` bits, signed.
+        Initial tables: for each value of an input, in ascending order, its share in units of ``2**-FRACTION``, signed,
+        `SHARE_BITS` bits.
     rounding : tuple of int
-        By the 8 low bits of a sum's whole part: the least fraction, in the same units, with which it is rounded up.
+        Initial rounding table, indexed by the 8 low bits of the sum's integer part: the minimum fraction, in the same
+        units, from which the sum is rounded up.
     zero_point, low, high : int
-        Of the output, likewise.
+        Initial zero point, minimum and maximum of the output.
     bits, signed : int, bool
-        Type of the output.
+        Width of the output in bits, and its signedness.
 
     Raises
     ------
@@ -75,18 +76,18 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its sums: two for each table, four for the sum, and the bounds'."""
+        """Cycles from a step to its sums: six for tables and addition, then the saturation."""
         return 6 + self.bound.latency
 
-    # What is loaded.
+    # Loaded memories.
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Each is one memory for each lane and pixel, all of which hold the same."""
+        """Memories that are loaded. Each exists once per lane and pixel, with the same contents."""
         return (
             *(
-                Store(name=f"share_{number}", width=SHARE_BITS, depth=len(table))
-                for number, table in enumerate(self.tables)
+                Store(name=f"share_{operand}", width=SHARE_BITS, depth=len(table))
+                for operand, table in enumerate(self.tables)
             ),
             Store(name="rounding", width=FRACTION + 1, depth=len(self.rounding)),
             Store(name="rule", width=3 * MOST_BITS, depth=1),
@@ -94,19 +95,19 @@ class LoadedTableSumConfig(PairTables):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Of each of ``stores``."""
+        """Initial contents of each of ``stores``."""
         shares = (
             tuple(by_bits(table, signed=beat.signed))
             for table, beat in zip(self.tables, self.window.inputs, strict=True)
         )
         offset = 0 if self.signed else _HALF
         rule = [(value - offset) % (1 << MOST_BITS) for value in (self.zero_point, self.low, self.high)]
-        word = sum(value << (MOST_BITS * number) for number, value in enumerate(rule))
+        word = sum(value << (MOST_BITS * index) for index, value in enumerate(rule))
         return (*shares, self.rounding, (word,))
 
     @property
     def blank(self) -> LoadedTableSumConfig:
-        """The same hardware with contents that say nothing."""
+        """Configuration of the same hardware with neutral contents."""
         tables = tuple((0,) * len(table) for table in self.tables)
         return replace(self, tables=tables, rounding=(0,) * len(self.rounding), zero_point=0, low=0, high=0)
 
@@ -119,7 +120,7 @@ class LoadedTableSumConfig(PairTables):
                 cost.ram(store.width, store.depth)
         cost.ff += count * (sum(store.width for store in tables) + 3 * (SHARE_BITS + 1) + WHOLE_BITS + 1) + rule.width
         cost.lut += count * (SHARE_BITS + 1 + 17)
-        cost.ff += self.latency  # what is valid
+        cost.ff += self.latency  # valid bits
         return cost.resources + sum([self.bound.resources] * count, Resources())
 
     def component(self) -> LoadedTableSum:
@@ -127,7 +128,7 @@ class LoadedTableSumConfig(PairTables):
 
 
 class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
-    """Looks both operands up in tables that are loaded, adds, rounds, and bounds.
+    """Adder by loaded tables: looks both operands up, adds, rounds and saturates.
 
     Parameters
     ----------
@@ -140,10 +141,10 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
     o : Out(stream, always ready)
         ``Tn x Tp`` sums, ``[lane][pixel]``.
     writes : In
-        By name of each of ``config.stores``, what writes it, between frames.
+        Write ports of ``config.stores``, by name. They are used between frames only.
 
     Latency and throughput
-        A step a cycle; sums ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Its sums follow ``config.latency`` cycles later. Never stalls.
     """
 
     def __init__(self, config: LoadedTableSumConfig):
@@ -165,20 +166,20 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         output = bound.o if config.signed else bound.o.as_unsigned() ^ _HALF
         return output[: config.bits]
 
-    def _stored(self, m: Module, name: str, number: int, index: Value) -> Value:
-        """An entry of one of the tables, two cycles later; of the rule, which is no table, what it is."""
-        store, contents = self.config.stores[number], self.config.stored_contents[number]
+    def _stored(self, m: Module, name: str, store_index: int, index: Value) -> Value:
+        """Return an entry of a table, two cycles later, or the value of the rule, a register, without a delay."""
+        store, contents = self.config.stores[store_index], self.config.stored_contents[store_index]
         write: wiring.PureInterface = getattr(self.writes, store.name)
         word = stored(m, store, contents, write, index, name=f"{name}_{store.name}" if name else store.name)
         return word if store.depth == 1 else delayed(m, f"{name}_{store.name}_value", word, 1)
 
     def _elaborate_sum(self, m: Module, name: str, operands: Sequence[Value]) -> tuple[Value, Value]:
-        """The whole part of a sum, and whether it is rounded up; 6 cycles."""
-        shares = [self._stored(m, name, number, value).as_signed() for number, value in enumerate(operands)]
+        """Return the integer part of a sum, and whether it is rounded up, 6 cycles later."""
+        shares = [self._stored(m, name, index, value).as_signed() for index, value in enumerate(operands)]
         total = Signal(signed(SHARE_BITS + 1), name=f"{name}_sum", reset_less=True)
         m.d.sync += total.eq(shares[0] + shares[1])
-        least = self._stored(m, name, 2, total[FRACTION : FRACTION + MOST_BITS])
-        # With a reset: a shift register would take LUTs, and more time than there is in front of the comparison.
-        late = delayed(m, f"{name}_sum_delayed", total, 2, reset_less=False)
-        whole, carry = late >> FRACTION, late[:FRACTION] >= least
+        threshold = self._stored(m, name, 2, total[FRACTION : FRACTION + MOST_BITS])
+        # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
+        total = delayed(m, f"{name}_sum_delayed", total, 2, reset_less=False)
+        whole, carry = total >> FRACTION, total[:FRACTION] >= threshold
         return delayed(m, f"{name}_whole", whole, 1), delayed(m, f"{name}_carry", carry, 1)
