@@ -192,29 +192,33 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
 
 INTRODUCTION = """# Performance
 
-Written by `python bench/performance.py --page`; don't edit. `python bench/performance.py SECTION` measures one
-section again. Cycles are those of the generated Verilog in Verilator, every output value compared with the golden
-model and latency and interval with the plan; resources are from Yosys 0.66 (`synth_xilinx -family xc7 -flatten`). "At
-most" are the limits that the project has set itself; a section whose limit is missed is not written. Times depend on
-the machine named below each table and on what else it did; ratios between rows hold better."""
+How fast, and how large, are the circuits of the papers' workload, of one reference layer, and of a small board? This
+page measures cycles, resources, delays and the time of verification.
+
+`python bench/performance.py --page` writes it; don't edit. `python bench/performance.py SECTION` measures one
+section again. Cycles are those of the generated Verilog in Verilator. Every output value is compared with the
+golden model, and latency and interval with the plan. Resources are from Yosys 0.66 (`synth_xilinx -family xc7
+-flatten`). "At most" is the project's own limit; a section that misses its limit is not written. Times depend on
+the machine named below each table; ratios between rows hold better."""
 
 TEXTS = {
-    "vgg": """A photograph (scikit-learn's flower.jpg, the middle 224 x 224), the same in three frames back to back;
-latency is of the first, the interval is between the last two. `verified` is from the command to the verified result:
-loading, planning, Verilog, C++, compiling and the run, with nothing built before.
+    "vgg": """The input is a photograph (scikit-learn's flower.jpg, the middle 224 x 224), in three equal frames back
+to back. The latency is of the first frame, the interval between the last two. `verified` is the time
+from the command to the verified result: loading, planning, Verilog, C++, compiling and the run, with
+nothing built before.
 
 Published for these layers: DeCoILFNet 5,034,000 cycles with 2,907 DSPs, Fused-layer 11,655,000 with 2,987, Zhang's
-10,951,000 with 2,880; fpgaConvNet's optimiser promises an interval of 1,634,432 and a latency of 1,838,627 with 3,510
+10,951,000 with 2,880. fpgaConvNet's optimiser promises an interval of 1,634,432 and a latency of 1,838,627 with 3,510
 DSPs. 3,600 DSPs allow 1,565,492 cycles at best, 782,746 with two multiply-adds in each.""",
     "reference": """3 x 3, 16 to 16 channels, 32 x 32, padded, 8 bits, accumulators out: line buffer, weights,
 multipliers, accumulators, output FIFO. LUT are LUT1 to LUT6, INV and SRL (1 each), RAM32M and RAM64M (4), RAM32X1D
-and RAM64X1D (2). FINN's RTL on the same layer, with the same tools, stands beside. All DSP slices have MREG and PREG.
-Below: the longest paths between registers, by component.""",
-    "seven-layers": "Each component by itself, so the sum is rather more than the whole; shares are of the device.",
+and RAM64X1D (2). The last column has FINN's RTL on the same layer, with the same tools. All DSP slices have MREG and
+PREG. The second table lists the longest paths between registers, by component.""",
+    "seven-layers": "Each component is synthesised alone, so the sum is more than the whole. Shares are of the device.",
     "zynq": "As planned for the ZedBoard, requantisers included in its 220 DSP slices.",
     "wide": "One multiply-add a DSP slice; cycles follow from the same formula as with 8 bits.",
-    "paths-digits": """Of each layer, the component whose cells take longest from register to register, by Yosys'
-`sta`. Wires are not in these delays: they give no clock frequency.""",
+    "paths-digits": """For each layer the table has the component with the longest delay of cells from register to
+register, by Yosys' `sta`. These delays do not include wires, so they give no clock frequency.""",
 }
 
 

@@ -22,12 +22,13 @@ PAGE = ROOT / "docs" / "figures" / "resources.md"
 
 TEXT = """# Resources: estimated and synthesised
 
-Written by `python bench/resources.py`; don't edit.
+How near are a plan's resources to those of synthesis, and how long are the paths of logic? `python bench/resources.py`
+measures layers of different shape and writes this page; don't edit.
 
-A plan states DSP slices, block RAM, LUTs and flip-flops. They are computed from the configurations of the components
-(`resources`, beside the hardware in `hwgen/gateware/`), without synthesis: DSP slices, block RAM and registers follow
-from how a component is built; LUTs are counted where they are plain to see (memories, multiplexers, adders, tables),
-and what remains, control logic, is fitted. `hwgen synth` runs Yosys and shows both, component by component:
+A plan states DSP slices, block RAM, LUTs and flip-flops. The configurations of the components compute them without
+synthesis (`resources`, beside the hardware in `hwgen/gateware/`). DSP slices, block RAM and registers follow from how a
+component is built. LUTs are counted where they are plain (memories, multiplexers, adders, tables), and fitted for
+control logic. `hwgen synth` runs Yosys and shows both, component by component:
 
 ```sh
 hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
@@ -35,10 +36,10 @@ hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
 
 (It needs the package's extra `synth`: `pip install -e '.[synth]'` in the folder of the sources.)
 
-Every component is synthesised by itself (`synth_xilinx -family xc7 -flatten -noiopad`), so nothing is shared or dropped
-across its borders. Counted are LUT1 to LUT6 and inverters, shift registers and LUT RAM (in LUTs), all kinds of
-flip-flops, DSP48E1, and RAMB36E1 with a RAMB18E1 as half of one. Placement and routing, which Yosys does not know, may
-merge LUTs in pairs and copy registers: Vivado's own figures differ.
+Every component is synthesised alone (`synth_xilinx -family xc7 -flatten -noiopad`), so nothing is shared or dropped
+across its borders. The counts include LUT1 to LUT6 and inverters, shift registers and LUT RAM (in LUTs), all kinds of
+flip-flops, DSP48E1, and RAMB36E1 with a RAMB18E1 as half of one. Vivado's own figures differ, because placement and
+routing may merge LUTs in pairs and copy registers.
 
 Below: layers of one network each, with random weights, between buffers as the planner sizes them. The coefficients of
 the estimates were fitted with the first {fitted} at hand; those below the line had no part in them, except that the
@@ -69,12 +70,12 @@ Layers with dilated windows (d: rows and columns from tap to tap), for which not
 hwgen synth examples/digits/digits.onnx --board zedboard --paths
 ```
 
-Yosys' timing analysis (`sta`) adds up what the cells on a path take, by the figures for 7-series cells that Yosys
-carries: 0.30 ns from the clock to a flip-flop's output, 0.13 to 0.64 ns a LUT, 2.45 ns from the clock to a block RAM's
-output, 0.32 ns of setup at a DSP slice's own input register. Wires are not in it, and they take about as long again, so
-this is no clock period and gives no clock frequency. Paths inside a component are whole; of one that goes on in the
-next component only the part up to the port, or from the port on, is seen. `sta` also follows bits of carry chains that
-nothing takes: such a delay is a little more than that of any path that ends in a register.
+Yosys' timing analysis (`sta`) adds the delays of the cells on a path, with Yosys' figures for 7-series cells: 0.30 ns
+from the clock to a flip-flop's output, 0.13 to 0.64 ns per LUT, 2.45 ns from the clock to a block RAM's output, 0.32 ns
+of setup at a DSP slice's own input register. Wires are not included, and take about as long again. So the delay is no
+clock period and gives no clock frequency. Paths inside a component are whole. A path into the next component is seen
+only up to the port, or from the port on. `sta` also follows bits of carry chains that nothing uses. Such a delay is a
+little more than that of any path that ends in a register.
 
 The project's own limit is 3.3 ns in each component; `python bench/performance.py paths` measures it for the digits,
 for the seven layers of VGG-16 with one and two multiply-adds a slice, and for one pyramid.

@@ -37,33 +37,36 @@ NAMES = ("resnet8", "dscnn", "mobilenetv1-0.25", "autoencoder")
 
 INTRODUCTION = """# MLPerf Tiny on a ZedBoard
 
-Made by `python bench/tiny.py`. The networks are those that the closed division of MLPerf Tiny fixes, with seeded
-weights, quantised to 8 bits by ONNX Runtime. They are planned whole by
+How fast are the four networks of MLPerf Tiny, whole, on a ZedBoard, and what limits them? `python bench/tiny.py`
+measures them and writes this page.
+
+The networks are those that the closed division of MLPerf Tiny fixes, with seeded weights, quantised to 8 bits by ONNX
+Runtime. The command
 
     hwgen plan NAME --board zedboard --macs-per-dsp auto --objective latency        (or interval)
 
-and each plan is simulated in Verilator on three frames back to back. All outputs equal ONNX Runtime's integer kernels,
-and all cycles are those that the plan predicts. LUTs, flip-flops, slices and block RAM are Yosys's.
+plans them whole. Each plan is simulated in Verilator on three frames back to back. All outputs equal ONNX Runtime's
+integer kernels, and all cycles are those that the plan predicts. LUTs, flip-flops, slices and block RAM are Yosys's.
 
-*fpgaConvNet* is the one entry of MLPerf Tiny v1.1 on this board: its time for a frame, with the driver, times its
-clock. Its figures are of a board, these are of a simulation: compare cycles, not times.
+*fpgaConvNet* is the only entry of MLPerf Tiny v1.1 on this board: its time for a frame, with the driver, times its
+clock. Its figures are of a board, these are of a simulation. Compare cycles, not times.
 """
 
 LIMITS = """
 ## What limits them
 
-A slice does two multiply-adds a cycle, and there are 220. So a frame takes no fewer cycles than its multiply-adds
-divided by 440, however they are arranged; in practice a layer's factors are whole numbers, and layers that all work at
-once are as slow as the slowest. Convolutions of which no two outputs share an activation (depthwise ones) do one
-multiply-add a slice, and so does a layer with a weight of -128.
+A slice does two multiply-adds per cycle, and the board has 220. So a frame takes at least its multiply-adds divided by
+440. In practice a layer's factors are whole numbers, and layers that work at once are as slow as the slowest. Depthwise
+convolutions, of which no two outputs share an activation, do one multiply-add per slice. So does a layer with a weight
+of -128.
 """
 
 NEARER = """
 ## What would come nearer
 
-Slices by what they do, in the plans for the least interval; the interval halfway between it and the least one above;
-and the interval that `--requantise auto` plans: requantisers may multiply by LUTs then. Where that changes little,
-it is whole factors that hold the plan up, or LUTs run out as well.
+The table sorts the slices of the plans for the least interval by their use. *halfway* is the interval halfway between
+the planned one and the least one above. The last column is the interval that `--requantise auto` plans, where
+requantisers may multiply by LUTs. Where that changes little, whole factors limit the plan, or LUTs run out as well.
 """
 
 
