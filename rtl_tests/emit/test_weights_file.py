@@ -385,7 +385,7 @@ def test_frames_that_do_not_leave(design, tmp_path):
 
 @needs_cocotb
 def test_registers(design, tmp_path):
-    """Wrong loads through the wrapper's registers: flagged; frames wait, or go on, as docs/howto/weights.md has it."""
+    """Wrong loads through registers are flagged; frames wait, or go on, as docs/reference/weights.md has it."""
     paths = [model(tmp_path, seed) for seed in (0, 1)]
     registers = json.loads((design / "registers.json").read_text())
     (source,), (sink,) = (list(map(driver.Stream, registers[side])) for side in ("inputs", "outputs"))

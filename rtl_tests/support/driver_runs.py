@@ -131,7 +131,7 @@ class Bench:
             np.testing.assert_array_equal(output, wanted)
 
     def weights_file(self, weights: Sequence[int], scale: float) -> Path:
-        """A file of weights, as docs/howto/weights.md describes it."""
+        """A file of weights, as docs/reference/weights.md describes it."""
         text = {"design": f"0x{DIGEST:016x}", "words": len(weights) + 3, **self._ends(scale)}
         path = self.folder / "new.weights"
         path.write_bytes(weights_file(weights, json.dumps(text).encode()))

@@ -39,7 +39,7 @@ def compute(sizes: Sequence[int], frames: Sequence[Sequence[int]], weights: Sequ
 
 
 def weights_file(weights: Sequence[int], text: bytes) -> bytes:
-    """A file of weights, as docs/howto/weights.md describes it."""
+    """A file of weights, as docs/reference/weights.md describes it."""
     load = np.array([DIGEST & 0xFFFF_FFFF, DIGEST >> 32, *weights], "<u4").tobytes()
     load += zlib.crc32(load).to_bytes(4, "little")
     head = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
@@ -371,7 +371,7 @@ class Wrapper:
         self._partial[index] = b""
 
     def _take_weights(self) -> None:
-        """Take a word of a load when no frame is on its way: a digest, words, a CRC-32 (docs/howto/weights.md)."""
+        """Take a word of a load when no frame is on its way: a digest, words, a CRC-32 (docs/reference/weights.md)."""
         if self._waiting is None or (not self._load and self._is_busy):
             return
         (value, is_last), self._waiting = self._waiting, None

@@ -151,9 +151,7 @@ def _drain_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, groups, last, blocks: ((groups != 0) & (last != 0)) != (blocks != 0),
         "blocks must not be 0 where sums are complete, and be 0 where none are",
     )
-    yield Rule(
-        ("drain.blocks",), lambda _, blocks: blocks > engine.blocks, f"blocks must be at most {engine.blocks}"
-    )
+    yield Rule(("drain.blocks",), lambda _, blocks: blocks > engine.blocks, f"blocks must be at most {engine.blocks}")
     yield Rule(
         ("drain.blocks", "drain.pixels"),
         lambda _, blocks, pixels, held: (blocks != 0) & ((pixels > held) | (pixels + engine.pixels <= held)),
