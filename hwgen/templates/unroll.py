@@ -261,6 +261,7 @@ class Search:
         self._cost, self._copies = cost, copies or {}
         self._tables: dict[tuple[LayerWork, bool], list[_Options]] = {}
         self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
+        self._counts: dict[tuple[LayerWork, bool, Pixels], np.ndarray] = {}
         self._ways: dict[tuple[int, int, int], Way | None] = {}
 
     def part(self, begin: int, end: int) -> Search:
@@ -303,13 +304,20 @@ class Search:
     @cached_property
     def intervals(self) -> list[int]:
         """All cycle counts that a layer may come to, sorted."""
-        counts = []
-        for number, work in enumerate(self.works):
-            sources = [options.tp for options in self.options(work.source(number))]
+        return np.unique(np.concatenate([self._layer_intervals(number) for number in range(len(self.works))])).tolist()
+
+    def _layer_intervals(self, number: int) -> np.ndarray:
+        """Return the cycle counts that layer ``number`` of this part may come to, sorted."""
+        work, source = self.works[number], self.works[number].source(number)
+        sources = tuple(options.tp for options in self.options(source))
+        key = work, source == number, sources
+        if key not in self._counts:
+            counts = []
             for options in self.options(number):
                 counts.append(options.cycles)
-                counts += [np.unique(options.beats) * work.input_steps(source) for source in sources]
-        return np.unique(np.concatenate(counts)).tolist()
+                counts += [np.unique(options.beats) * work.input_steps(pixels) for pixels in sources]
+            self._counts[key] = np.unique(np.concatenate(counts))
+        return self._counts[key]
 
     def cheapest(self, most: int, budget: float = inf) -> Way | None:
         """The best way whose interval is at most ``most`` cycles; ``None`` if there is none that costs ``budget``."""
