@@ -80,7 +80,8 @@ def test_the_site_builds(tmp_path):
     assert pages >= {page.relative_to(DOCS).with_suffix("") for page in PAGES} | set(
         map(Path, ("index", "changelog", "digits"))
     )
-    assert "simulate" in (site / "reference" / "python.html").read_text(encoding="utf-8")
+    for name, text in (("python", "simulate"), ("command-line", "--wave-frames")):
+        assert text in (site / "reference" / f"{name}.html").read_text(encoding="utf-8")
 
 
 def test_links_lead_somewhere_in_the_repository():
