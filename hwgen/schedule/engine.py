@@ -1,8 +1,8 @@
-"""Cycles of the engine: when each burst has the port to memory, and when each job is loaded, computed, drained, stored.
+"""Exact cycles of the engine: of each burst on the memory port, and of each job's load, computation, drain and store.
 
-An exact model of the circuit in front of a memory without gaps (docs/reference/engine.md, "Memory port" and "Cycles
-of the core"). It goes on from burst to burst and, inside the core, from pixel group to pixel group. The loops are in
-`hwgen.schedule.engine_events`, compiled.
+The model covers the circuit in front of a memory without gaps (docs/reference/engine.md, "Memory port" and "Cycles of
+the core"). It advances from burst to burst and, inside the core, from pixel group to pixel group.
+`hwgen.schedule.engine_events` holds the compiled loops.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.schedule import engine_events as events
 from hwgen.schedule.engine_core import CoreSchedule, columns
 
-#: Users of the port, by their numbers in `EngineCycles.bursts`.
+#: Users of the memory port, by their index in `EngineCycles.bursts`.
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
-#: Fields of a job that say what it loads and stores.
+#: Fields of a job that state what it loads and stores.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words", "addend")
 _WEIGHTS = ("w_address", "w_steps")
 _PARAMETERS = ("p_address", "p_words")
@@ -32,16 +32,23 @@ _WAITS = ("wait_computed", "wait_stored")
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
-    """A memory without gaps that answers in order.
+    """Timing of a memory without gaps that answers in order.
 
-    ``latency`` cycles lie between a read that is asked for and its first word, ``write_latency`` between the last word
-    that is written and the response. A beat takes ``pace`` cycles. No memory answers in the cycle in which it is asked:
-    a latency of 0 is one of 1.
+    No memory answers in the cycle of the request: a latency of 0 counts as 1.
+
+    Parameters
+    ----------
+    latency : int
+        Cycles from a read request to its first word.
+    write_latency : int
+        Cycles from the last word written to the response.
+    pace : int
+        Cycles per beat.
 
     Raises
     ------
     ConfigError
-        If the engine can't be told the pace, or a latency is no number of cycles.
+        If the pace is outside the range of the engine's port, or a latency is not a number of cycles.
     """
 
     latency: int = 20
@@ -49,31 +56,31 @@ class MemoryTiming:
     pace: int = 1
 
     def __post_init__(self) -> None:
-        times, most = (self.pace, self.latency, self.write_latency), (1 << PACE_BITS) - 1
-        if any(type(each) is not int or each < 0 for each in times) or not 1 <= self.pace <= most:
+        times, max_pace = (self.pace, self.latency, self.write_latency), (1 << PACE_BITS) - 1
+        if any(type(cycles) is not int or cycles < 0 for cycles in times) or not 1 <= self.pace <= max_pace:
             raise ConfigError(
-                f"memory: pace must be 1 to {most} and latencies 0 or more, not pace {self.pace!r}, latency "
+                f"memory: pace must be 1 to {max_pace} and latencies 0 or more, not pace {self.pace!r}, latency "
                 f"{self.latency!r} and write_latency {self.write_latency!r}"
             )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCycles:
-    """Cycles of a run of a program.
+    """Cycles of one run of a program.
 
     Attributes
     ----------
     cycles : int
         Cycles from ``begin`` until all jobs count as stored and computed.
     loaded, computed, drained, stored : array of int64
-        First cycle in which each job counts as such.
+        First cycle in which each job counts as loaded, computed, drained, stored.
     read, written : array of int64
-        Bytes that each job reads and writes.
+        Number of bytes that each job reads and writes.
     fetched : int
-        Bytes of jobs.
+        Number of bytes of all jobs.
     bursts : array of int64 (n, 4)
-        Bursts with beats, in order: who has the port (`FETCH`, `STORE` or `LOAD`), for which job, from which cycle on,
-        and until which cycle others are kept from it.
+        Bursts with beats, in order: the port's user (`FETCH`, `STORE` or `LOAD`), the job, the first cycle of the
+        burst, and the cycle from which another burst can begin.
     groups : array of int64 (n, 2)
         First and last step of each pixel group, in the order of the jobs.
     """
@@ -91,12 +98,12 @@ class EngineCycles:
 
 
 Box = tuple[int, int, int, int, int, int]
-"""Address, strides of rows and blocks, blocks, rows, words."""
+"""Address in bytes, strides of rows and of blocks in bytes, then the numbers of blocks, rows and words."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A box that is read or written; ``wide`` if a beat has as many of its words as the bus."""
+    """Box that a job reads or writes. In a ``wide`` transfer a beat carries as many words as the bus has."""
 
     box: Box
     wide: bool = False
@@ -104,25 +111,25 @@ class Transfer:
 
 
 def fetched_jobs(base: int, first: int, count: int = 1) -> Transfer:
-    """What is fetched of a program: jobs, from one on."""
+    """Return the transfer of ``count`` jobs of a program, from job ``first``."""
     return Transfer((base + Job.BYTES * first, 0, 0, 1, 1, count * Job.WORDS))
 
 
 def loads(config: EngineConfig, load: Load) -> list[Transfer]:
-    """What a job loads, in turn."""
-    found: list[Transfer] = []
+    """Return the transfers that a job loads, in order."""
+    transfers: list[Transfer] = []
     if load.x_blocks:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
-        found.append(Transfer(box, wide=not load.addend))
+        transfers.append(Transfer(box, wide=not load.addend))
     if load.w_steps:
-        found.append(Transfer((load.w_address, 0, 0, 1, 1, load.w_steps * config.blocks), wide=True))
+        transfers.append(Transfer((load.w_address, 0, 0, 1, 1, load.w_steps * config.blocks), wide=True))
     if load.p_words:
-        found.append(Transfer((load.p_address, 0, 0, 1, 1, load.p_words)))
-    return found
+        transfers.append(Transfer((load.p_address, 0, 0, 1, 1, load.p_words)))
+    return transfers
 
 
 def stores(store: Store) -> list[Transfer]:
-    """What a job stores."""
+    """Return the transfers that a job stores."""
     if not store.blocks:
         return []
     box = (store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)
@@ -130,17 +137,20 @@ def stores(store: Store) -> list[Transfer]:
 
 
 def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return boxes, the columns of each for all jobs, as rows of `events.split`: those of a job follow each other."""
+    """Return boxes as rows for `events.split`, with the boxes of one job next to each other.
+
+    Each box is a tuple of columns over all jobs.
+    """
     whole = np.zeros((jobs, len(boxes), events.WRITES + 1), np.int64)
-    for place, box in enumerate(boxes):
-        whole[:, place, events.JOB] = np.arange(jobs)
+    for box_index, box in enumerate(boxes):
+        whole[:, box_index, events.JOB] = np.arange(jobs)
         for column, values in enumerate(box, events.ADDRESS):
-            whole[:, place, column] = values
+            whole[:, box_index, column] = values
     return whole.reshape(-1, events.WRITES + 1)
 
 
 def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the number of bursts of each box, and beats and bytes of each burst."""
+    """Return the number of bursts of each box, and the beats and bytes of each burst."""
     counts = events.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
     sizes = config.burst_words, LANES, config.word_beats, config.bus_words
@@ -148,10 +158,10 @@ def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
-    """Return beats and bytes of each burst of a transfer.
+    """Return the number of beats and bytes of each burst of a transfer.
 
-    A row is one burst, and one more for each border in it. Of a wide beat that is read both words are moved, of one
-    that is written those that count.
+    A row is one burst, plus one for each burst boundary inside the row. A wide beat reads all words of the bus, but
+    writes only the words of the box.
     """
     box = np.array([[0, *transfer.box, transfer.wide, transfer.writes]], np.int64)
     _, beats, sizes = _bursts(config, box)
@@ -159,31 +169,31 @@ def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
 
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return the bytes of feature maps that each job reads."""
+    """Return the number of bytes of feature maps that each job reads."""
     boxes = _rows([_map_box(jobs)], len(jobs))
     counts, _, sizes = _bursts(config, boxes)
     return _sums(counts, sizes)
 
 
 def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the sums of so many values each, one after the other."""
+    """Return the sums of consecutive runs of values, where ``counts`` holds the length of each run."""
     ends = np.cumsum(counts)
     before = np.append(0, np.cumsum(values, dtype=np.int64))
     return before[ends] - before[ends - counts]
 
 
 def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray, ...]:
-    """Return the columns of the boxes of maps that jobs load."""
+    """Return the columns of the map boxes that jobs load."""
     *box, addend = columns(jobs, "load", _MAP)
     return (*box, 1 - addend)
 
 
 def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes that jobs load, as `loads` does for one job; a box without words is no box."""
+    """Return the boxes that jobs load, as `loads` does for one job. A box without words has no bursts."""
     weights, steps = columns(jobs, "load", _WEIGHTS)
     parameters, words = columns(jobs, "load", _PARAMETERS)
-    found = [_map_box(jobs), (weights, 0, 0, 1, 1, steps * config.blocks, 1), (parameters, 0, 0, 1, 1, words)]
-    return _rows(found, len(jobs))
+    boxes = [_map_box(jobs), (weights, 0, 0, 1, 1, steps * config.blocks, 1), (parameters, 0, 0, 1, 1, words)]
+    return _rows(boxes, len(jobs))
 
 
 def _stored(jobs: Sequence[Job]) -> np.ndarray:
@@ -198,7 +208,7 @@ def _fetched(base: int, jobs: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Bursts of a user of the port: beats, job and marks of each, and the bytes that each job moves."""
+    """Bursts of one user of the port: beats, job and marks of each burst, and bytes per job."""
 
     beats: np.ndarray
     jobs: np.ndarray
@@ -207,16 +217,16 @@ class _Unit:
 
     @classmethod
     def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
-        """Return the bursts of boxes. A job that moves nothing has one burst, of no beats."""
+        """Return the bursts of boxes. A job that moves nothing has one burst of zero beats."""
         counts, beats, sizes = _bursts(config, boxes)
         owners = np.repeat(boxes[:, events.JOB], counts)
         begins = np.zeros(len(beats), bool)
         begins[(np.cumsum(counts) - counts)[counts > 0]] = True
         idle = np.flatnonzero(np.bincount(owners, minlength=jobs) == 0)
-        places = np.searchsorted(owners, idle)
+        gaps = np.searchsorted(owners, idle)
         moved = np.bincount(owners, sizes, jobs).astype(np.int64)
-        beats, owners = np.insert(beats, places, 0), np.insert(owners, places, idle)
-        marks = np.insert(begins, places, True) * np.uint8(events.FIRST_OF_BOX)
+        beats, owners = np.insert(beats, gaps, 0), np.insert(owners, gaps, idle)
+        marks = np.insert(begins, gaps, True) * np.uint8(events.FIRST_OF_BOX)
         first = np.diff(owners, prepend=-1) > 0
         marks |= first * np.uint8(events.FIRST_OF_JOB)
         marks |= np.append(first[1:], True) * np.uint8(events.LAST_OF_JOB)
@@ -224,15 +234,18 @@ class _Unit:
 
 
 class EngineSchedule:
-    """The jobs of a program on an engine.
+    """Schedule of a program's jobs on an engine.
 
     Parameters
     ----------
     config : EngineConfig
+        Engine that runs the program.
     jobs : sequence of Job
-    memory : MemoryTiming
+        Jobs of the program, in order.
+    memory : MemoryTiming, optional
+        Timing of the memory.
     base : int
-        The program's address.
+        Byte address of the program.
     """
 
     def __init__(
@@ -248,17 +261,17 @@ class EngineSchedule:
         self._finish_latency, self._read_latency = finish.latency, finish.read_latency
 
     def run(self) -> EngineCycles:
-        """Go through all bursts.
+        """Compute all bursts, and return the cycles of the run.
 
         Raises
         ------
         PlanError
-            If jobs wait for each other for ever.
+            If jobs wait for each other in a circle.
         """
         jobs, config, memory = len(self._jobs), self._config, self._memory
         core = CoreSchedule(config, self._finish_latency, self._jobs)
         boxes = _fetched(self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
-        units = [_Unit.of(config, each, jobs) for each in boxes]
+        units = [_Unit.of(config, unit_boxes, jobs) for unit_boxes in boxes]
         sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.latency, memory.write_latency)
         waits = columns(self._jobs, "load", _WAITS)
         port = events.port_of(

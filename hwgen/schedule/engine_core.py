@@ -1,16 +1,16 @@
-"""Cycles of the engine's compute core: when each group begins, ends and is drained, and when jobs begin to count.
+"""Cycles of the engine's compute core: first and last step of each pixel group, its drain, and the completion of jobs.
 
-What a core is told from outside may depend on what it did before. So `CoreSchedule` goes on in time, from event to
-event, a few for each pixel group, and its user tells it meanwhile what happens::
+The core's inputs can depend on its earlier outputs. So `CoreSchedule` advances from event to event, a few for each
+pixel group, and its user reports the inputs meanwhile::
 
     schedule = CoreSchedule(config, 9, jobs)
     schedule.offer_compute(0)
     schedule.offer_drain(0)
     schedule.load(120)  # another job counts as loaded from cycle 120 on
-    schedule.advance(200)  # nothing else happens before cycle 200
-    schedule.computed  # of the jobs that were computed, the cycle from which on they count
+    schedule.advance(200)  # no other input before cycle 200
+    schedule.computed  # first cycle in which each computed job counts as such
 
-The loops are in `hwgen.schedule.engine_events`, compiled.
+`hwgen.schedule.engine_events` holds the compiled loops.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pixel groups of each job, and the number of steps of each group."""
+    """Return the number of pixel groups of each job, and the number of steps per group."""
     groups, *_, rows, across, channels, channelwise = columns(jobs, "compute", _COMPUTE)
     return groups, rows * across * np.where(channelwise, -(-channels // LANES), channels)
 
 
 class CoreSchedule:
-    """When a `Core` does what.
+    """Schedule of a `Core`, from the cycles of its inputs.
 
-    A cycle is that in which a port first has a value: a count, a ``valid`` or a beat. Those that are told may lie
-    before or after the events that follow from them, but never before those that there were already.
+    A cycle is the first cycle in which a port has a value: a count, a ``valid`` or a beat. The cycle of an input can be
+    before or after the events that follow from it, but never before events that have already been computed.
 
     Parameters
     ----------
     config : EngineConfig
+        Engine of the core.
     finish : int
         Cycles from the last beat of a job to ``finished``.
     jobs : sequence of Job
@@ -102,17 +103,17 @@ class CoreSchedule:
 
     @property
     def computed(self) -> np.ndarray:
-        """First cycle in which each job that was computed counts as such. The last ones may lie ahead."""
+        """First cycle in which each computed job counts as computed. The last entries can be in the future."""
         return self._times(events.COMPUTED)
 
     @property
     def drained(self) -> np.ndarray:
-        """First cycle in which each job that was drained counts as such. The last ones may lie ahead."""
+        """First cycle in which each drained job counts as drained. The last entries can be in the future."""
         return self._times(events.DRAINED)
 
     @property
     def accepted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles in which the parts for the array, and those for the drain, are transferred."""
+        """Cycles in which the parts for the array, and the parts for the drain, are transferred."""
         return self._times(events.COMPUTE_ACCEPTED), self._times(events.DRAIN_ACCEPTED)
 
     @property
@@ -122,36 +123,36 @@ class CoreSchedule:
 
     @property
     def drained_groups(self) -> np.ndarray:
-        """First and last beat of each group with complete sums, ``(n, 2)``; cycles in ``yielded`` have no beat."""
+        """First and last beat of each group with complete sums, ``(n, 2)``. Cycles in ``yielded`` have no beat."""
         return self.tables.sums[: self.tables.state[events.NUM_RELEASED], events.FIRST_BEAT :]
 
     @property
     def yielded(self) -> np.ndarray:
-        """Cycles in which no group has a beat."""
+        """Cycles without a beat of any group."""
         return self.tables.yields[: self.tables.state[events.NUM_YIELDED]]
 
     def offer_compute(self, cycle: int) -> None:
-        """Offer the next job's part for the array from ``cycle`` on, or from when the one before is transferred."""
+        """Offer the next job's part for the array from ``cycle`` on, or once the part before is transferred."""
         events.offer(self.tables, events.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Offer the next job's part for the drain, as `offer_compute` does."""
+        """Offer the next job's part for the drain from ``cycle`` on, or once the part before is transferred."""
         events.offer(self.tables, events.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
-        """Count another job as loaded."""
+        """Count another job as loaded from ``cycle`` on."""
         events.count(self.tables, events.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
-        """Count another job as stored."""
+        """Count another job as stored from ``cycle`` on."""
         events.count(self.tables, events.STORED, cycle)
 
     @property
     def next_event(self) -> float:
-        """Cycle in which something happens next, if nothing is told until then; may be infinite."""
+        """Cycle of the next event if no input is reported before; can be infinite."""
         cycle = events.next_event(self.tables)
         return inf if cycle >= events.NEVER else cycle
 
     def advance(self, until: float) -> None:
-        """Go on with all that happens before ``until``."""
+        """Compute all events before ``until``."""
         events.advance(self.tables, int(min(until, events.NEVER)))

@@ -1,6 +1,6 @@
 """Compiled loops of the engine's schedule: events of the compute core and grants of the memory port.
 
-`hwgen.schedule.engine_core` and `hwgen.schedule.engine` say what the events are, and hold the tables. Cycles are int64;
+`hwgen.schedule.engine_core` and `hwgen.schedule.engine` define the events and hold the tables. Cycles are int64;
 `NEVER` stands for a cycle that is not known yet.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from hwgen.schedule.compiled import compiled, inner
 
-#: Later than any cycle; its negative is earlier than any.
+#: Cycle after all others; its negative is before all others.
 NEVER = 1 << 60
 
 # The compute core.
@@ -21,18 +21,19 @@ NEVER = 1 << 60
 #: Entries of `Core.state`: sizes and latencies of the circuit.
 ARRAY_PIXELS, SLOTS, WORDS_LATENCY, FINISH, FETCH, START = range(6)
 SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START = range(6, 11)
-#: Rows of `Core.jobs`: a job's part for the array and its part for the drain; then cycles. The queue of parts for the
-#: array has two rows, and so has the drain's queue.
+#: Rows of `Core.jobs`: fields of a job's part for the array, fields of its part for the drain, then cycles. The queue
+#: of parts for the array has two rows (offered, accepted), and so has the drain's queue.
 GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, PIXELS, WAIT_STORED = range(8)
 COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(8, 16)
-#: The two queues.
+#: Indices of the two queues.
 COMPUTE, DRAIN = range(2)
-#: More entries of `Core.state`. The number of cycles that a row of `Core.jobs` has is entry ``KNOWN + row``.
+#: Offset in `Core.state`: entry ``KNOWN + row`` is the number of known cycles in a row of `Core.jobs`.
 KNOWN = 3
-#: More entries. Parts taken and the cycle in which the unit is free, for each queue; the job that is computed, its
-#: groups that are to begin, the last step so far, groups that took a slot, groups begun, groups with complete sums,
-#: groups drained, cycles yielded; the job that is drained, its pixels that are to begin, groups begun, whether a group
-#: is drained, its first and last selection; the last job's ``finished``.
+#: More entries of `Core.state`. For each queue: parts taken, and the cycle from which the unit is free. For the array:
+#: the job, its groups that have not begun, the last step so far, and the numbers of groups that took a slot, that have
+#: begun, that have complete sums, that were drained, and of cycles yielded. For the drain: the job, its pixels that
+#: have not begun, groups begun, whether a group is being drained, its first and last selection, and the cycle of the
+#: last job's ``finished``.
 _TAKEN, _FREE_FROM, _DRAIN_TAKEN = 19, 20, 21
 _JOB, _LEFT, _LAST_STEP, _OPENED, NUM_GROUPS, _NUM_COMPLETE, NUM_RELEASED, NUM_YIELDED = range(23, 31)
 _DRAIN_JOB, _PIXELS_LEFT, _BEGUN, _SELECTS, _SELECTED_FIRST, _SELECTED_LAST, FINISHED = range(31, 38)
@@ -47,14 +48,14 @@ class Core(NamedTuple):
     Attributes
     ----------
     state : int64 (38,)
-        Sizes of the circuit, and what it does at the moment.
+        Sizes of the circuit, then its present state.
     jobs : int64 (16, jobs)
-        Parts of each job, and its cycles as far as they are known.
+        Parts of each job, then its cycles as far as they are known.
     groups : int64 (n, 2)
         First and last step of each pixel group.
     sums : int64 (n, 4)
-        For each group with complete sums: the cycle from which it can be selected, the cycle in which its slot is
-        free, its first and last beat.
+        For each group with complete sums: the cycle from which it can be selected, the cycle in which its slot is free,
+        its first and last beat.
     yields : int64 (n,)
         Cycles without a beat.
     """
@@ -75,13 +76,13 @@ def _append(core: Core, row: int, cycle: int) -> None:
 
 @inner
 def _accept(core: Core, queue: int) -> None:
-    """Let the next part of a queue go to the register of its unit, if the register is free."""
-    number = core.state[_TAKEN + 2 * queue]
-    if core.state[KNOWN + COMPUTE_ACCEPTED + 2 * queue] == number < core.state[KNOWN + COMPUTE_OFFERED + 2 * queue]:
+    """Move the next part of a queue to the register of its unit, if the register is free."""
+    job = core.state[_TAKEN + 2 * queue]
+    if core.state[KNOWN + COMPUTE_ACCEPTED + 2 * queue] == job < core.state[KNOWN + COMPUTE_OFFERED + 2 * queue]:
         _append(
             core,
             COMPUTE_ACCEPTED + 2 * queue,
-            max(core.jobs[COMPUTE_OFFERED + 2 * queue, number], core.state[_FREE_FROM + 2 * queue]),
+            max(core.jobs[COMPUTE_OFFERED + 2 * queue, job], core.state[_FREE_FROM + 2 * queue]),
         )
 
 
@@ -94,12 +95,12 @@ def _offer(core: Core, queue: int, cycle: int) -> None:
 
 @inner
 def _take(core: Core, queue: int, cycle: int) -> int:
-    """Return the job whose turn comes with the cycle after this one."""
-    number = core.state[_TAKEN + 2 * queue]
+    """Return the job that begins in the cycle after ``cycle``."""
+    job = core.state[_TAKEN + 2 * queue]
     core.state[_TAKEN + 2 * queue] += 1
     core.state[_FREE_FROM + 2 * queue] = cycle + 1
     _accept(core, queue)
-    return number
+    return job
 
 
 @inner
@@ -109,7 +110,7 @@ def _next_start(core: Core) -> int:
     if state[_LEFT]:
         job, cycle = state[_JOB], state[_LAST_STEP]
         if not core.jobs[OPENS, job] and core.jobs[GROUPS, job] == 2 and core.jobs[STEPS, job] == 1:
-            cycle += 1  # the sums of the slot's last visit are not yet there
+            cycle += 1  # the sums of the slot's last visit are not available yet
     else:
         job = state[_TAKEN]
         if job >= core.state[KNOWN + COMPUTE_ACCEPTED] or job >= core.state[KNOWN + LOADED]:
@@ -152,7 +153,10 @@ def _start(core: Core, cycle: int) -> None:
 
 @inner
 def _yield(core: Core, cycle: int) -> None:
-    """Keep the drain from selecting sums in ``cycle``. If it drains a group then, it ends one cycle later."""
+    """Keep the drain from selecting sums in ``cycle``.
+
+    If the group being drained covers that cycle, it ends one cycle later.
+    """
     state = core.state
     core.yields[state[NUM_YIELDED]] = cycle + core.state[DRAIN_LATENCY]
     state[NUM_YIELDED] += 1
@@ -162,7 +166,7 @@ def _yield(core: Core, cycle: int) -> None:
 
 @inner
 def _next_drain(core: Core) -> int:
-    """Return the last selection of the group that is drained, or the cycle before the next group's first one."""
+    """Return the last selection of the group being drained, or the cycle before the next group's first selection."""
     state = core.state
     if state[_SELECTS]:
         return state[_SELECTED_LAST]
@@ -183,7 +187,7 @@ def _next_drain(core: Core) -> int:
 
 @inner
 def _go_on(core: Core, cycle: int) -> None:
-    """Begin to drain the next group, or end the one that is drained."""
+    """Begin to drain the next group, or end the group being drained."""
     state = core.state
     if state[_SELECTS]:
         _end_group(core, cycle)
@@ -196,13 +200,13 @@ def _go_on(core: Core, cycle: int) -> None:
         state[_DRAIN_JOB], state[_PIXELS_LEFT] = job, core.jobs[PIXELS, job]
     state[_BEGUN] += 1
     last = cycle + min(state[_PIXELS_LEFT], state[ARRAY_PIXELS]) * core.jobs[BLOCKS, state[_DRAIN_JOB]]
-    late, ended = state[DRAIN_LATENCY], state[NUM_YIELDED]
-    number = ended
-    while number and core.yields[number - 1] >= cycle + 1 + late:
-        number -= 1
-    while number < ended:
-        last += core.yields[number] - late <= last
-        number += 1
+    latency, ended = state[DRAIN_LATENCY], state[NUM_YIELDED]
+    index = ended
+    while index and core.yields[index - 1] >= cycle + 1 + latency:
+        index -= 1
+    while index < ended:
+        last += core.yields[index] - latency <= last
+        index += 1
     state[_SELECTS], state[_SELECTED_FIRST], state[_SELECTED_LAST] = 1, cycle + 1, last
 
 
@@ -210,15 +214,15 @@ def _go_on(core: Core, cycle: int) -> None:
 def _end_group(core: Core, cycle: int) -> None:
     """End the group whose last selection is in ``cycle``."""
     state = core.state
-    late, number = state[DRAIN_LATENCY], state[NUM_RELEASED]
-    core.sums[number, RELEASED] = cycle
-    core.sums[number, FIRST_BEAT] = state[_SELECTED_FIRST] + late
-    core.sums[number, LAST_BEAT] = cycle + late
+    latency, group = state[DRAIN_LATENCY], state[NUM_RELEASED]
+    core.sums[group, RELEASED] = cycle
+    core.sums[group, FIRST_BEAT] = state[_SELECTED_FIRST] + latency
+    core.sums[group, LAST_BEAT] = cycle + latency
     state[NUM_RELEASED] += 1
     state[_SELECTS] = 0
     state[_PIXELS_LEFT] -= min(state[_PIXELS_LEFT], state[ARRAY_PIXELS])
     if not state[_PIXELS_LEFT]:
-        state[FINISHED] = cycle + late + state[FINISH]
+        state[FINISHED] = cycle + latency + state[FINISH]
         _append(core, DRAINED, state[FINISHED] + 1)
 
 
@@ -230,7 +234,7 @@ def _next_event(core: Core) -> int:
 
 @inner
 def _advance(core: Core, until: int) -> None:
-    """Go on with all events of the core before ``until``."""
+    """Compute all events of the core before ``until``."""
     while True:
         start, drain = _next_start(core), _next_drain(core)
         if min(start, drain) >= until:
@@ -241,7 +245,7 @@ def _advance(core: Core, until: int) -> None:
             _go_on(core, drain)
 
 
-# The same for Python, where a core is told step by step.
+# Functions for Python, which reports a core's inputs step by step.
 
 
 @compiled
@@ -264,13 +268,13 @@ def next_event(core: Core) -> int:
 
 @compiled
 def advance(core: Core, until: int) -> None:
-    """Go on with all events of the core before ``until``."""
+    """Compute all events of the core before ``until``."""
     _advance(core, until)
 
 
 # Bursts of the memory port.
 
-#: Columns of boxes: what `split` cuts into bursts.
+#: Columns of the boxes that `split` divides into bursts.
 JOB, ADDRESS, ROW_STRIDE, BLOCK_STRIDE, BOX_BLOCKS, ROWS, WORDS, WIDE, WRITES = range(9)
 #: Marks of a burst.
 FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
@@ -278,17 +282,17 @@ FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
 
 @compiled
 def count_bursts(boxes: np.ndarray, burst_words: int, word_bytes: int) -> np.ndarray:
-    """Return the number of bursts of each box: one a row, and one more for each border in the row."""
-    found = np.zeros(len(boxes), np.int64)
-    for number in range(len(boxes)):
-        box = boxes[number]
+    """Return the number of bursts of each box: one per row, plus one per burst boundary inside a row."""
+    counts = np.zeros(len(boxes), np.int64)
+    for box_index in range(len(boxes)):
+        box = boxes[box_index]
         if box[WORDS] <= 0:
             continue
         for block in range(box[BOX_BLOCKS]):
             for row in range(box[ROWS]):
                 begin = (box[ADDRESS] + block * box[BLOCK_STRIDE] + row * box[ROW_STRIDE]) // word_bytes
-                found[number] += (begin + box[WORDS] - 1) // burst_words - begin // burst_words + 1
-    return found
+                counts[box_index] += (begin + box[WORDS] - 1) // burst_words - begin // burst_words + 1
+    return counts
 
 
 @compiled
@@ -297,12 +301,12 @@ def split(
 ) -> np.ndarray:
     """Set the beats of each burst of the boxes, and return the bytes of each burst.
 
-    Of a wide beat that is read both words are moved, of one that is written those that count.
+    A wide beat reads all words of the bus, but writes only the words of the box.
     """
     moved = np.zeros(len(beats), np.int32)
-    place = 0
-    for number in range(len(boxes)):
-        box = boxes[number]
+    burst = 0
+    for box_index in range(len(boxes)):
+        box = boxes[box_index]
         for block in range(box[BOX_BLOCKS]):
             for row in range(box[ROWS]):
                 begin = (box[ADDRESS] + block * box[BLOCK_STRIDE] + row * box[ROW_STRIDE]) // word_bytes
@@ -310,49 +314,50 @@ def split(
                 while left > 0:
                     words = min(left, burst_words - begin % burst_words)
                     if box[WIDE] and bus_words > 1:
-                        beats[place] = (begin % bus_words + words + bus_words - 1) // bus_words
-                        moved[place] = words * word_bytes if box[WRITES] else beats[place] * bus_words * word_bytes
+                        beats[burst] = (begin % bus_words + words + bus_words - 1) // bus_words
+                        moved[burst] = words * word_bytes if box[WRITES] else beats[burst] * bus_words * word_bytes
                     else:
-                        beats[place] = words * word_beats
-                        moved[place] = words * word_bytes
-                    begin, left, place = begin + words, left - words, place + 1
+                        beats[burst] = words * word_beats
+                        moved[burst] = words * word_bytes
+                    begin, left, burst = begin + words, left - words, burst + 1
     return moved
 
 
 # The memory port.
 
-#: Units in the order in which the port prefers them.
+#: Users of the port, in the order of priority.
 FETCHES, STORES, LOADS = range(3)
-#: Rows of `Port.jobs`: jobs that must have been computed and stored before a job is loaded; then cycles: jobs that
-#: came, their parts as they are offered to load, compute, drain and store, and parts that load and store have taken.
+#: Rows of `Port.jobs`: number of jobs that must be computed, and stored, before the job is loaded; then cycles. The
+#: cycles are: arrival of the job, offers of its parts to load, compute, drain and store, and the ends of its parts in
+#: the load and the store unit.
 _WAIT_COMPUTED, _WAIT_STORED, _CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN = 0, 1, 2, 3, 7, 8
 _ROWS = 9
-#: Entries of `Port.state`: jobs, queue, outstanding bursts; of the memory its pace and latencies; the latency of the
-#: output buffer. Then the cycle in which the port is free, the last word that is written, bursts that are granted,
-#: bursts that were read and written. The number of cycles that a row of `Port.jobs` has is entry ``_KNOWN + row``.
+#: Entries of `Port.state`: jobs, queue depth, outstanding bursts; pace and latencies of the memory; latency of the
+#: output buffer. Then the cycle from which the port is free, the cycle of the last written word, and the numbers of
+#: bursts granted, read and written. Entry ``_KNOWN + row`` is the number of known cycles in a row of `Port.jobs`.
 _JOBS, _QUEUE, _OUTSTANDING, _PACE, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = range(7)
 _FREE, _LAST_WORD, NUM_GRANTED, _ENDED = 7, 8, 9, 10
 _KNOWN = 12
 _PORT_STATE = _KNOWN + _ROWS
 #: Rows of `Port.bursts`.
 _BEATS, _JOB_OF, _MARKS = range(3)
-#: Columns of `Port.units`: the next burst and the end of all, the cycle in which the next burst was made, from which
-#: on it waits for the port, and in which the last one was granted.
+#: Columns of `Port.units`: the next burst, the end of all bursts, the cycle in which the next burst was made, the cycle
+#: from which it waits for the port, and the cycle of the last grant.
 _NEXT, _END, _ASKED, _WAITING, _GRANTED = range(5)
 
-#: Least cycles from a burst to the next one of the same box, and to the first one of the next box.
+#: Smallest number of cycles from a burst to the next burst of the same box, and to the first burst of the next box.
 _NEXT_BURST, _NEXT_BOX = 2, 3
-#: Cycles from ``begin`` to the first job's burst; from a job's last word to the offer of its parts, and to the next
-#: job's burst.
+#: Cycles from ``begin`` to the first job's burst; from a job's last word to the offer of its parts; from a job's last
+#: word to the next job's burst.
 _FIRST_JOB, _OFFER, _NEXT_JOB = 3, 3, 4
-#: Cycles from a part's offer to its first burst.
+#: Cycles from a part's offer to its first burst, for a load and for a store.
 _FIRST_LOAD, _FIRST_STORE = 3, 2
-#: Cycles from the end of a job's last burst until it counts.
+#: Cycles from the end of a job's last burst until the job counts as loaded, and as stored.
 _LOADED, _STORED = 3, 1
-#: Cycles from a store's grant to its first word, but for the latency of the output buffer.
+#: Cycles from a store's grant to its first word, without the latency of the output buffer.
 _WRITE = 3
 
-#: How a run ends: with all jobs, or with jobs that wait for each other.
+#: Results of a run: all jobs are done, or jobs wait for each other.
 DONE, STUCK = range(2)
 
 
@@ -362,16 +367,17 @@ class Port(NamedTuple):
     Attributes
     ----------
     state : int64 (21,)
-        Sizes, and what the port does at the moment.
+        Sizes, then the present state of the port.
     jobs : int64 (9, jobs)
-        Waits of each job, and its cycles as far as they are known.
+        Waits of each job, then its cycles as far as they are known.
     bursts : int32 (3, n)
-        Beats, job and marks of each burst, of one unit after the other.
+        Beats, job and marks of each burst, unit by unit.
     units : int64 (3, 5)
+        Present state of each user of the port.
     over : int64 (2, outstanding)
-        When the last bursts that were read and written are over.
+        Cycles in which the last read bursts and the last written bursts end.
     granted : int64 (n, 4)
-        Unit, job, begin and end of each burst with beats, in order.
+        Unit, job, first cycle and end of each burst with beats, in order.
     """
 
     state: np.ndarray
@@ -398,7 +404,7 @@ def _room(port: Port, writes: int) -> int:
 
 @inner
 def _offer_parts(port: Port, core: Core) -> None:
-    """Let parts go from their queues to the units."""
+    """Offer the parts of jobs to the units, as far as these are free."""
     for part in range(4):
         while True:
             job = port.state[_KNOWN + _OFFERED + part]
@@ -484,9 +490,9 @@ def _load_ready(port: Port, core: Core) -> int:
 
 
 @inner
-def _ask(port: Port, number: int, offered: int, first: int, taken: int, met: int) -> None:
-    """Make the next burst of a unit, if its part is there."""
-    unit = port.units[number]
+def _ask(port: Port, user: int, offered: int, first: int, taken: int, met: int) -> None:
+    """Make the next burst of a unit, if its part has been offered."""
+    unit = port.units[user]
     burst = unit[_NEXT]
     job, marks = port.bursts[_JOB_OF, burst], port.bursts[_MARKS, burst]
     if job >= port.state[_KNOWN + offered]:
@@ -499,23 +505,23 @@ def _ask(port: Port, number: int, offered: int, first: int, taken: int, met: int
 
 
 @inner
-def _grant(port: Port, core: Core, number: int, now: int) -> None:
-    """Give the port to the next burst of a unit, and note what follows from it."""
-    unit, state = port.units[number], port.state
+def _grant(port: Port, core: Core, user: int, now: int) -> None:
+    """Grant the port to the next burst of a unit, and note the cycles that follow from the grant."""
+    unit, state = port.units[user], port.state
     burst = unit[_NEXT]
     beats, pace = port.bursts[_BEATS, burst], state[_PACE]
     unit[_NEXT], unit[_GRANTED], unit[_WAITING] = burst + 1, now, NEVER
     state[_FREE] = now + max(beats, 2) * pace
     if beats:
         entry = port.granted[state[NUM_GRANTED]]
-        entry[0], entry[1], entry[2], entry[3] = number, port.bursts[_JOB_OF, burst], now, state[_FREE]
+        entry[0], entry[1], entry[2], entry[3] = user, port.bursts[_JOB_OF, burst], now, state[_FREE]
         state[NUM_GRANTED] += 1
-    channel = 1 if number == STORES else 0
+    channel = 1 if user == STORES else 0
     ended = state[_ENDED + channel]
     if not beats:
         before = port.over[channel, (ended - 1) % state[_OUTSTANDING]] if ended else 0
         over = max(now, before) + 1
-    elif number == STORES:
+    elif user == STORES:
         first = max(now + _WRITE + state[_READ_LATENCY], state[_LAST_WORD] + pace)
         state[_LAST_WORD] = max(first, state[_LAST_WORD]) + (beats - 1) * pace
         over = state[_LAST_WORD] + max(1, state[_WRITE_LATENCY])
@@ -524,9 +530,9 @@ def _grant(port: Port, core: Core, number: int, now: int) -> None:
     port.over[channel, ended % state[_OUTSTANDING]] = over
     state[_ENDED + channel] += 1
     if port.bursts[_MARKS, burst] & LAST_OF_JOB:
-        if number == FETCHES:
+        if user == FETCHES:
             _note(port, _CAME, over)
-        elif number == STORES:
+        elif user == STORES:
             _append(core, STORED, over + _STORED)
         else:
             _append(core, LOADED, over + _LOADED)
@@ -534,7 +540,7 @@ def _grant(port: Port, core: Core, number: int, now: int) -> None:
 
 @inner
 def _is_seen(core: Core, until: int) -> bool:
-    """Let the core go on until something happens before ``until`` that others see; return whether it did."""
+    """Advance the core until it changes a count that others read, and return whether this happens before ``until``."""
     computed, drained = core.state[KNOWN + COMPUTED], core.state[KNOWN + DRAINED]
     accepted, also = core.state[KNOWN + COMPUTE_ACCEPTED], core.state[KNOWN + DRAIN_ACCEPTED]
     while True:
@@ -553,12 +559,12 @@ def _is_seen(core: Core, until: int) -> bool:
 
 @compiled
 def run(port: Port, core: Core) -> int:
-    """Go through all bursts; return how that ends."""
+    """Compute all bursts, and return the result of the run."""
     jobs = port.state[_JOBS]
     while min(core.state[KNOWN + STORED], core.state[KNOWN + LOADED]) < jobs:
         _offer_parts(port, core)
         stores, loads = _store_ready(port, core), _load_ready(port, core)
-        _offer_parts(port, core)  # a unit takes its part when its last burst is made, which may make room for a job
+        _offer_parts(port, core)  # a unit takes its part with its last burst, and this can make room for a job
         fetches = _fetch_ready(port)
         first = max(min(fetches, stores, loads), port.state[_FREE])
         if _is_seen(core, first):
@@ -575,8 +581,14 @@ def port_of(
 ) -> Port:
     """Return the tables of a port before its first cycle.
 
-    ``sizes`` are the first entries of `Port.state`, ``waits`` the first rows of `Port.jobs`, and ``units`` beats, jobs
-    and marks of the bursts that are fetched, stored and loaded.
+    Parameters
+    ----------
+    sizes : sequence of int
+        First entries of `Port.state`.
+    waits : int64 (2, jobs)
+        First rows of `Port.jobs`.
+    units : sequence of tuple
+        Beats, jobs and marks of the bursts that are fetched, stored and loaded.
     """
     bursts = np.array([np.concatenate(row) for row in zip(*units, strict=True)], np.int32)
     ends = np.cumsum([0, *(len(beats) for beats, _, _ in units)])

@@ -1,7 +1,8 @@
-"""What the events of a layer wait for.
+"""Events of a layer, and what they wait for.
 
-A layer takes beats, starts output folds and stores beats in its FIFO; behind that beats may be regrouped. How beats
-are taken, and what a window's first fold waits for, is each kind of layer's own; the rest is common.
+A layer takes beats, starts output folds and stores beats in its FIFO. A Regroup behind the FIFO can change the width of
+the beats. `LayerEvents` holds the waits that all layers share. Its subclasses state how a layer takes beats, and what
+the first fold of a window waits for.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ from hwgen.schedule.settle import Times, Wait
 
 Config = TypeVar("Config", bound=LayerConfig)
 
-#: Stands for the depth of a FIFO without end.
+#: Depth that stands for an endless FIFO.
 ENDLESS = 1 << 40
 
 
 @dataclass(frozen=True)
 class Origin:
-    """When beats are offered, of a stream: ``delay[r]`` cycles after event ``index[r] + q * ahead`` of a sequence.
+    """Cycles in which the beats of a stream are offered.
 
-    ``q, r = divmod(beat, len(index))``.
+    With ``q, r = divmod(beat, len(index))``, beat ``beat`` is offered ``delay[r]`` cycles after event ``index[r] + q *
+    ahead`` of the sequence ``source``.
     """
 
     source: Any
@@ -42,30 +44,38 @@ class Origin:
     delay: Times
 
     def of(self, beats: Times, in_frame: int) -> Origin:
-        """Of some beats of each frame, which has so many in all; a negative number is one of the frame before."""
-        periods, places = np.divmod(beats, len(self.index))
-        index = self.index[places] + periods * self.ahead
-        return Origin(self.source, index, in_frame // len(self.index) * self.ahead, self.delay[places])
+        """Return the origin of some beats of each frame.
+
+        Parameters
+        ----------
+        beats : Times
+            Indices of the beats in their frame. A negative index is a beat of the frame before.
+        in_frame : int
+            Number of beats per frame.
+        """
+        periods, entries = np.divmod(beats, len(self.index))
+        index = self.index[entries] + periods * self.ahead
+        return Origin(self.source, index, in_frame // len(self.index) * self.ahead, self.delay[entries])
 
     def waited_for(self, target: Any, *, after: Times | int = 0) -> Wait:
-        """The wait of a sequence with an event for each beat."""
+        """Return the wait of a sequence ``target`` that has one event per beat, ``after`` cycles later."""
         return Wait(target, self.source, self.index, self.ahead, self.delay + after)
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The sequences between which a layer stands.
+    """Keys of the sequences at the inputs and outputs of a layer.
 
     Parameters
     ----------
     taken : tuple
-        For each input the beats that are taken there.
+        Beats that the layer takes, per input.
     offered : tuple of Origin or None
-        For each input, when its beats are offered; ``None`` where all are there from the beginning.
+        Times at which each input offers its beats; ``None`` if all beats are available from the beginning.
     left : tuple
-        For each FIFO the beats that leave it.
+        Beats that leave the FIFO, per output.
     starts : hashable
-        The layer's output folds.
+        Output folds that the layer starts.
     """
 
     taken: tuple[Any, ...]
@@ -75,7 +85,7 @@ class Ports:
 
 
 class LayerEvents(ABC, Generic[Config]):
-    """The events of one layer. Numbers of events are those of a frame."""
+    """Events of one layer, and their waits. Indices and counts of events refer to one frame."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -83,18 +93,18 @@ class LayerEvents(ABC, Generic[Config]):
         self.beats_stored = config.beats
         self.beats_out = tuple(config.windows * output.folds for output in config.outputs)
         self.folds = config.windows * config.window.output_folds
-        #: Of a window: FIFO beats claimed up to and including each output fold.
+        #: Number of FIFO beats per window that are claimed up to and including each output fold.
         self._claimed = np.cumsum(config.fold_beats)
 
     @abstractmethod
     def waits(self, ports: Ports) -> list[Wait]:
-        """How beats are taken at each input, and what output folds wait for, but for room in the FIFOs."""
+        """Return the waits of the beats at each input, and of the output folds, except for room in the FIFOs."""
 
-    def room(self, ports: Ports, place: int, depth: int | None) -> Wait:
-        """Output folds start when a FIFO has room for what they will store."""
+    def room(self, ports: Ports, output: int, depth: int | None) -> Wait:
+        """Return the wait of the output folds for room in the FIFO of an output, for all beats that a fold stores."""
         return Wait(
             ports.starts,
-            ports.left[place],
+            ports.left[output],
             self._claimed,
             int(self._claimed[-1]),
             self.config.credit_delay,
@@ -103,42 +113,42 @@ class LayerEvents(ABC, Generic[Config]):
         )
 
     def space(self, ports: Ports, rows: int) -> Wait | None:
-        """Beats are taken when there is space for them in a line buffer of so many rows, if there is one."""
+        """Return the wait of the beats for space in a line buffer of ``rows`` rows; ``None`` without a line buffer."""
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Sequences that nothing else knows, with the events of a frame and the least distance of two."""
+        """Return the layer's internal sequences, with the events per frame and the smallest distance of two events."""
         return {}
 
     def beats(self, ports: Ports) -> tuple[Any, ...]:
-        """Sequences of beats that come in: one that is early still waits for those before it."""
+        """Return the sequences of input beats. An early beat still waits for the beats before it."""
         return ports.taken
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """The events that are the layer's work, and the cycles that each takes."""
+        """Return the sequence of the layer's work, and the number of cycles that each event takes."""
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any) -> Origin:
-        """When an otherwise empty FIFO offers its beats."""
+        """Return the times at which an otherwise empty FIFO offers its beats."""
         config = self.config
         offsets = np.concatenate([np.arange(beats) for beats in config.fold_beats])
         folds = np.repeat(np.arange(len(config.fold_beats)), config.fold_beats)
         return Origin(starts, folds, len(config.fold_beats), offsets + (config.pipeline_latency + FifoConfig.latency))
 
     def claimed(self, starts: slice) -> Times:
-        """FIFO beats claimed up to and including each of some output folds, those of whole windows."""
+        """Return the number of FIFO beats that are claimed up to and including each output fold of whole windows."""
         folds, beats = self._claimed.size, int(self._claimed[-1])
         windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats
         return (windows + self._claimed).ravel()
 
 
 def back_of(depth: int | None) -> int:
-    """How far behind a beat that is claimed lies the one that must have left."""
+    """Return the distance, in beats, from a claimed beat back to the beat that must have left the FIFO before."""
     return (ENDLESS if depth is None else depth) + 1
 
 
 class LineEvents(LayerEvents[LayerConfig]):
-    """Of a layer behind a line buffer."""
+    """Events of a layer behind a line buffer."""
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.window
@@ -146,24 +156,24 @@ class LineEvents(LayerEvents[LayerConfig]):
         bottoms = (np.array([window.needed(row, 0) for row in range(window.output_height)]) - 1) // source.width
         rights = (np.array([window.needed(0, step) for step in range(window.row_steps)]) - 1) % source.width
         steps = bottoms[:, None] * source.row_steps + rights // source.pixels
-        # For each window of a frame the last input beat that it needs, or one before it: several rows of windows may
-        # end with the map's last row.
+        # Last input beat that each window of a frame needs, or a beat before it. Several rows of windows can end with
+        # the map's last row.
         needed = np.maximum.accumulate(((steps + 1) * source.folds - 1).ravel())
-        found = [
+        waits = [
             Wait(ports.starts, ports.taken[0], needed, source.beats, window.write_delay, every=window.output_folds)
         ]
         if ports.offered[0] is not None:
-            found.append(ports.offered[0].waited_for(ports.taken[0]))
-        return found
+            waits.append(ports.offered[0].waited_for(ports.taken[0]))
+        return waits
 
     def space(self, ports: Ports, rows: int) -> Wait:
         window = self.config.window
         source = window.input
-        # For each step of input pixels of a frame, the window whose end releases its last pixel.
+        # Window whose end releases the last pixel of each input step of a frame.
         ends = np.minimum((np.arange(source.row_steps) + 1) * source.pixels, source.width) - 1
         pixels = (np.arange(source.height)[:, None] * source.width + ends).ravel()
         releasing = np.searchsorted(_released(window), pixels, side="right")
-        releasing[pixels < window.skipped] = -1  # by the last window of the frame before
+        releasing[pixels < window.skipped] = -1  # released by the last window of the frame before
         return Wait(
             ports.taken[0],
             ports.starts,
@@ -176,12 +186,12 @@ class LineEvents(LayerEvents[LayerConfig]):
         )
 
     def lead(self, rows: int) -> int:
-        """A step of pixels takes the place of the one so many before it."""
+        """Return the number of steps after which a step of pixels reuses the same memory word."""
         return rows * self.config.window.input.row_steps
 
 
 def _released(window: LineBufferConfig) -> Times:
-    """`LineBufferConfig.released` of all windows of a frame, in order."""
+    """Return `LineBufferConfig.released` of all windows of a frame, in order."""
     height, width, last = window.input.height, window.input.width, window.row_steps - 1
     top = np.arange(window.output_height) * window.stride[0] - window.padding[0]
     left = (np.arange(last) + 1) * window.pixels * window.stride[1] - window.padding[1]
@@ -195,37 +205,40 @@ def _released(window: LineBufferConfig) -> Times:
 
 
 class JoinEvents(LayerEvents[JoinLayerConfig]):
-    """Of a layer without a line buffer: a beat is taken in the cycle in which its step starts."""
+    """Events of a layer without a line buffer. The layer takes a beat in the cycle in which its step starts."""
 
     def waits(self, ports: Ports) -> list[Wait]:
-        found = []
-        for place, (taken, offered) in enumerate(zip(ports.taken, ports.offered, strict=True)):
-            steps = self._taking(place)
-            found.append(Wait(taken, ports.starts, steps, self.folds, data=False))
+        waits = []
+        for port, (taken, offered) in enumerate(zip(ports.taken, ports.offered, strict=True)):
+            steps = self._taking(port)
+            waits.append(Wait(taken, ports.starts, steps, self.folds, data=False))
             if offered is not None:
-                # A step that takes none waits for the last one that was taken, as it does anyhow.
+                # A step without a beat waits for the last beat taken before it, as it does anyway.
                 last = np.searchsorted(steps, np.arange(self.folds), side="right") - 1
-                found.append(offered.of(last, self.beats_in[place]).waited_for(ports.starts))
-        return found
+                waits.append(offered.of(last, self.beats_in[port]).waited_for(ports.starts))
+        return waits
 
-    def _taking(self, place: int) -> Times:
-        """The steps of a frame that take a beat of an input."""
-        shape, index = self.config.join.taking(place)
+    def _taking(self, port: int) -> Times:
+        """Return the steps of a frame in which the layer takes a beat of an input."""
+        shape, index = self.config.join.taking(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 
 
 class CollectEvents(LayerEvents[CollectLayerConfig]):
-    """Of a layer that takes a pixel before it gives any of it; of the next one all but the last beat may come in."""
+    """Events of a layer that collects a pixel before it sends any of it.
+
+    All beats of the next pixel but the last can arrive meanwhile.
+    """
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.collects
         (taken,), (offered,), beats = ports.taken, ports.offered, window.input.folds
         pixels = np.arange(window.windows)
-        # All steps of the pixel before have been issued when the last beat is taken; those of the one before that, when
-        # the others are.
+        # The last beat of a pixel is taken after all steps of the pixel before. The other beats are taken after all
+        # steps of the pixel before that one.
         steps = np.repeat(pixels * window.output_folds - 1, beats)
         steps.reshape(-1, beats)[:, :-1] -= window.output_folds
-        found = [
+        waits = [
             Wait(
                 ports.starts,
                 taken,
@@ -237,12 +250,15 @@ class CollectEvents(LayerEvents[CollectLayerConfig]):
             Wait(taken, ports.starts, steps, self.folds, data=False),
         ]
         if offered is not None:
-            found.append(offered.waited_for(taken))
-        return found
+            waits.append(offered.waited_for(taken))
+        return waits
 
 
 class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
-    """Of a layer whose window of channels moves on every few cycles: then a channel is taken, or given, or both."""
+    """Events of a layer with a sliding window over the channels.
+
+    The window moves every few cycles. With each move the layer takes a channel, sends a channel, or does both.
+    """
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
         return {self._moves(ports): (self._count, self.config.sums.steps)}
@@ -252,26 +268,26 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
         (taken,), (offered,) = ports.taken, ports.offered
         channels, ahead = sums.input.channels, sums.ahead
         pixels = np.arange(sums.windows)[:, None]
-        # When a window has moved n times in its pixel: the last channel that it has taken, and that is given before it
-        # moves again, perhaps of the pixel before.
-        number = np.arange(channels + ahead)
-        into = (pixels * channels + np.minimum(number, channels - 1)).ravel()
-        before = (pixels * channels + np.maximum(number - ahead, 0) - 1).ravel()
-        given = (pixels * (channels + ahead) + np.arange(channels) + ahead).ravel()
+        # State after a window has moved n times in its pixel: the last channel that the window has taken, and the last
+        # channel that is sent before the next move. The latter can belong to the pixel before.
+        move = np.arange(channels + ahead)
+        into = (pixels * channels + np.minimum(move, channels - 1)).ravel()
+        before = (pixels * channels + np.maximum(move - ahead, 0) - 1).ravel()
+        sent = (pixels * (channels + ahead) + np.arange(channels) + ahead).ravel()
         with_start = (pixels * channels + np.maximum(np.arange(channels) - ahead + 1, 0) - 1).ravel()
-        found = [
+        waits = [
             Wait(moves, ports.starts, before, self.folds, sums.steps, data=False),
-            Wait(ports.starts, moves, given, self._count),
+            Wait(ports.starts, moves, sent, self._count),
             Wait(taken, moves, (pixels * (channels + ahead) + np.arange(channels)).ravel(), self._count, data=False),
             Wait(taken, ports.starts, with_start, self.folds, data=False),
         ]
         if offered is not None:
-            found.append(offered.of(into, self.beats_in[0]).waited_for(moves))
-        return found
+            waits.append(offered.of(into, self.beats_in[0]).waited_for(moves))
+        return waits
 
     @property
     def _count(self) -> int:
-        """Moves of a frame."""
+        """Number of moves per frame."""
         sums = self.config.sums
         return sums.windows * (sums.input.channels + sums.ahead)
 
@@ -280,7 +296,10 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
 
 
 class ReorderEvents(LayerEvents[ReorderLayerConfig]):
-    """Of a layer that gives beats in another order: while one block of them is read, the next one comes in."""
+    """Events of a layer that sends beats in another order.
+
+    It reads one block of beats while it stores the next block.
+    """
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.reorder
@@ -288,7 +307,7 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
         order = np.arange(beats).reshape(window.block).swapaxes(0, 1).ravel()
         blocks = np.arange(self.beats_in[0] // beats)
         needed = (blocks[:, None] * beats + np.maximum.accumulate(order)).ravel()
-        found = [
+        waits = [
             Wait(ports.starts, taken, needed, self.beats_in[0], window.write_delay),
             Wait(
                 taken,
@@ -302,43 +321,46 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
             ),
         ]
         if offered is not None:
-            found.append(offered.waited_for(taken))
-        return found
+            waits.append(offered.waited_for(taken))
+        return waits
 
 
 class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
-    """Of a layer that adds up a map: beats are taken as they come, those of the last pixels as their outputs start."""
+    """Events of a layer that sums up a map.
+
+    It takes beats as they arrive, and the last pixels' beats as their outputs start.
+    """
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Each beat is added as it is taken."""
+        """Return the input beats: the layer adds each beat in the cycle in which it takes the beat."""
         return ports.taken[0], 1
 
     def waits(self, ports: Ports) -> list[Wait]:
         (taken,), (offered,), beats = ports.taken, ports.offered, self.beats_in[0]
         last = np.arange(beats - self.folds, beats)
         steps = np.concatenate([np.full(beats - self.folds, -1), np.arange(self.folds)])
-        found = [
+        waits = [
             Wait(ports.starts, taken, last - 1, beats, 1),
             Wait(taken, ports.starts, steps, self.folds, data=False),
         ]
         if offered is not None:
-            found += [offered.of(last, beats).waited_for(ports.starts), offered.waited_for(taken)]
-        return found
+            waits += [offered.of(last, beats).waited_for(ports.starts), offered.waited_for(taken)]
+        return waits
 
 
 class RegroupEvents:
-    """What beats wait for that pass a Regroup: from the FIFO's (``left``) to those that are offered to the reader."""
+    """Events of the beats that pass a Regroup, from the FIFO's output (``left``) to the reader's input."""
 
     def __init__(self, config: RegroupConfig):
         self._counts, self._sizes = len(config.counts), len(config.sizes)
         self._latency, self._after, self._waiting = config.latency, np.array(config.after), np.array(config.waiting)
 
     def entering(self, left: Any, taken: Any) -> Wait:
-        """A beat enters when enough of those before it were taken."""
-        # Beats enter in order, so each waits for what those before it wait for.
+        """Return the wait of a beat that enters: the reader must have taken enough of the beats before it."""
+        # Beats enter in order, so each beat waits for everything that the beats before it wait for.
         before = np.maximum.accumulate(-1 - self._waiting)
         return Wait(left, taken, before, self._sizes, data=False)
 
     def leaving(self, left: Any) -> Origin:
-        """When beats are offered."""
+        """Return the times at which the Regroup offers its beats."""
         return Origin(left, self._after, self._counts, np.full(self._sizes, self._latency))

@@ -1,10 +1,10 @@
-"""What the events of a layer wait for that works tile by tile: reuse buffer, two tiles, the walk over their windows.
+"""Events of a layer that works tile by tile: reuse buffer, two tile buffers, and the windows of the tiles.
 
-Every beat of a tile, kept or new, is a step of the reuse buffer, and steps follow each other at least a cycle apart;
-`hwgen.gateware.pyramid.timing` says what holds them up. Only some of them are events here: those that bring a beat, as
-early as it is offered and those before it allow (``offered``); and of each tile the first that its windows need
-(``first``) and the last (``complete``). A beat is taken as its step passes, or a cycle earlier where a register stands
-in front of the tiles.
+Every beat of a tile, kept or new, is a step of the reuse buffer. Steps follow each other at least a cycle apart;
+`hwgen.gateware.pyramid.timing` states what delays them. Only some steps are events here. ``offered`` holds the steps
+that bring a new beat, as early as the beat is offered and the beats before it allow. ``first`` holds the first step of
+each tile that its windows need, and ``complete`` the last step of each tile. The layer takes a beat in the cycle of its
+step, or a cycle earlier if a register precedes the tile buffers.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from hwgen.schedule.settle import NO_WAIT, Times, Wait
 
 
 class PyramidEvents(LayerEvents[PyramidLayerConfig]):
-    """Of a layer behind a reuse buffer and two tiles; its windows wait for their tile to be complete."""
+    """Events of a layer with a reuse buffer and two tile buffers. Windows wait until their tile is complete."""
 
     def __init__(self, config: PyramidLayerConfig):
         super().__init__(config)
         self._register = config.reuse.latency if config.reuse.needed else 0
-        #: For each beat that comes in, its step.
+        #: Step of each beat that enters, in the order of the beats.
         self._new = np.concatenate(_new_steps(config))
         first, last, filled, waits, walks = zip(*tiles_of(config.pyramids, config.window.window_cycles), strict=True)
-        #: For each tile what `Tile` says of it.
+        #: First and last step, presence of a beat and of a wait, and window cycles of each tile, as in `Tile`.
         self._first, self._last = np.array(first), np.array(last)
         self._filled, self._waits = np.array(filled), np.array(waits)
-        #: Output folds up to each tile's last one.
+        #: Number of output folds up to the last fold of each tile.
         self._folds = np.cumsum(np.array(walks) // config.window.steps)
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
@@ -50,9 +50,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def waits(self, ports: Ports) -> list[Wait]:
         offered, first, complete = (self._key(ports, name) for name in ("offered", "first", "complete"))
         beats, tiles = len(self._new), len(self._first)
-        numbers, window = np.arange(beats), self.config.window
-        by_step = Origin(offered, numbers - 1, beats, self._since(self._new, numbers - 1, self._new))
-        found = [
+        beat_index, window = np.arange(beats), self.config.window
+        by_step = Origin(offered, beat_index - 1, beats, self._since(self._new, beat_index - 1, self._new))
+        waits = [
             by_step.waited_for(offered),
             *self._tile_waits(ports, offered, first, complete),
             *self._taking_waits(ports.taken[0], offered, first, by_step),
@@ -66,15 +66,15 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
             ),
         ]
         room = window.steps - 1 + self.config.tiles.release_delay
-        found.append(Wait(first, ports.starts, self._folds - 1, self.folds, room, lead=HALVES, data=False))
+        waits.append(Wait(first, ports.starts, self._folds - 1, self.folds, room, lead=HALVES, data=False))
         if (origin := ports.offered[0]) is not None:
-            found.append(origin.waited_for(offered))
+            waits.append(origin.waited_for(offered))
             if self._register:
-                found.append(origin.waited_for(ports.taken[0], after=self._register - 1))
-        return found
+                waits.append(origin.waited_for(ports.taken[0], after=self._register - 1))
+        return waits
 
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
-        """When tiles are begun and complete: one after the other, and after the beats up to those steps."""
+        """Return the waits on the first and last step of each tile: after the tile before, and after its beats."""
         tiles = np.arange(len(self._first))
         frame_steps, beats = self.config.reuse.cycles, len(self._new)
         last_filled = self._filled_before(tiles)
@@ -96,26 +96,26 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _taking_waits(self, taken: Any, offered: Any, first: Any, by_step: Origin) -> list[Wait]:
-        """When beats are taken: with their steps, which their tile may hold up."""
+        """Return the waits of the beats that are taken: with their steps, which their tile can delay."""
         filled = np.flatnonzero(self._filled)
         begun = np.searchsorted(self._first[filled], self._new, side="left" if self._register else "right")
-        # Before a frame's first tile that has a beat it is the last one of the frame before.
+        # Before a frame's first tile with a beat, the tile is the last such tile of the frame before.
         tile = np.concatenate([[filled[-1] - len(self._first)], filled])[begun]
         held = self._new - self._step(self._first, tile, self.config.reuse.cycles)
         if self._register:
-            # A beat is taken as the one before leaves the register.
+            # The register takes a beat as the beat before leaves the register.
             return [
                 Wait(taken, first, tile, len(self._first), held - 1, data=False),
                 by_step.waited_for(taken, after=self._register - 1),
             ]
-        numbers = np.arange(len(self._new))
+        beat_index = np.arange(len(self._new))
         return [
             Wait(taken, first, tile, len(self._first), held, data=False),
-            Wait(taken, offered, numbers, len(numbers)),
+            Wait(taken, offered, beat_index, len(beat_index)),
         ]
 
     def _filled_before(self, tiles: Times) -> Times:
-        """For each tile of a frame the last one before it that has a beat, perhaps in the frame before."""
+        """Return, for each tile of a frame, the last tile before it that has a beat, perhaps in the frame before."""
         filled = np.flatnonzero(self._filled)
         before = np.searchsorted(filled, tiles, side="left")
         return np.concatenate([[filled[-1] - len(tiles)], filled])[before]
@@ -124,17 +124,17 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return of - self._step(steps, earlier, self.config.reuse.cycles)
 
     @staticmethod
-    def _step(steps: Times, number: Times, frame_steps: int) -> Times:
-        """The step of an entry, which may lie in the frame before (a negative number)."""
-        frames, places = np.divmod(number, len(steps))
-        return steps[places] + frames * frame_steps
+    def _step(steps: Times, entries: Times, frame_steps: int) -> Times:
+        """Return the step of an entry. A negative index is an entry of the frame before."""
+        frames, positions = np.divmod(entries, len(steps))
+        return steps[positions] + frames * frame_steps
 
     def _key(self, ports: Ports, name: str) -> Any:
         return (name, ports.starts)
 
 
 def _new_steps(config: PyramidLayerConfig) -> list[Times]:
-    """Of each pyramid of a frame: the steps that bring a beat, which others don't as theirs was kept."""
+    """Return, for each pyramid of a frame, the steps that bring a new beat instead of a kept one."""
     source = config.window.input
     cuts: Sequence[Any] = list(product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels)))
     result = []

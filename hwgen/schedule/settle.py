@@ -1,15 +1,16 @@
 """Systems of events that wait for each other, and their least solution.
 
-Events come in *sequences*, such as the beats of one stream. Each happens a number of cycles after the one before it in
-its sequence, or later, and a number of cycles after certain events of other sequences, or later (`Wait`). A sequence
-repeats itself frame by frame, and so do its waits. With these rules times are a least fixed point of maxima and sums.
+Events belong to *sequences*, such as the beats of one stream. An event happens a fixed number of cycles after the event
+before it in its sequence, or later. It also happens a number of cycles after certain events of other sequences, or
+later (`Wait`). Sequences and waits repeat frame by frame. The times are the least fixed point of these maxima and sums.
 
-The first solution goes through all events once: an event is computed when all that it waits for has been. Afterwards a
-wait may be made stricter, which only moves events later; only what moves is computed again, roughly in order of time,
-so that an event that moves is seldom computed twice. Such a change can be taken back. Where more events move than there
-are, each time counted, all are computed once more from the beginning: then each is computed once.
+The first solution computes all events once: an event is computed when everything that it waits for has been. Afterwards
+a wait can be made stricter, which only moves events later. Then only the events that move are computed again, roughly
+in order of time, so an event that moves is seldom computed twice. Such a change can be taken back. If the number of
+moves exceeds the number of events, all events are computed once more from the beginning: then each event is computed
+once.
 
-Numba compiles the loops: there are tens of millions of events, and each may depend on the one before it.
+Numba compiles the loops. There are tens of millions of events, and each event can depend on the event before it.
 """
 
 from __future__ import annotations
@@ -22,54 +23,60 @@ import numpy as np
 
 from hwgen.schedule.compiled import compiled as _compiled
 
-Times = np.ndarray  # int64 or int32, cycles; one entry an event, in order of occurrence
+Times = np.ndarray  # int64 or int32, in cycles: one entry per event, in order of occurrence
 
-#: The delay of an event that waits for nothing where others of its sequence wait.
+#: Delay of an event that waits for nothing, in a sequence whose other events wait.
 NO_WAIT = -(1 << 60)
 
-#: Earlier than any event. Later than any, in 32 and in 64 bits.
+#: Time before all events; and time after all events, in 32 and in 64 bits.
 BEFORE_ALL = -1
 _AFTER_ALL = {np.dtype(np.int32): (1 << 31) - 1, np.dtype(np.int64): 1 << 62}
 
-#: Cycles by which an event may be computed before another one that comes earlier.
+#: Number of cycles by which a loop may compute an event before another event that is earlier.
 SLACK = 100
 
-#: Visits to sequences after which the loops come back to Python, within a second or so: then Ctrl-C is heard.
+#: Number of visits to sequences after which the loops return to Python, within about a second, so that Ctrl-C works.
 VISITS = 1 << 20
 
-#: How a run of the loops ended.
+#: Results of a run of the loops.
 _DONE, _LATE, _STUCK, _FULL, _WIDEN, _PAUSED = range(6)
 
-#: Columns of the tables of sequences and of waits.
+#: Columns of the table of sequences, then columns of the table of waits.
 _FIRST, _COUNT, _GAP, _LOW, _HIGH, _AT = range(6)
 _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9)
 
-#: And of what is counted along a sequence, for each wait: events until the next one that waits; how many of those
-#: still wait for nothing; the place in the tables; what is added to the index there. And where `_first_waiting` found
-#: its last.
+#: Columns of the table of cursors, one row per wait: events until the next event that waits; how many of the next
+#: waiting events still wait for nothing; entry in the tables of indices and delays; offset that is added to the index
+#: of that entry; and the entry at which `_first_waiting` ended last.
 _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 
 @dataclass(frozen=True)
 class Wait:
-    """What events of one sequence wait for.
+    """Constraint on the events of a sequence: each waits for an event of another sequence.
 
-    Of the target every ``every``-th event waits, the first one included: number ``every * (n + lead)``, of any
-    ``n >= 0``, waits for event ``index[r] + q * ahead - back`` of the source, where ``q, r = divmod(n, len(index))``,
-    and comes at least ``delay[r]`` cycles after it. It waits for nothing if that number is negative.
+    Every ``every``-th event of the target waits, the first included. For any ``n >= 0`` event ``every * (n + lead)`` of
+    the target waits for event ``index[r] + q * ahead - back`` of the source, where ``q, r = divmod(n, len(index))``. It
+    happens at least ``delay[r]`` cycles later. If the source's event is negative, the target's event waits for nothing.
 
     Parameters
     ----------
     target, source : hashable
-        Sequences.
+        Keys of the sequence that waits and of the sequence that it waits for.
     index : Times
-        Never falls, nor from its end to the beginning of the next period.
+        Events of the source in one period. They never decrease, nor from the end to the beginning of the next period.
     ahead : int
-        Events of the source in a period.
+        Number of events of the source per period.
     delay : Times or int
-    every, lead, back : int
+        Cycles from the source's event to the target's event; one for all, or one per entry of ``index``.
+    every : int
+        Distance of two events of the target that wait.
+    lead : int
+        Number of waiting events at the beginning that wait for nothing, for example the rows of an empty buffer.
+    back : int
+        Number of events by which the source's event is earlier, for example the depth of a FIFO.
     data : bool
-        The target has what the source brings, however much room there is. Such waits go one way through the sequences.
+        Whether the target needs the data that the source provides, rather than room. Waits for data form no circle.
     """
 
     target: Any
@@ -83,32 +90,34 @@ class Wait:
     data: bool = True
 
     def __post_init__(self) -> None:
-        # Which events wait for one that moves is found by bisection.
+        # Bisection finds the events that wait for an event that moves.
         assert (np.diff(self.index) >= 0).all()
         assert self.index[-1] <= self.index[0] + self.ahead
 
 
 class StuckError(Exception):
-    """Events wait for each other in a circle."""
+    """Error of a system in which events wait for each other in a circle."""
 
 
 class System:
-    """Sequences of events, what they wait for, and when they happen.
+    """Sequences of events, their waits, and the cycles in which the events happen.
 
     Parameters
     ----------
     sequences : dict
-        For each key its number of events and the least distance of two that follow each other, in cycles; ordered so
+        Number of events of each key, and the smallest distance of two consecutive events, in cycles. The order is such
         that waits for data go from a sequence to one behind it.
     waits : iterable of Wait
+        Constraints between the sequences.
     """
 
     def __init__(self, sequences: dict[Any, tuple[int, int]], waits: Iterable[Wait]):
-        self.numbers = {key: number for number, key in enumerate(sequences)}
+        self.sequence_index = {key: index for index, key in enumerate(sequences)}
         counts = np.array([count for count, _ in sequences.values()], dtype=np.int64)
         firsts = np.cumsum(counts) - counts
         gaps = np.array([gap for _, gap in sequences.values()], dtype=np.int64)
-        #: Of each sequence the first event's place in ``_times``, and the range of those that are to be computed.
+        #: One row per sequence: the index of its first event in ``_times``, its number of events, its smallest
+        #: distance, the range of the events that must be computed, and the event that its cursors point to.
         self._sequences = np.stack(
             [firsts, counts, gaps, np.zeros_like(counts), counts, np.full_like(counts, -1)], axis=1
         )
@@ -116,44 +125,47 @@ class System:
         self._times = np.full(int(counts.sum()), BEFORE_ALL, dtype=np.int32)
         self._solved = False
         self._journal: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        #: All times at the mark, if all were computed again since.
+        #: All times at the mark, if all events were computed again since.
         self._marked: Times | None = None
 
     def _set_waits(self, waits: list[Wait]) -> None:
-        self._order = sorted(range(len(waits)), key=lambda number: self.numbers[waits[number].target])
-        #: For each wait its row in ``_waits``.
-        self._rows = {number: row for row, number in enumerate(self._order)}
-        rows, tables, delays, place = [], [], [], 0
-        for wait in (waits[number] for number in self._order):
-            target, source, period = self.numbers[wait.target], self.numbers[wait.source], len(wait.index)
-            rows.append((target, source, wait.every, wait.lead, period, wait.ahead, wait.back, place, wait.data))
+        self._order = sorted(range(len(waits)), key=lambda index: self.sequence_index[waits[index].target])
+        #: Row of ``_waits`` of each wait.
+        self._rows = {index: row for row, index in enumerate(self._order)}
+        rows, tables, delays, table_index = [], [], [], 0
+        for wait in (waits[index] for index in self._order):
+            target, source, period = self.sequence_index[wait.target], self.sequence_index[wait.source], len(wait.index)
+            rows.append((target, source, wait.every, wait.lead, period, wait.ahead, wait.back, table_index, wait.data))
             tables.append(wait.index)
             delays.append(np.broadcast_to(np.asarray(wait.delay, dtype=np.int64), period))
-            place += period
+            table_index += period
         self._waits = np.array(rows, dtype=np.int64).reshape(-1, 9)
-        self._turns = np.zeros((len(rows), 5), dtype=np.int64)
+        self._cursors = np.zeros((len(rows), 5), dtype=np.int64)
         self._tables = np.concatenate([np.zeros(0, dtype=np.int32), *tables]).astype(np.int32)
         self._delays = np.concatenate([np.zeros(0, dtype=np.int64), *delays])
-        numbers = np.arange(len(self.numbers) + 1)
-        self._into = np.searchsorted(self._waits[:, _TARGET], numbers)
+        bounds = np.arange(len(self.sequence_index) + 1)
+        self._into = np.searchsorted(self._waits[:, _TARGET], bounds)
         self._readers = np.argsort(self._waits[:, _SOURCE], kind="stable")
-        self._out_of = np.searchsorted(self._waits[self._readers, _SOURCE], numbers)
+        self._out_of = np.searchsorted(self._waits[self._readers, _SOURCE], bounds)
 
     def __len__(self) -> int:
         """Number of events."""
         return len(self._times)
 
     def times(self, key: Any) -> Times:
-        """Those of a sequence: a view."""
+        """Return the times of a sequence, as a view."""
         return self.part(key, self._times)
 
     def part(self, key: Any, times: Times) -> Times:
-        """A sequence's part of the times of all events: a view."""
-        first, count = self._sequences[self.numbers[key], [_FIRST, _COUNT]]
+        """Return a sequence's slice of the times of all events, as a view."""
+        first, count = self._sequences[self.sequence_index[key], [_FIRST, _COUNT]]
         return times[first : first + count]
 
     def change(self, wait: int, *, lead: int | None = None, back: int | None = None) -> None:
-        """Make a wait, by its number among those given, stricter: a smaller ``lead`` or ``back``."""
+        """Make a wait stricter with a smaller ``lead`` or ``back``.
+
+        ``wait`` is its index among the waits of the system.
+        """
         row = self._rows[wait]
         if self._journal is not None:
             self._undo.append((row, self._waits[row].copy()))
@@ -165,7 +177,7 @@ class System:
         self._sequences[target, [_LOW, _HIGH, _AT]] = 0, self._sequences[target, _COUNT], -1
 
     def mark(self) -> None:
-        """From here on what changes can be taken back. The system must be solved."""
+        """Mark the present state, so that later changes can be taken back. The system must be solved."""
         if self._journal is None:
             self._journal = np.empty(len(self), np.int64), np.empty(len(self), np.int64), np.zeros(1, np.int64)
         self._journal[2][0] = 0
@@ -173,7 +185,7 @@ class System:
         self._undo: list[tuple[int, np.ndarray]] = []
 
     def revert(self) -> None:
-        """Take back all that changed since `mark`."""
+        """Take back all changes since `mark`."""
         self._take_back()
         for row, old in reversed(self._undo):
             self._waits[row] = old
@@ -182,16 +194,16 @@ class System:
         self.mark()
 
     def _take_back(self) -> None:
-        """Take back how events moved since `mark`."""
+        """Restore the times at the mark."""
         assert self._journal is not None
-        places, values, used = self._journal
+        indices, values, used = self._journal
         if self._marked is not None:
             self._times[:] = self._marked
         else:
-            _take_back(self._times, places, values, int(used[0]))
+            _take_back(self._times, indices, values, int(used[0]))
 
     def _start_over(self) -> None:
-        """Have all events computed again: more moved since `mark` than the journal holds."""
+        """Prepare to compute all events again, because more events moved since `mark` than the journal holds."""
         self._take_back()
         self._marked = self._times.copy()
         self._times[:] = BEFORE_ALL
@@ -199,20 +211,22 @@ class System:
         self._solved = False
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Find the times. ``False`` if an event comes later than its latest time (then unfinished).
+        """Compute the times, and return whether no event is later than its latest time.
+
+        If an event is later, the computation stops unfinished.
 
         Raises
         ------
         StuckError
-            If events wait for each other in a circle; those from each sequence's `reached` on never happen. They are
-            late if they have a latest time.
+            If events wait for each other in a circle. Events from each sequence's `reached` on never happen. If these
+            events have a latest time, they count as late.
         """
         while True:
             journal = self._journal
             if journal is None or self._marked is not None:
                 journal = np.zeros(0, np.int64), np.zeros(0, np.int64), np.full(1, -1)
             bounds = np.zeros(0, self._times.dtype) if latest is None else latest
-            tables = self._sequences, self._waits, self._tables, self._delays, self._into, self._turns
+            tables = self._sequences, self._waits, self._tables, self._delays, self._into, self._cursors
             if self._solved:
                 end = _settle(self._times, *tables, self._out_of, self._readers, bounds, *journal)
             else:
@@ -231,34 +245,34 @@ class System:
                 return end == _DONE
 
     def reached(self, key: Any) -> int:
-        """Events of a sequence that have been computed, when the system is stuck."""
-        return int(self._sequences[self.numbers[key], _LOW])
+        """Return the number of events of a sequence that have been computed, when the system is stuck."""
+        return int(self._sequences[self.sequence_index[key], _LOW])
 
     @property
     def moved(self) -> int:
-        """Number of events that were computed since `mark` to move, each time counted."""
+        """Number of moves of events since `mark`. An event that moves twice counts twice."""
         return 0 if self._journal is None else int(self._journal[2][0]) + (self._marked is not None) * len(self)
 
     def latest(self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool) -> Times:
-        """Return by when each event must happen for some events of a sequence to happen by when they must.
+        """Return the latest time of each event with which some events meet their deadlines.
 
         Parameters
         ----------
         bounds : dict
-            For sequences some of their events, and the latest times of these.
+            Events and their latest times, per sequence.
         data_only : bool
-            Only waits for data are looked at. Otherwise all waits are, as they are now: the result is earlier, and
-            exact. It holds as long as waits become stricter only; in it a trial that fails is seen to fail soon.
+            Whether only waits for data count. Otherwise all waits count, as they are now; the result is then earlier,
+            and exact. The result holds as long as waits only become stricter. It makes a failing trial end soon.
         """
-        found = np.full_like(self._times, _AFTER_ALL[self._times.dtype])
+        latest = np.full_like(self._times, _AFTER_ALL[self._times.dtype])
         for key, (events, times) in bounds.items():
-            found[int(self._sequences[self.numbers[key], _FIRST]) + events] = times
+            latest[int(self._sequences[self.sequence_index[key], _FIRST]) + events] = times
         tables = self._sequences, self._waits, self._tables, self._delays, self._into
         if data_only:
-            _go_back(found, *tables)
+            _go_back(latest, *tables)
         else:
-            _go_all_back(found, *tables, self._out_of, self._readers)
-        return found
+            _go_all_back(latest, *tables, self._out_of, self._readers)
+        return latest
 
 
 def _widened(latest: Times) -> Times:
@@ -268,53 +282,54 @@ def _widened(latest: Times) -> Times:
 
 
 @_compiled
-def _take_back(times: Times, places: Times, values: Times, used: int) -> None:
+def _take_back(times: Times, indices: Times, values: Times, used: int) -> None:
     for entry in range(used - 1, -1, -1):
-        times[places[entry]] = values[entry]
+        times[indices[entry]] = values[entry]
 
 
 @_compiled
-def _turn_to(sequences, waits, turns, number, event, begin, end):
-    """Set what `_compute` counts along a sequence to one of its events."""
+def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
+    """Set the cursors of a sequence to one of its events."""
     for row in range(begin, end):
         every, period = waits[row, _EVERY], waits[row, _PERIOD]
-        turn = -(-event // every)
-        turns[row, _UNTIL] = turn * every - event
-        turn -= waits[row, _LEAD]
-        turns[row, _BEFORE] = max(-turn, 0)
-        turn = max(turn, 0)
-        turns[row, _ENTRY] = waits[row, _INDEX] + turn % period
-        turns[row, _OFFSET] = turn // period * waits[row, _AHEAD] - waits[row, _BACK]
-    sequences[number, _AT] = event
+        n = -(-event // every)
+        cursors[row, _UNTIL] = n * every - event
+        n -= waits[row, _LEAD]
+        cursors[row, _BEFORE] = max(-n, 0)
+        n = max(n, 0)
+        cursors[row, _ENTRY] = waits[row, _INDEX] + n % period
+        cursors[row, _OFFSET] = n // period * waits[row, _AHEAD] - waits[row, _BACK]
+    sequences[sequence, _AT] = event
 
 
 @_compiled
 def _compute(
-    times, sequences, waits, tables, delays, into, turns, bounds, places, values, used, number, limit, ordered
+    times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used, sequence, limit, ordered
 ):
-    """Compute events of a sequence from the first that is to be computed on.
+    """Compute events of a sequence, from the first event that must be computed.
 
-    Until one is later than ``limit``, or all that follow stay as they are; unless ``ordered``, until one waits for what
-    has not been computed. Returns how that ended, the next event, and the range of those that moved.
+    The loop ends when an event is later than ``limit``, or when all following events keep their times. Unless
+    ``ordered``, it also ends at an event that waits for an event that has not been computed. Returns the result, the
+    next event, and the range of the events that moved.
     """
-    first, count, gap = sequences[number, _FIRST], sequences[number, _COUNT], sequences[number, _GAP]
-    event, high = sequences[number, _LOW], sequences[number, _HIGH]
-    begin, end = into[number], into[number + 1]
-    if sequences[number, _AT] != event:
-        _turn_to(sequences, waits, turns, number, event, begin, end)
+    first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
+    event, high = sequences[sequence, _LOW], sequences[sequence, _HIGH]
+    begin, end = into[sequence], into[sequence + 1]
+    if sequences[sequence, _AT] != event:
+        _set_cursors(sequences, waits, cursors, sequence, event, begin, end)
     previous = max(times[first + event - 1] + gap, 0) if event else 0
     moved_from, moved_to, status = count, event, _DONE
-    most = (1 << 31) - 1 if times.itemsize == 4 else 1 << 61
+    max_time = (1 << 31) - 1 if times.itemsize == 4 else 1 << 61
     while event < count and (event < high or moved_to == event):
         value = previous
         for row in range(begin, end):
-            if turns[row, _UNTIL] or turns[row, _BEFORE]:
+            if cursors[row, _UNTIL] or cursors[row, _BEFORE]:
                 continue
-            entry = turns[row, _ENTRY]
-            source = tables[entry] + turns[row, _OFFSET]
+            entry = cursors[row, _ENTRY]
+            source = tables[entry] + cursors[row, _OFFSET]
             if source >= 0:
                 other = waits[row, _SOURCE]
-                if not ordered and source >= sequences[other, _LOW] and other != number:
+                if not ordered and source >= sequences[other, _LOW] and other != sequence:
                     status = _STUCK
                     break
                 value = max(value, times[sequences[other, _FIRST] + source] + delays[entry])
@@ -325,14 +340,14 @@ def _compute(
             if bounds.size and value > bounds[first + event]:
                 status = _LATE
                 break
-            if value > most:
+            if value > max_time:
                 status = _WIDEN
                 break
             if used[0] >= 0:
-                if used[0] == places.size:
+                if used[0] == moved_events.size:
                     status = _FULL
                     break
-                places[used[0]], values[used[0]] = first + event, old
+                moved_events[used[0]], values[used[0]] = first + event, old
                 used[0] += 1
             times[first + event] = value
             if moved_from == count:
@@ -342,30 +357,30 @@ def _compute(
         previous = value + gap
         event += 1
         for row in range(begin, end):
-            if turns[row, _UNTIL]:
-                turns[row, _UNTIL] -= 1
+            if cursors[row, _UNTIL]:
+                cursors[row, _UNTIL] -= 1
                 continue
-            turns[row, _UNTIL] = waits[row, _EVERY] - 1
-            if turns[row, _BEFORE]:
-                turns[row, _BEFORE] -= 1
+            cursors[row, _UNTIL] = waits[row, _EVERY] - 1
+            if cursors[row, _BEFORE]:
+                cursors[row, _BEFORE] -= 1
                 continue
-            turns[row, _ENTRY] += 1
-            if turns[row, _ENTRY] == waits[row, _INDEX] + waits[row, _PERIOD]:
-                turns[row, _ENTRY] = waits[row, _INDEX]
-                turns[row, _OFFSET] += waits[row, _AHEAD]
+            cursors[row, _ENTRY] += 1
+            if cursors[row, _ENTRY] == waits[row, _INDEX] + waits[row, _PERIOD]:
+                cursors[row, _ENTRY] = waits[row, _INDEX]
+                cursors[row, _OFFSET] += waits[row, _AHEAD]
         if ordered and value > limit:
             break
-    sequences[number, _AT] = event
+    sequences[sequence, _AT] = event
     return status, event, moved_from, moved_to
 
 
 @_compiled
-def _solve(times, sequences, waits, tables, delays, into, turns, bounds, places, values, used):
-    """Compute all events that have not been yet, each when those have been that it waits for.
+def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
+    """Compute all events that have not been computed, each after everything that it waits for.
 
-    A sequence is computed as far as its waits allow. Then the sequence that it waits for is, until that has come far
-    enough: ``asking`` holds the sequences that wait for each other in this way, and ``until`` the event that is asked
-    of each.
+    A sequence is computed as far as its waits allow. Then the sequence that blocks it is computed, up to the event that
+    is needed. ``asking`` is the stack of sequences that wait for each other in this way, and ``until`` holds the event
+    that each of them must reach.
     """
     asking, until = np.empty(len(sequences), np.int64), np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)
@@ -376,52 +391,80 @@ def _solve(times, sequences, waits, tables, delays, into, turns, bounds, places,
             visits += 1
             if visits > VISITS:
                 return _PAUSED
-            number = asking[depth - 1]
+            sequence = asking[depth - 1]
             status, event, _, _ = _compute(
-                times, sequences, waits, tables, delays, into, turns, bounds, places, values, used, number, 0, False
+                times,
+                sequences,
+                waits,
+                tables,
+                delays,
+                into,
+                cursors,
+                bounds,
+                moved_events,
+                values,
+                used,
+                sequence,
+                0,
+                False,
             )
-            sequences[number, _LOW] = event
+            sequences[sequence, _LOW] = event
             if status and status != _STUCK:
                 return status
             if event > until[depth - 1]:
-                listed[number] = False
+                listed[sequence] = False
                 depth -= 1
                 continue
-            other, source = _blocking(sequences, waits, tables, into, turns, number)
+            other, source = _blocking(sequences, waits, tables, into, cursors, sequence)
             if listed[other]:
-                return _solve_rest(times, sequences, waits, tables, delays, into, turns, bounds, places, values, used)
+                return _solve_rest(
+                    times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used
+                )
             asking[depth], until[depth], listed[other] = other, source, True
             depth += 1
     return _DONE
 
 
 @_compiled
-def _blocking(sequences, waits, tables, into, turns, number):
-    """The sequence, and the event of it, that the next event of a sequence waits for and that has not been computed."""
-    for row in range(into[number], into[number + 1]):
-        if turns[row, _UNTIL] or turns[row, _BEFORE]:
+def _blocking(sequences, waits, tables, into, cursors, sequence):
+    """Return the sequence and its event that block the next event of a sequence."""
+    for row in range(into[sequence], into[sequence + 1]):
+        if cursors[row, _UNTIL] or cursors[row, _BEFORE]:
             continue
-        source, other = tables[turns[row, _ENTRY]] + turns[row, _OFFSET], waits[row, _SOURCE]
-        if source >= sequences[other, _LOW] and other != number:
+        source, other = tables[cursors[row, _ENTRY]] + cursors[row, _OFFSET], waits[row, _SOURCE]
+        if source >= sequences[other, _LOW] and other != sequence:
             return other, source
-    return number, 0  # never: it is asked of sequences only that wait
+    return sequence, 0  # unreachable: only called for sequences that wait
 
 
 @_compiled
-def _solve_rest(times, sequences, waits, tables, delays, into, turns, bounds, places, values, used):
-    """Compute all events that don't wait for a circle of others, which never happen."""
+def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
+    """Compute all events that don't depend on a circle of waits; the others never happen."""
     visits, progress = 0, True
     while progress:
         progress = False
-        for number in range(len(sequences)):
+        for sequence in range(len(sequences)):
             visits += 1
             if visits > VISITS:
                 return _PAUSED
-            low = sequences[number, _LOW]
+            low = sequences[sequence, _LOW]
             status, event, _, _ = _compute(
-                times, sequences, waits, tables, delays, into, turns, bounds, places, values, used, number, 0, False
+                times,
+                sequences,
+                waits,
+                tables,
+                delays,
+                into,
+                cursors,
+                bounds,
+                moved_events,
+                values,
+                used,
+                sequence,
+                0,
+                False,
             )
-            sequences[number, _LOW] = event
+            sequences[sequence, _LOW] = event
             if status and status != _STUCK:
                 return status
             progress = progress or event > low
@@ -429,30 +472,32 @@ def _solve_rest(times, sequences, waits, tables, delays, into, turns, bounds, pl
 
 
 @_compiled
-def _settle(times, sequences, waits, tables, delays, into, turns, out_of, readers, bounds, places, values, used):
-    """Compute again what may have moved, and what waits for what did, roughly in order of time."""
+def _settle(
+    times, sequences, waits, tables, delays, into, cursors, out_of, readers, bounds, moved_events, values, used
+):
+    """Compute the events again that can have moved, and the events that wait for them, roughly in order of time."""
     active = np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)
     count = 0
-    for number in range(len(sequences)):
-        if sequences[number, _LOW] < sequences[number, _HIGH]:
-            active[count] = number
-            listed[number] = True
+    for sequence in range(len(sequences)):
+        if sequences[sequence, _LOW] < sequences[sequence, _HIGH]:
+            active[count] = sequence
+            listed[sequence] = True
             count += 1
     visits = 0
     while count:
         visits += 1
         if visits > VISITS:
             return _PAUSED
-        place, earliest, following = 0, 1 << 62, 1 << 62
+        chosen_entry, earliest, following = 0, 1 << 62, 1 << 62
         for entry in range(count):
-            number = active[entry]
-            time = times[sequences[number, _FIRST] + sequences[number, _LOW]]
+            sequence = active[entry]
+            time = times[sequences[sequence, _FIRST] + sequences[sequence, _LOW]]
             if time < earliest:
-                place, earliest, following = entry, time, earliest
+                chosen_entry, earliest, following = entry, time, earliest
             elif time < following:
                 following = time
-        chosen = active[place]
+        chosen = active[chosen_entry]
         status, event, moved_from, moved_to = _compute(
             times,
             sequences,
@@ -460,9 +505,9 @@ def _settle(times, sequences, waits, tables, delays, into, turns, out_of, reader
             tables,
             delays,
             into,
-            turns,
+            cursors,
             bounds,
-            places,
+            moved_events,
             values,
             used,
             chosen,
@@ -474,7 +519,7 @@ def _settle(times, sequences, waits, tables, delays, into, turns, out_of, reader
         if event >= sequences[chosen, _HIGH]:
             sequences[chosen, _LOW] = sequences[chosen, _HIGH] = 0
             count -= 1
-            active[place] = active[count]
+            active[chosen_entry] = active[count]
             listed[chosen] = False
         else:
             sequences[chosen, _LOW] = event
@@ -484,7 +529,7 @@ def _settle(times, sequences, waits, tables, delays, into, turns, out_of, reader
                 target = waits[row, _TARGET]
                 if (
                     target != chosen
-                    and _pass_on(sequences, waits, tables, turns, row, moved_from, moved_to)
+                    and _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to)
                     and not listed[target]
                 ):
                     active[count] = target
@@ -496,11 +541,11 @@ def _settle(times, sequences, waits, tables, delays, into, turns, out_of, reader
 
 
 @_compiled
-def _pass_on(sequences, waits, tables, turns, row, moved_from, moved_to):
-    """Those that wait for events that moved are to be computed again; whether there are any."""
+def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
+    """Schedule the events that wait for moved events to be computed again, and return whether there are any."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
-    begin = _first_waiting(waits, tables, turns, row, moved_from)
-    end = _first_waiting(waits, tables, turns, row, moved_to)
+    begin = _first_waiting(waits, tables, cursors, row, moved_from)
+    end = _first_waiting(waits, tables, cursors, row, moved_to)
     low = (begin + lead) * every
     high = min((end - 1 + lead) * every + 1, sequences[target, _COUNT])
     if low >= high:
@@ -514,14 +559,17 @@ def _pass_on(sequences, waits, tables, turns, row, moved_from, moved_to):
 
 
 @_compiled
-def _first_waiting(waits, tables, turns, row, source):
-    """The least ``n`` that waits for an event or for one behind it; mostly near the one that was found last."""
+def _first_waiting(waits, tables, cursors, row, source):
+    """Return the smallest ``n`` that waits for event ``source`` or for a later one.
+
+    The search starts near its last result.
+    """
     period, ahead, first = waits[row, _PERIOD], waits[row, _AHEAD], waits[row, _INDEX]
     source += waits[row, _BACK]
     periods = max(-((tables[first + period - 1] - source) // ahead), 0)
     source -= periods * ahead
-    # All below ``low`` wait for earlier events, those from ``high`` on don't.
-    near, step = min(turns[row, _NEAR], period - 1), 1
+    # All entries below ``low`` wait for earlier events, and no entry from ``high`` on does.
+    near, step = min(cursors[row, _NEAR], period - 1), 1
     if tables[first + near] < source:
         low = near + 1
         while low + step <= period and tables[first + low + step - 1] < source:
@@ -540,19 +588,19 @@ def _first_waiting(waits, tables, turns, row, source):
             low = middle + 1
         else:
             high = middle
-    turns[row, _NEAR] = low
+    cursors[row, _NEAR] = low
     return periods * period + low
 
 
 @_compiled
 def _go_back(latest, sequences, waits, tables, delays, into):
-    """Latest times: before the next of the sequence, and before all that wait for data."""
-    for number in range(len(sequences) - 1, -1, -1):
-        first, count, gap = sequences[number, _FIRST], sequences[number, _COUNT], sequences[number, _GAP]
+    """Compute latest times: before the next event of the sequence, and before all events that wait for data."""
+    for sequence in range(len(sequences) - 1, -1, -1):
+        first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
         for event in range(first + count - 2, first - 1, -1):
             latest[event] = min(latest[event], latest[event + 1] - gap)
-        for row in range(into[number], into[number + 1]):
-            if not waits[row, _DATA] or waits[row, _SOURCE] == number:
+        for row in range(into[sequence], into[sequence + 1]):
+            if not waits[row, _DATA] or waits[row, _SOURCE] == sequence:
                 continue
             every, entry, offset = waits[row, _EVERY], waits[row, _INDEX], -waits[row, _BACK]
             of_source = sequences[waits[row, _SOURCE], _FIRST]
@@ -569,37 +617,37 @@ def _go_back(latest, sequences, waits, tables, delays, into):
 
 @_compiled
 def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers):
-    """Latest times, each when those of all events are known that wait for it: `_solve` backwards."""
+    """Compute latest times, each after the latest times of all events that wait for the event: `_solve` backwards."""
     left = sequences[:, _COUNT].copy()
     last = len(sequences) - 1
-    number, idle = last, 0
+    sequence, idle = last, 0
     while idle <= last:
-        low, high = left[number], left[number]
+        low, high = left[sequence], left[sequence]
         if high:
-            low = _first_known(waits, tables, out_of, readers, left, number)
+            low = _first_known(waits, tables, out_of, readers, left, sequence)
         if low >= high:
             idle += 1
-            number = number - 1 if number else last
+            sequence = sequence - 1 if sequence else last
             continue
-        first, gap = sequences[number, _FIRST], sequences[number, _GAP]
-        for event in range(first + min(high, sequences[number, _COUNT] - 1) - 1, first + low - 1, -1):
+        first, gap = sequences[sequence, _FIRST], sequences[sequence, _GAP]
+        for event in range(first + min(high, sequences[sequence, _COUNT] - 1) - 1, first + low - 1, -1):
             latest[event] = min(latest[event], latest[event + 1] - gap)
-        for row in range(into[number], into[number + 1]):
+        for row in range(into[sequence], into[sequence + 1]):
             _pass_back(latest, sequences, waits, tables, delays, row, low, high)
-        left[number] = low
+        left[sequence] = low
         idle = 0
-        number = min(number + 1, last)
+        sequence = min(sequence + 1, last)
 
 
 @_compiled
-def _first_known(waits, tables, out_of, readers, left, number):
-    """The first event of a sequence for which no event waits whose latest time is not known."""
+def _first_known(waits, tables, out_of, readers, left, sequence):
+    """Return the first event of a sequence from which on all waiting events have a known latest time."""
     low = 0
-    for reader in range(out_of[number], out_of[number + 1]):
+    for reader in range(out_of[sequence], out_of[sequence + 1]):
         row = readers[reader]
-        turn = (left[waits[row, _TARGET]] - 1) // waits[row, _EVERY] - waits[row, _LEAD]
-        if turn >= 0:
-            periods, entry = turn // waits[row, _PERIOD], turn % waits[row, _PERIOD]
+        n = (left[waits[row, _TARGET]] - 1) // waits[row, _EVERY] - waits[row, _LEAD]
+        if n >= 0:
+            periods, entry = n // waits[row, _PERIOD], n % waits[row, _PERIOD]
             source = tables[waits[row, _INDEX] + entry] + periods * waits[row, _AHEAD] - waits[row, _BACK]
             low = max(low, source + 1)
     return low
@@ -607,15 +655,15 @@ def _first_known(waits, tables, out_of, readers, left, number):
 
 @_compiled
 def _pass_back(latest, sequences, waits, tables, delays, row, low, high):
-    """What events ``low`` to ``high - 1`` of a wait's target wait for must happen before them."""
+    """Limit the latest times of the source's events by the events ``low`` to ``high - 1`` of a wait's target."""
     every, lead, period, begin = waits[row, _EVERY], waits[row, _LEAD], waits[row, _PERIOD], waits[row, _INDEX]
     target, origin = sequences[waits[row, _TARGET], _FIRST], sequences[waits[row, _SOURCE], _FIRST]
-    turn, stop = (high - 1) // every - lead, max(-(-low // every) - lead, 0)
-    if turn < stop:
+    n, stop = (high - 1) // every - lead, max(-(-low // every) - lead, 0)
+    if n < stop:
         return
-    entry = begin + turn % period
-    offset = turn // period * waits[row, _AHEAD] - waits[row, _BACK]
-    for event in range(target + (turn + lead) * every, target + (stop + lead) * every - 1, -every):
+    entry = begin + n % period
+    offset = n // period * waits[row, _AHEAD] - waits[row, _BACK]
+    for event in range(target + (n + lead) * every, target + (stop + lead) * every - 1, -every):
         source = tables[entry] + offset
         if source < 0:
             break

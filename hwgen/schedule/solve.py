@@ -1,11 +1,12 @@
-"""The exact schedule of an accelerator, without simulating it.
+"""Exact schedule of an accelerator, computed without simulation.
 
-Every event (a beat taken, an output fold started, a beat leaving a FIFO) happens as soon as all it waits for has
-happened: its time is a maximum of earlier times plus constants that the components state. The times are the least
-solution of that system, and the hardware's own to the cycle when neither the source nor the sink stalls.
+An event is a beat taken, an output fold started, or a beat that leaves a FIFO. It happens as soon as everything that it
+waits for has happened. So its time is a maximum of earlier times plus constants that the components state. The times
+are the least solution of this system. They equal the hardware's cycles exactly when neither the source nor the sink
+stalls.
 
-The streams are numbered: first those that come in (`AcceleratorConfig.entries`), then that of each FIFO
-(`AcceleratorConfig.links`). In a chain stream ``n`` enters layer ``n``, and FIFO ``n`` stands behind it.
+Streams have indices: first the input streams (`AcceleratorConfig.entries`), then the stream behind each FIFO
+(`AcceleratorConfig.links`). In a chain stream ``n`` enters layer ``n``, and FIFO ``n`` is behind layer ``n``.
 """
 
 from __future__ import annotations
@@ -43,39 +44,47 @@ from hwgen.schedule.pyramid import PyramidEvents
 from hwgen.schedule.settle import StuckError, System, Times, Wait
 from hwgen.schedule.tall import shortened
 
-#: A schedule that has not settled after so many frames never will (its frames take turns at being longer).
-MOST_FRAMES = 64
+#: Largest number of frames of a schedule. A schedule that has not settled by then never will: its frames alternate
+#: between longer and shorter ones.
+MAX_FRAMES = 64
 
-#: Frames, at most, within which layers that take turns at being longer and shorter come round. A loop of credits that
-#: loses a cycle in fewer frames than these is seen while no output is late yet.
-MOST_TURNS = 21
+#: Largest period, in frames, of layers that alternate between longer and shorter frames. A loop of credits that loses a
+#: cycle in fewer frames than this is detected before an output is late.
+MAX_PATTERN_FRAMES = 21
 
-#: Frames, at most, each of which takes longer than the pace where a layer falls behind.
+#: Number of last frames that must all take longer than the pace where a layer falls behind, at most.
 LAST_FRAMES = 8
 
-#: Frames that a schedule of frames that follow each other has at least, by `enough_frames`: no frame is done before the
-#: next can begin, as its latency is more than the slowest layer's cycles.
-LEAST_FRAMES = 5
+#: Smallest result of `enough_frames`. No frame ends before the next can begin, as its latency exceeds the slowest
+#: layer's cycles.
+MIN_SETTLED_FRAMES = 5
 
-#: Beats that are scheduled at least: small networks get more frames, so that a loss in one of many is seen.
-LEAST_BEATS = 10_000
+#: Smallest number of beats that a schedule covers. Small networks get more frames, so that a loss in one of many frames
+#: shows.
+MIN_BEATS = 10_000
 
-#: Events of a run at most, of all layers together: in memory they and what is computed with them take about 5 GB.
-MOST_EVENTS = 3 << 27
+#: Largest number of events of a run, over all layers: with their temporary arrays they take about 5 GB.
+MAX_EVENTS = 3 << 27
 
-#: Events of a run above which fewer rows are scheduled instead, if they tell as much: about 1 GB.
-MANY_EVENTS = 1 << 27
+#: Number of events of a run, about 1 GB, above which fewer rows are scheduled if the result can be extrapolated.
+LONG_RUN_EVENTS = 1 << 27
 
-#: Events of a layer's own in a shallow FIFO are looked at so many at once.
-AT_ONCE = 8_000
+#: Number of events of one layer that are processed at once for a shallow FIFO.
+CHUNK_EVENTS = 8_000
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """What a schedule comes to.
+    """Latency and interval of a schedule.
 
-    ``latency`` and ``interval`` as the project defines them; ``interval`` is ``None`` with fewer than three
-    frames. ``steady`` says that the last two distances agree, and that no layer lives on a lead that it is losing.
+    Attributes
+    ----------
+    latency : int
+        Cycles from the first input beat of the first frame to the frame's last output transfer.
+    interval : int or None
+        Cycles between the last output transfers of the last two frames; ``None`` with fewer than three frames.
+    steady : bool
+        Whether the last two distances agree and no layer consumes a lead over other layers.
     """
 
     latency: int
@@ -83,7 +92,7 @@ class Cycles:
     steady: bool
 
 
-#: What each kind of layer's events wait for.
+#: Class of events of each layer configuration.
 _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
     LayerConfig: LineEvents,
     JoinLayerConfig: JoinEvents,
@@ -98,19 +107,26 @@ _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
 class Schedule:
     """Times of all events of an accelerator over a number of frames.
 
-    Depths and rows may be changed afterwards; shrinking either only moves events later, so the present times are a
-    valid start for the next solution.
+    Depths and rows can change afterwards. A smaller depth or fewer rows only move events later, so the present times
+    are a valid start for the next solution.
 
     Parameters
     ----------
     config : AcceleratorConfig
-        Its FIFO depths and rows are taken, unless others are given.
+        Accelerator whose FIFO depths and rows are the defaults of ``depths`` and ``rows``.
     frames : int
-        Frames back to back.
+        Number of frames, back to back.
     depths : sequence of int or None, optional
-        Depths of all FIFOs, in the order of ``config.links``; ``None`` for a FIFO without end.
+        Depths of all FIFOs, in the order of ``config.links``; ``None`` for an endless FIFO.
     rows : sequence of int, optional
-        Rows of the line buffers.
+        Rows of each layer's line buffer.
+
+    Raises
+    ------
+    ConfigError
+        If ``frames`` is not positive.
+    PlanError
+        If there are too many events.
     """
 
     def __init__(
@@ -130,185 +146,193 @@ class Schedule:
         self._layers = [_EVENTS[type(layer)](layer) for layer in config.layers]
         self._streams = (*config.entries, *config.links)
         self._waits: list[Wait] = []
-        #: The numbers of the waits for room in each FIFO, and for space in each line buffer.
+        #: Index of the wait for room in each FIFO, and of the wait for space in each line buffer.
         self._room: list[int] = []
         self._space: dict[int, int] = {}
         self._system = self._build()
 
     def _build(self) -> System:
         sequences: dict[Any, tuple[int, int]] = {}
-        for number, layer in enumerate(self._layers):
-            for stream in self._into[number]:
+        for layer_index, layer in enumerate(self._layers):
+            for stream in self._into[layer_index]:
                 sequences |= self._stream_sequences(stream)
-            ports = self._ports(number)
+            ports = self._ports(layer_index)
             sequences |= layer.inner(ports)
             sequences[ports.starts] = layer.folds, layer.config.window.steps
             self._waits += layer.waits(ports)
-            if (space := layer.space(ports, self.rows[number])) is not None:
-                self._space[number] = len(self._waits)
+            if (space := layer.space(ports, self.rows[layer_index])) is not None:
+                self._space[layer_index] = len(self._waits)
                 self._waits.append(space)
         for stream in self._into[-1]:
             sequences |= self._stream_sequences(stream)
             self._waits.append(self._offered(stream).waited_for(("taken", stream)))
-        for number, link in enumerate(self.config.links):
+        for fifo, link in enumerate(self.config.links):
             ports = self._ports(link.source)
-            place = self._out_of[link.source].index(self._stream_of(number))
+            output = self._out_of[link.source].index(self._stream_of(fifo))
             self._room.append(len(self._waits))
-            self._waits.append(self._layers[link.source].room(ports, place, self.depths[number]))
+            self._waits.append(self._layers[link.source].room(ports, output, self.depths[fifo]))
             if (regroup := self._regroup(link)) is not None:
-                left = "left", number
+                left = "left", fifo
                 stored = self._layers[link.source].stored(ports.starts)
-                self._waits += [stored.waited_for(left), regroup.entering(left, ("taken", self._stream_of(number)))]
+                self._waits += [stored.waited_for(left), regroup.entering(left, ("taken", self._stream_of(fifo)))]
         return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
 
-    def _stream_sequences(self, number: int) -> dict[Any, tuple[int, int]]:
-        """The beats of a stream that are taken; before them those that leave its FIFO, if those are others."""
-        stream, found = self._streams[number], {}
+    def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
+        """Return the beats taken from a stream, and the beats that leave its FIFO if a Regroup is in between."""
+        stream, sequences = self._streams[stream_index], {}
         if self._regroup(stream) is not None:
-            found["left", self._fifo_of(number)] = self._layers[stream.source].beats_stored, 1
-        return found | {("taken", number): (self._beats(stream), 1)}
+            sequences["left", self._fifo_of(stream_index)] = self._layers[stream.source].beats_stored, 1
+        return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
-    def _ports(self, number: int) -> Ports:
+    def _ports(self, layer: int) -> Ports:
         return Ports(
-            tuple(("taken", stream) for stream in self._into[number]),
-            tuple(self._offered(stream) if self._fifo_of(stream) >= 0 else None for stream in self._into[number]),
-            tuple(self._left(self._fifo_of(stream)) for stream in self._out_of[number]),
-            ("starts", number),
+            tuple(("taken", stream) for stream in self._into[layer]),
+            tuple(self._offered(stream) if self._fifo_of(stream) >= 0 else None for stream in self._into[layer]),
+            tuple(self._left(self._fifo_of(stream)) for stream in self._out_of[layer]),
+            ("starts", layer),
         )
 
-    def _offered(self, number: int) -> Origin:
-        """When the beats of a stream that leaves a FIFO are offered to its reader."""
-        stream = self._streams[number]
+    def _offered(self, stream_index: int) -> Origin:
+        """Return the times at which a stream behind a FIFO offers its beats to the reader."""
+        stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
-            return regroup.leaving(("left", self._fifo_of(number)))
+            return regroup.leaving(("left", self._fifo_of(stream_index)))
         return self._layers[stream.source].stored(("starts", stream.source))
 
-    def _left(self, number: int) -> Any:
-        """The beats that leave a FIFO: those that its reader takes, or what regroups them."""
-        if self._regroup(self.config.links[number]) is None:
-            return "taken", self._stream_of(number)
-        return "left", number
+    def _left(self, fifo: int) -> Any:
+        """Return the key of the beats that leave a FIFO, taken by the reader or by a Regroup."""
+        if self._regroup(self.config.links[fifo]) is None:
+            return "taken", self._stream_of(fifo)
+        return "left", fifo
 
     def _stream_of(self, fifo: int) -> int:
-        """The stream that leaves a FIFO."""
+        """Return the index of the stream behind a FIFO."""
         return fifo + len(self.config.entries)
 
     def _fifo_of(self, stream: int) -> int:
-        """The FIFO that a stream leaves; negative if it comes in."""
+        """Return the index of the FIFO in front of a stream; negative for an input stream."""
         return stream - len(self.config.entries)
 
     def mark(self) -> None:
-        """Solve; from here on, what changes can be taken back."""
+        """Solve, and mark the state, so that later changes can be taken back."""
         self.solve()
         self._system.mark()
         self._marked = list(self.depths), list(self.rows)
 
     def revert(self) -> None:
-        """Take back all that changed since `mark`."""
+        """Take back all changes since `mark`."""
         self._system.revert()
         depths, rows = self._marked
         self.depths, self.rows = list(depths), list(rows)
 
-    def shrink(self, number: int, *, depth: int | None = None, rows: int | None = None) -> None:
-        """Make FIFO ``number`` shallower, or give layer ``number`` fewer rows."""
+    def shrink(self, index: int, *, depth: int | None = None, rows: int | None = None) -> None:
+        """Make the FIFO with this index shallower, or give the layer with this index fewer rows."""
         if depth is not None:
-            self.depths[number] = depth
-            self._system.change(self._room[number], back=back_of(depth))
+            self.depths[index] = depth
+            self._system.change(self._room[index], back=back_of(depth))
         if rows is not None:
-            self.rows[number] = rows
-            layer = self._layers[number]
+            self.rows[index] = rows
+            layer = self._layers[index]
             if isinstance(layer, LineEvents):
-                self._system.change(self._space[number], lead=layer.lead(rows))
+                self._system.change(self._space[index], lead=layer.lead(rows))
 
     @property
     def waits(self) -> Sequence[Wait]:
-        """All waits, as they were before anything was made shallower."""
+        """All waits, as they were before any depth or row changed."""
         return self._waits
 
     def times(self, key: Any) -> Times:
-        """When the events of a sequence happen, by its key in `waits`."""
+        """Return the times of a sequence. ``key`` is its key in `waits`."""
         return self._system.times(key)
 
-    def own(self, number: int) -> dict[Any, int]:
-        """The sequences of a layer itself, each with the least distance of two events: beats taken, folds started."""
-        ports, layer = self._ports(number), self._layers[number]
-        inner = {key: gap for key, (_, gap) in layer.inner(ports).items()}
-        return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: layer.config.window.steps}
+    def own(self, layer: int) -> dict[Any, int]:
+        """Return the layer's own sequences (beats taken, folds started) with the smallest distance of two events."""
+        ports, events = self._ports(layer), self._layers[layer]
+        inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
+        return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
 
-    def beats(self, number: int) -> tuple[Any, ...]:
-        """Those of a layer's own sequences whose events follow each other because what they wait for does."""
-        ports = self._ports(number)
-        return *self._layers[number].beats(ports), ports.starts
+    def beats(self, layer: int) -> tuple[Any, ...]:
+        """Return the layer's own sequences in which an event that merely follows another has the same cause.
 
-    def work(self, number: int) -> tuple[Any, int]:
-        """The sequence of a layer's work, and the cycles that an event of it takes."""
-        return self._layers[number].work(self._ports(number))
+        The cause of such an event is whatever the first event of the run waited for.
+        """
+        ports = self._ports(layer)
+        return *self._layers[layer].beats(ports), ports.starts
 
-    def source(self, number: int, key: Any) -> int:
-        """The layer, or the input, from which the beats of a layer's own sequence come; its first one's if any."""
-        streams = self._into[number]
+    def work(self, layer: int) -> tuple[Any, int]:
+        """Return the sequence of a layer's work, and the cycles per event."""
+        return self._layers[layer].work(self._ports(layer))
+
+    def source(self, layer: int, key: Any) -> int:
+        """Return the layer, or the input, that sends the beats of one of a layer's own sequences.
+
+        For a sequence that takes no beats it is the source of the layer's first input.
+        """
+        streams = self._into[layer]
         taken = {("taken", stream): stream for stream in streams}
         return self._streams[taken.get(key, streams[0])].source
 
     def neighbour(self, key: Any, *, before: bool) -> int:
-        """The layer before, or behind, whose sequence another layer waits for; beyond the ends as in a `Link`."""
-        name, number = key
+        """Return the layer before or behind a sequence that another layer waits for; beyond the ends as in a `Link`."""
+        name, index = key
         if name == "starts":
-            return number
-        link = self.config.links[number] if name == "left" else self._streams[number]
+            return index
+        link = self.config.links[index] if name == "left" else self._streams[index]
         return link.source if before else link.sink
 
     @property
     def taken(self) -> list[Times]:
-        """When the beats of each stream are taken."""
-        return [self._system.times(("taken", number)) for number in range(len(self._streams))]
+        """Cycles in which the beats of each stream are taken."""
+        return [self._system.times(("taken", index)) for index in range(len(self._streams))]
 
     @property
     def left(self) -> list[Times]:
-        """When beats leave each FIFO."""
-        return [self._system.times(self._left(number)) for number in range(len(self.config.links))]
+        """Cycles in which beats leave each FIFO."""
+        return [self._system.times(self._left(index)) for index in range(len(self.config.links))]
 
     @property
     def starts(self) -> list[Times]:
-        """When the output folds of each layer start."""
-        return [self._system.times(("starts", number)) for number in range(len(self._layers))]
+        """Cycles in which each layer starts its output folds."""
+        return [self._system.times(("starts", index)) for index in range(len(self._layers))]
 
     @cached_property
     def _into(self) -> list[list[int]]:
-        """The streams that enter each layer, in the order of its inputs; and those that leave the accelerator."""
-        found: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
-        for number, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].place):
-            found[stream.sink].append(number)
-        return found
+        """Streams that enter each layer, in the order of its inputs; the last entry holds the accelerator's outputs."""
+        streams: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
+        for index, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].place):
+            streams[stream.sink].append(index)
+        return streams
 
     @cached_property
     def _out_of(self) -> list[list[int]]:
-        """The streams that leave each layer, in the order of its FIFOs."""
-        found: list[list[int]] = [[] for _ in self._layers]
-        for number, link in enumerate(self.config.links):
-            found[link.source].append(self._stream_of(number))
-        return found
+        """Streams that leave each layer, in the order of its FIFOs."""
+        streams: list[list[int]] = [[] for _ in self._layers]
+        for index, link in enumerate(self.config.links):
+            streams[link.source].append(self._stream_of(index))
+        return streams
 
     def _beats(self, stream: Link) -> int:
-        """Of a frame."""
+        """Return the number of beats of a stream per frame."""
         if stream.sink == len(self._layers):
             return self._layers[stream.source].beats_out[stream.output]
         return self._layers[stream.sink].beats_in[stream.place]
 
     def _regroup(self, stream: Link) -> RegroupEvents | None:
-        """What stands between the FIFO and the layer that a stream enters; ``None`` if beats leave as they are."""
+        """Return the Regroup between the FIFO and the reader of a stream; ``None`` if beats pass unchanged."""
         if stream.source < 0:
             return None
         config = self.config.layers[stream.source].regroups[stream.output]
         return RegroupEvents(config) if config.needed else None
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Find the times. ``False`` if an event comes later than `latest` allows (then unfinished).
+        """Compute the times, and return whether no event is later than ``latest`` allows.
+
+        If an event is later, the computation stops unfinished.
 
         Raises
         ------
         PlanError
-            If all stalls for ever, naming a FIFO that is full while its reader waits.
+            If the accelerator deadlocks. The message names a FIFO that is full while its reader waits.
         """
         try:
             return self._system.solve(latest)
@@ -316,22 +340,22 @@ class Schedule:
             raise PlanError(self._stalled()) from None
 
     def _stalled(self) -> str:
-        """Names the last FIFO that has no room for what its layer would start next."""
-        names, found = [layer.name for layer in self.config.layers], ""
-        for number, link in enumerate(self.config.links):
-            layer, depth = self._layers[link.source], self.depths[number]
+        """Return the message about the last FIFO without room for the next fold of its layer."""
+        names, message = [layer.name for layer in self.config.layers], ""
+        for fifo, link in enumerate(self.config.links):
+            layer, depth = self._layers[link.source], self.depths[fifo]
             started = self._system.reached(("starts", link.source))
             if started < layer.folds * self.frames and depth is not None:
                 folds = len(layer.config.fold_beats)
                 claimed = int(
                     layer.claimed(slice(started // folds * folds, (started // folds + 1) * folds))[started % folds]
                 )
-                if claimed > depth + self._system.reached(self._left(number)):
-                    found = (
-                        f"FIFO from {names[link.source]} to {names[link.sink]}: with a depth of {depth} all stalls for "
-                        f"ever: it is full while {names[link.sink]} waits for what comes another way; make it deeper"
+                if claimed > depth + self._system.reached(self._left(fifo)):
+                    message = (
+                        f"FIFO from {names[link.source]} to {names[link.sink]}: with a depth of {depth} the layers "
+                        f"deadlock: it is full while {names[link.sink]} waits for its other input; make it deeper"
                     )
-        return found
+        return message
 
     @property
     def events(self) -> int:
@@ -340,19 +364,19 @@ class Schedule:
 
     @property
     def moved(self) -> int:
-        """Number of events that were computed to move since `mark`, each time counted."""
+        """Number of moves of events since `mark`. An event that moves twice counts twice."""
         return self._system.moved
 
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
-        """Return by when all events must happen for no output of a frame to come later than the frame's deadline.
+        """Return the latest time of each event with which no output of a frame misses the frame's deadline.
 
         Parameters
         ----------
         deadline : Times
-            Latest cycle of the last output of each frame.
+            Latest cycle of the last output of each frame, shape ``(frames,)``.
         endless : bool
-            Every line buffer and FIFO counts as endless, so more may be asked in truth; never less. Otherwise they
-            are as deep as they are now, and the result is exact: later ones may be shallower, not deeper.
+            Whether all line buffers and FIFOs count as endless. The result is then an upper bound of the true latest
+            times. Otherwise the present depths count, and the result is exact; it holds as long as depths only shrink.
         """
         bounds = {}
         for stream in self._into[-1]:
@@ -360,16 +384,22 @@ class Schedule:
             bounds[key] = self._frame_ends(np.arange(len(self._system.times(key)))), deadline
         return self._system.latest(bounds, data_only=endless)
 
-    def credits_used(self, number: int, latest: Times | None = None) -> int:
-        """Credits that a FIFO needs for the present times: beats stored or in flight at most.
+    def credits_used(self, fifo: int, latest: Times | None = None) -> int:
+        """Return the number of credits that a FIFO needs: the largest number of beats stored or in flight.
 
-        With `latest` times, those that it needs at least for all to be in time.
+        Parameters
+        ----------
+        fifo : int
+            Index of the FIFO in ``config.links``.
+        latest : Times, optional
+            Latest times of all events. The result is then the number of credits without which some event is late. By
+            default the present times count.
         """
-        layer, key = self._layers[self.config.links[number].source], ("starts", self.config.links[number].source)
+        layer, key = self._layers[self.config.links[fifo].source], ("starts", self.config.links[fifo].source)
         starts = self._system.times(key) if latest is None else self._system.part(key, latest)
-        left, used = self._system.times(self._left(number)), 0
+        left, used = self._system.times(self._left(fifo)), 0
         window = layer.config.window.output_folds
-        at_once = max(AT_ONCE // window, 1) * window
+        at_once = max(CHUNK_EVENTS // window, 1) * window
         for begin in range(0, len(starts), at_once):
             started = slice(begin, min(begin + at_once, len(starts)))
             back = np.searchsorted(left, starts[started] - layer.config.credit_delay, side="right")
@@ -391,67 +421,67 @@ class Schedule:
         ends = self.frame_ends
         distances = np.diff(ends)
         return Cycles(
-            latency=int(ends[0]) - min(int(self.taken[place][0]) for place in range(len(self.config.entries))),
+            latency=int(ends[0]) - min(int(self.taken[entry][0]) for entry in range(len(self.config.entries))),
             interval=int(distances[-1]) if self.frames >= 3 else None,
             steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.falls_behind(distances[-1])),
         )
 
     @property
-    def _turns(self) -> int:
-        """Number of frames in which a pattern of longer and shorter frames is looked for."""
-        return min(max((self.frames - 1) // 2, 1), MOST_TURNS)
+    def _pattern_frames(self) -> int:
+        """Number of frames in which a pattern of longer and shorter frames is searched."""
+        return min(max((self.frames - 1) // 2, 1), MAX_PATTERN_FRAMES)
 
     def paces(self) -> Times:
-        """Return the cycles a frame in which each stream is taken, on average over the last frames, rounded up.
+        """Return the average cycles per frame of each stream over the last frames, rounded up.
 
-        With one frame alone they are 0.
+        A single frame has the averages 0.
         """
-        turns = min(self._turns, self.frames - 1)
+        window = min(self._pattern_frames, self.frames - 1)
         ends = (self._frame_ends(times).astype(np.int64) for times in self.taken)
-        return np.array([-(-(each[-1] - each[-1 - turns]) // max(turns, 1)) for each in ends])
+        return np.array([-(-(cycles[-1] - cycles[-1 - window]) // max(window, 1)) for cycles in ends])
 
     def falls_behind(self, paces: Times | int) -> bool:
-        """Tell whether a layer takes longer than its pace in the long run, so that outputs will be late in time.
+        """Return whether a layer takes longer than its pace in the long run, so that outputs will be late.
 
-        Either each of its last frames takes longer than the pace. Or the latest of them, measured against the pace, is
-        later than the latest of as many frames before them. At a pace of 49 a layer that takes 48 and 50 cycles by
-        turns keeps up. One that takes 49 cycles, but 50 in every eleventh frame, does not: its outputs are late once
-        the lead is gone that they have over others.
+        A layer falls behind in one of two cases. Each of its last frames takes longer than the pace. Or its largest
+        delay against the pace in the last frames exceeds the largest delay in as many frames before. At a pace of 49 a
+        layer that alternates between 48 and 50 cycles keeps up. A layer that takes 49 cycles, but 50 in every eleventh
+        frame, does not: its outputs are late once its lead over other layers is consumed.
 
         Parameters
         ----------
         paces : Times or int
-            Cycles a frame, for each stream or for all.
+            Cycles per frame, for each stream or for all.
         """
-        turns = self._turns
+        window = self._pattern_frames
         if self.frames < 2:
             return False
         ends = np.array([self._frame_ends(times) for times in self.taken], dtype=np.int64)
-        late = ends - np.arange(self.frames) * np.broadcast_to(paces, len(ends))[:, None]
-        later = late[:, -turns:].max(axis=1) > late[:, -2 * turns : -turns].max(axis=1)
-        longer = (np.diff(late)[:, -min(turns, LAST_FRAMES) :] > 0).all(axis=1)
+        delays = ends - np.arange(self.frames) * np.broadcast_to(paces, len(ends))[:, None]
+        later = delays[:, -window:].max(axis=1) > delays[:, -2 * window : -window].max(axis=1)
+        longer = (np.diff(delays)[:, -min(window, LAST_FRAMES) :] > 0).all(axis=1)
         return bool((later | longer).any())
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:
-    """Refuse what takes too much memory and time.
+    """Refuse a schedule that takes too much memory and time.
 
     Raises
     ------
     PlanError
-        Naming the layer with the most events.
+        If there are more than `MAX_EVENTS` events. The message names the layer with the most events.
     """
     counts = event_counts(config, frames)
-    if sum(counts) > MOST_EVENTS:
-        most = config.layers[counts.index(max(counts))]
+    if sum(counts) > MAX_EVENTS:
+        largest = config.layers[counts.index(max(counts))]
         raise PlanError(
-            f"{most.name}: {frames} frames are {sum(counts):,} events (beats and output folds), but at most "
-            f"{MOST_EVENTS:,} are scheduled: take a smaller map, fewer layers or more DSP slices"
+            f"{largest.name}: {frames} frames are {sum(counts):,} events (beats and output folds), but at most "
+            f"{MAX_EVENTS:,} are scheduled: take a smaller map, fewer layers or more DSP slices"
         )
 
 
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
-    """Events of each layer."""
+    """Return the number of events of each layer."""
     return [
         frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
@@ -459,34 +489,36 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[AcceleratorConfig], int] | None:
-    """What is scheduled in place of a map with too many events in so many frames, see `hwgen.schedule.tall`.
+    """Return shorter accelerators to schedule instead, if a run of so many frames has too many events.
 
-    ``None`` where the map is scheduled as it is.
+    The result is that of `hwgen.schedule.tall.shortened`. ``None`` means that the map is scheduled as it is.
     """
-    events = sum(event_counts(config, LEAST_FRAMES if frames is None else min(frames, LEAST_FRAMES)))
-    return None if events <= MANY_EVENTS else shortened(config, events)
+    events = sum(event_counts(config, MIN_SETTLED_FRAMES if frames is None else min(frames, MIN_SETTLED_FRAMES)))
+    return None if events <= LONG_RUN_EVENTS else shortened(config, events)
 
 
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
-    """Frames after which what is in flight (by the ``cycles`` of a few) was replaced twice, and three more.
+    """Return the number of frames after which the beats in flight have been replaced twice, and three more.
 
-    A loop of credits that loses a part of a cycle each time round shows it then. More frames where they cost nothing.
+    By then a loop of credits that loses part of a cycle per round shows it. The beats in flight are estimated from
+    ``cycles`` of a few frames. Small networks get more frames, because these cost nothing.
     """
     in_flight = cycles.latency // (cycles.interval or cycles.latency)
     beats = max(max(layer.beats_in, layer.beats_out) for layer in config.layers)
-    return max(3 + 2 * in_flight, min(LEAST_BEATS // beats, MOST_FRAMES))
+    return max(3 + 2 * in_flight, min(MIN_BEATS // beats, MAX_FRAMES))
 
 
 def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
-    """Cycles of so many frames back to back; of as many as it takes to settle, if ``None``.
+    """Return latency and interval of ``frames`` back-to-back frames, or of as many as the schedule needs to settle.
 
-    An interval has settled, and stays, once it has not changed for `enough_frames`, but for the first (two alike alone
-    may be part of a pattern that repeats), and no layer loses the lead that it has. Layers may take turns at losing and
-    gaining one, so that is awaited for four times as many frames at most. So long runs cost no more than short ones.
+    An interval has settled once it has not changed for `enough_frames` and no layer consumes a lead. The first frames
+    are left out, and two equal distances alone are not enough: they can be part of a repeating pattern. Layers can
+    alternately lose and gain a lead. The search covers at most four times as many frames for them. So long runs cost no
+    more than short ones.
     """
     if (short := shorter(config, frames)) is not None and (cycles := _continued(*short, frames)) is not None:
         return cycles
-    covered, limit = 3, min(frames or MOST_FRAMES, MOST_FRAMES)
+    covered, limit = 3, min(frames or MAX_FRAMES, MAX_FRAMES)
     while True:
         covered = min(covered, limit)
         schedule = Schedule(config, covered)
@@ -500,14 +532,14 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
 
 def _continued(heights: Sequence[AcceleratorConfig], missing: int, frames: int | None) -> Cycles | None:
-    """Cycles so many steps beyond three heights; ``None`` if they don't grow evenly."""
-    found = [steady_cycles(config, frames) for config in heights]
-    latency = _extended([cycles.latency for cycles in found], missing)
-    intervals = [cycles.interval for cycles in found if cycles.interval is not None]
+    """Return latency and interval ``missing`` steps beyond three heights; ``None`` if the growth is not linear."""
+    schedules = [steady_cycles(config, frames) for config in heights]
+    latency = _extended([cycles.latency for cycles in schedules], missing)
+    intervals = [cycles.interval for cycles in schedules if cycles.interval is not None]
     interval = _extended(intervals, missing) if intervals else None
     if latency is None or (intervals and interval is None):
         return None
-    return Cycles(latency=latency, interval=interval, steady=all(cycles.steady for cycles in found))
+    return Cycles(latency=latency, interval=interval, steady=all(cycles.steady for cycles in schedules))
 
 
 def _extended(figures: Sequence[int], missing: int) -> int | None:

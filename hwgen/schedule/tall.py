@@ -1,8 +1,9 @@
-"""Maps so tall that their events would be too many: what their schedule comes to is found on fewer rows.
+"""Schedules of tall maps, extrapolated from maps with fewer rows.
 
-Rows inside a map wait for each other in the same way, whichever they are. Once a schedule has settled, each takes as
-many cycles as the one before, so that cycles grow evenly with the rows. Three heights are scheduled exactly: if the
-third comes as long after the second as that after the first, so do all that follow. Otherwise nothing is said.
+Rows inside a map wait for each other in the same way, whatever their index. In the steady state each row takes as many
+cycles as the row before, so the cycles grow linearly with the rows. Three heights are scheduled exactly. If the cycles
+grow by the same step from the first height to the second and from the second to the third, all greater heights follow
+the same line. Otherwise there is no extrapolation.
 """
 
 from __future__ import annotations
@@ -13,36 +14,40 @@ from math import prod
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 
-#: Events of the tallest of the three maps in so many frames as are scheduled, about.
-SHORT_EVENTS = 1 << 23
+#: Approximate number of events of the tallest of the three maps, in all frames that are scheduled.
+TARGET_EVENTS = 1 << 23
 
-#: Rows of the last layer's output from one height to the next; and of the least height, at least.
-STEP_ROWS, LEAST_ROWS = 12, 48
+#: Number of output rows of the last layer from one height to the next; and smallest number of output rows of the lowest
+#: map.
+STEP_ROWS, MIN_ROWS = 12, 48
 
-#: Rows of the least height at least, in those of each layer's line buffer.
-LEAST_BUFFERS = 4
+#: Smallest height of each layer's input in the lowest map, as a multiple of the rows of its line buffer.
+MIN_BUFFERS = 4
 
 
 def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorConfig], int] | None:
-    """The same on maps of three heights, and how often the step between them is missing from the third to the whole.
+    """Return the accelerator on maps of three heights, and the number of steps from the third height to the whole one.
 
     Parameters
     ----------
+    config : AcceleratorConfig
+        Accelerator on the whole map.
     events : int
-        Of the whole map in the frames that are scheduled.
+        Number of events of the whole map in all frames that are scheduled.
 
     Returns
     -------
-    ``None`` where layers work in tiles or are no chain, or the map is not much taller than what must be scheduled.
+    tuple or None
+        ``None`` if a layer works in tiles, the layers are no chain, or the map is hardly taller than the lowest map.
     """
     if not config.is_chain or not all(layer.rows_alike for layer in config.layers):
         return None
     height = config.input.height
     step = STEP_ROWS * prod(layer.window.stride[0] for layer in config.layers)
-    # Steps that are left out: as many as leave few events, and rows enough.
-    missing = (height - height * SHORT_EVENTS // max(events, 1)) // step
+    # Number of steps that are skipped. Enough rows must remain, and few events.
+    missing = (height - height * TARGET_EVENTS // max(events, 1)) // step
     while missing > 0:
-        lower = [_of_height(config, height - (missing + more) * step) for more in (2, 1, 0)]
+        lower = [_of_height(config, height - (missing + steps) * step) for steps in (2, 1, 0)]
         if lower[0] is not None and _tall_enough(lower[0]):
             return [short for short in lower if short is not None], missing
         missing -= 1
@@ -50,13 +55,13 @@ def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorC
 
 
 def _tall_enough(config: AcceleratorConfig) -> bool:
-    return config.output.height >= LEAST_ROWS and all(
-        layer.window.input.height >= LEAST_BUFFERS * layer.window.rows for layer in config.layers
+    return config.output.height >= MIN_ROWS and all(
+        layer.window.input.height >= MIN_BUFFERS * layer.window.rows for layer in config.layers
     )
 
 
 def _of_height(config: AcceleratorConfig, height: int) -> AcceleratorConfig | None:
-    """With an input of another height; ``None`` if it is too low."""
+    """Return the accelerator with another input height; ``None`` if the height is too small."""
     layers: list[LayerConfig] = []
     for layer in config.layers:
         top, _, bottom, _ = layer.window.padding

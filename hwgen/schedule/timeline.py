@@ -1,9 +1,9 @@
-"""What each layer does in each cycle of an exact schedule: it works, or waits, and for whom; and how full FIFOs are.
+"""States of each layer in each cycle of an exact schedule, and fill levels of the FIFOs.
 
-A layer works while the steps of an output fold run. Between two folds it waits for what the later one waited for: the
-`Wait` that gave it its time says whether that was data or room, and of which neighbour. Where a fold waited for a beat
-that the layer's own buffer had no space for, it waited for its own buffer. So the cycles of a layer's states add up to
-the cycles that are looked at.
+A layer works while the steps of an output fold run. Between two folds the layer waits for whatever the later fold
+waited for. The `Wait` that set the later fold's time tells whether that was data or room, and of which neighbour. A
+fold can also wait for a beat that the layer's own buffer had no space for. Then the layer waited for its own buffer. So
+the cycles of a layer's states add up to the cycles of the window.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.schedule.settle import Times, Wait
-from hwgen.schedule.solve import MOST_FRAMES, Cycles, Schedule, enough_frames, event_counts
+from hwgen.schedule.solve import MAX_FRAMES, Cycles, Schedule, enough_frames, event_counts
 from hwgen.schedule.tall import shortened
 
-#: Events of all layers together that are scheduled for a timeline at most: about a second.
-MOST_EVENTS = 1 << 25
+#: Largest number of events of all layers that a timeline schedules: about a second of computation.
+MAX_EVENTS = 1 << 25
 
-#: What a layer does: takes a step; waits for a beat from a neighbour; for room in a FIFO; for its own buffer to move
-#: on; has nothing left to do.
+#: States of a layer: it takes a step; waits for a beat from a neighbour; waits for room in a FIFO; waits for its own
+#: buffer to release space; has no work left.
 WORK, INPUT, ROOM, BUFFER, DONE = "work", "input", "room", "buffer", "done"
 
 
 @dataclass(frozen=True, order=True)
 class State:
-    """What a layer does, and for whom it waits: the number of a layer, or of one beyond the ends, as in a `Link`."""
+    """State of a layer, and the neighbour that it waits for: the index of a layer, or of an end as in a `Link`."""
 
     kind: str
     whom: int | None = None
@@ -38,17 +38,17 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Some cycles of a schedule, in bins.
+    """Part of a schedule, divided into bins of cycles.
 
     Parameters
     ----------
     edges : Times
-        Where bins begin, and where the last one ends.
+        First cycle of each bin, then the end of the last bin, shape ``(bins + 1,)``.
     states : tuple of dict of State to Times
-        For each layer the cycles of each bin that it spends in each state. Those of a bin add up to its length.
+        Cycles that each layer spends in each state, per bin. The cycles of one bin add up to the bin's length.
     fills : tuple of Times
-        For each FIFO, in the order of the links, the most credits that are out at once in each bin: beats that are
-        stored or in flight.
+        Largest number of credits of each FIFO that are out at once in each bin, in the order of the links. A credit is
+        a beat that the FIFO stores or that is in flight to it.
     """
 
     edges: Times
@@ -65,44 +65,45 @@ class Window:
 
 
 class Timeline:
-    """The schedule of an accelerator, looked at layer by layer.
+    """Schedule of an accelerator, with the states of each layer over time.
 
     Parameters
     ----------
     config : AcceleratorConfig
+        Accelerator to schedule.
     frames : int
-        Back to back.
+        Number of frames, back to back.
     """
 
     def __init__(self, config: AcceleratorConfig, frames: int):
         self.config, self.frames = config, frames
         self._schedule = Schedule(config, frames)
         self._schedule.solve()
-        self.layers = tuple(_Layer(self._schedule, number) for number in range(len(config.layers)))
+        self.layers = tuple(_Layer(self._schedule, index) for index in range(len(config.layers)))
 
     @cached_property
     def cycles(self) -> Cycles:
-        """Of this run."""
+        """Latency and interval of this run."""
         return self._schedule.cycles
 
     @property
     def end(self) -> int:
-        """A cycle after the last output transfer of the last frame."""
+        """Cycle after the last output transfer of the last frame."""
         return int(self._schedule.frame_ends[-1]) + 1
 
     @cached_property
-    def most_credits(self) -> list[int]:
-        """For each FIFO the most credits that are out at once, over the whole run."""
-        return [self._schedule.credits_used(number) for number in range(len(self.config.links))]
+    def max_credits(self) -> list[int]:
+        """Largest number of credits of each FIFO that are out at once, over the whole run."""
+        return [self._schedule.credits_used(index) for index in range(len(self.config.links))]
 
     def frame(self, bins: int) -> Window:
-        """From the first cycle to the last output transfer of the first frame, that one included."""
+        """Return the window from the first cycle up to and including the last output transfer of the first frame."""
         return self.window(0, int(self._schedule.frame_ends[0]) + 1, bins)
 
     def steady(self, bins: int) -> Window | None:
-        """One interval in which each layer works as long as in the interval before; ``None`` if there is none.
+        """Return one interval in which each layer works as long as in the interval before, or ``None``.
 
-        It ends where the first layer has done its last frame, so that all are at work.
+        The interval ends where the first layer has finished its last frame, so that all layers are at work.
         """
         interval, end = self.cycles.interval, min(layer.end for layer in self.layers)
         if interval is None or end < 2 * interval:
@@ -112,80 +113,77 @@ class Timeline:
         return None if any(first != second for first, second in works) else self.window(end - interval, end, bins)
 
     def window(self, begin: int, end: int, bins: int) -> Window:
-        """The cycles from ``begin`` to before ``end``, in so many bins, or fewer where there are fewer cycles."""
+        """Return the cycles ``begin`` to ``end - 1`` in ``bins`` bins, or in fewer bins if there are fewer cycles."""
         edges = np.linspace(begin, end, min(bins, end - begin) + 1).astype(np.int64)
         return Window(
             edges=edges,
             states=tuple(layer.states(edges) for layer in self.layers),
-            fills=tuple(self._fill(number, edges) for number in range(len(self.config.links))),
+            fills=tuple(self._fill(index, edges) for index in range(len(self.config.links))),
         )
 
-    def _fill(self, number: int, edges: Times) -> Times:
-        """The most credits of a FIFO that are out at once in each bin."""
-        link = self.config.links[number]
+    def _fill(self, fifo: int, edges: Times) -> Times:
+        """Return the largest number of credits of a FIFO that are out at once in each bin."""
+        link = self.config.links[fifo]
         layer = self.config.layers[link.source]
-        starts, left = self._schedule.starts[link.source], self._schedule.left[number] + layer.credit_delay
+        starts, left = self._schedule.starts[link.source], self._schedule.left[fifo] + layer.credit_delay
         claims = np.cumsum(layer.fold_beats)
 
-        def out(started: Times, times: Times) -> Times:
+        def credits_out(started: Times, times: Times) -> Times:
             windows, folds = np.divmod(started, len(claims))
             claimed = windows * claims[-1] + np.concatenate([[0], claims])[folds]
             return claimed - np.searchsorted(left, times, side="right")
 
-        most = out(np.searchsorted(starts, edges[:-1], side="right"), edges[:-1])
+        peaks = credits_out(np.searchsorted(starts, edges[:-1], side="right"), edges[:-1])
         first, last = np.searchsorted(starts, edges[[0, -1]])
-        if first < last:  # credits go out as folds start, and come back in between
-            at_starts = out(np.arange(first, last) + 1, starts[first:last])
-            np.maximum.at(most, np.searchsorted(edges, starts[first:last], side="right") - 1, at_starts)
-        return most
+        if first < last:  # credits go out when folds start, and return in between
+            at_starts = credits_out(np.arange(first, last) + 1, starts[first:last])
+            np.maximum.at(peaks, np.searchsorted(edges, starts[first:last], side="right") - 1, at_starts)
+        return peaks
 
 
 class _Layer:
-    """When a layer works, and what it waits for before each time.
+    """Cycles in which a layer works, and the cause of each wait before them."""
 
-    ``begins`` and ``ends`` are those of its runs of work; ``causes`` says of each run what the layer waited for.
-    """
-
-    def __init__(self, schedule: Schedule, number: int):
-        key, steps = schedule.work(number)
+    def __init__(self, schedule: Schedule, layer: int):
+        key, steps = schedule.work(layer)
         times = schedule.times(key).astype(np.int64)
         heads = np.flatnonzero(np.diff(times, prepend=-1 - steps) > steps)
         self._begins = times[heads]
         self._ends = times[np.append(heads[1:], len(times)) - 1] + steps
-        self._causes = _Causes(schedule, number).of(key, heads)
+        self._causes = _Causes(schedule, layer).of(key, heads)
 
     @property
     def end(self) -> int:
-        """The cycle after the last one in which it works."""
+        """Cycle after the layer's last cycle of work."""
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
-        """Cycles between neighbouring edges by state; states that don't occur are left out."""
+        """Return the cycles between neighbouring edges by state, without states that don't occur."""
         gaps = self._begins - np.append(0, self._ends[:-1])
-        place = np.searchsorted(self._begins, edges, side="right")
-        ended = np.append(0, self._ends)[place]
-        found = {State(WORK): self._before(self._ends - self._begins, place) - np.maximum(ended - edges, 0)}
-        # A cause is that of the gap in front of its run, of which a part may lie before an edge.
-        partial = np.where(place < len(gaps), np.maximum(edges - ended, 0), 0)
-        following = np.minimum(place, len(gaps) - 1)
+        runs = np.searchsorted(self._begins, edges, side="right")
+        ended = np.append(0, self._ends)[runs]
+        totals = {State(WORK): self._before(self._ends - self._begins, runs) - np.maximum(ended - edges, 0)}
+        # A cause belongs to the gap in front of its run. An edge can divide that gap.
+        partial = np.where(runs < len(gaps), np.maximum(edges - ended, 0), 0)
+        following = np.minimum(runs, len(gaps) - 1)
         for code, state in enumerate(self._causes.states):
             caused = self._causes.codes == code
-            found[state] = self._before(np.where(caused, gaps, 0), place) + np.where(caused[following], partial, 0)
-        found[State(DONE)] = np.maximum(edges - self.end, 0)
-        return {state: cycles for state, counts in found.items() if (cycles := np.diff(counts)).any()}
+            totals[state] = self._before(np.where(caused, gaps, 0), runs) + np.where(caused[following], partial, 0)
+        totals[State(DONE)] = np.maximum(edges - self.end, 0)
+        return {state: cycles for state, counts in totals.items() if (cycles := np.diff(counts)).any()}
 
     @staticmethod
-    def _before(values: Times, place: Times) -> Times:
-        return np.append(0, np.cumsum(values))[place]
+    def _before(values: Times, runs: Times) -> Times:
+        return np.append(0, np.cumsum(values))[runs]
 
 
 class _Causes:
-    """What the events of a layer wait for: ``states``, and of each event that is asked for which, in ``codes``."""
+    """Causes of the waits of a layer: the ``states`` that occur, and in ``codes`` the index of each event's state."""
 
-    def __init__(self, schedule: Schedule, number: int):
-        self._schedule, self._number = schedule, number
-        self._own = schedule.own(number)
-        self._beats = schedule.beats(number)
+    def __init__(self, schedule: Schedule, layer: int):
+        self._schedule, self._layer = schedule, layer
+        self._own = schedule.own(layer)
+        self._beats = schedule.beats(layer)
         self._waits: dict[Any, list[Wait]] = {key: [] for key in self._own}
         for wait in sorted(schedule.waits, key=lambda wait: not wait.data):
             if wait.target in self._own and wait.source != wait.target:
@@ -199,47 +197,50 @@ class _Causes:
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:
-        """Look for what made events of a sequence wait, through the layer's own sequences up to a neighbour."""
+        """Trace what delayed events of a sequence, through the layer's own sequences up to a neighbour."""
         self.codes = np.full(len(events), -1, dtype=np.int64)
         pending = [(key, events, np.arange(len(events)))]
         while pending:
-            key, events, places = pending.pop()
+            key, events, indices = pending.pop()
             for wait in self._waits[key]:
                 bound, sources = self._binding(wait, events)
                 if wait.source in self._own and not self._is_release(wait):
                     if bound.any():
-                        pending.append((wait.source, sources[bound], places[bound]))
+                        pending.append((wait.source, sources[bound], indices[bound]))
                 else:
-                    self._settle(places[bound], self._state(wait))
-                events, places = events[~bound], places[~bound]
+                    self._settle(indices[bound], self._state(wait))
+                events, indices = events[~bound], indices[~bound]
             if len(events):
-                pending += self._unbound(key, events, places)
+                pending += self._unbound(key, events, indices)
         return self
 
     def _binding(self, wait: Wait, events: Times) -> tuple[Times, Times]:
-        """Which events come when they do because of a wait; and for each event of what number it waits."""
-        turns, rest = np.divmod(events, wait.every)
-        turns = turns - wait.lead
-        periods, entries = np.divmod(np.maximum(turns, 0), len(wait.index))
-        numbers = wait.index[entries] + periods * wait.ahead - wait.back
+        """Return which events a wait delays, and the index of the source event that each event waits for."""
+        entry_index, rest = np.divmod(events, wait.every)
+        entry_index = entry_index - wait.lead
+        periods, entries = np.divmod(np.maximum(entry_index, 0), len(wait.index))
+        source_events = wait.index[entries] + periods * wait.ahead - wait.back
         delays = np.broadcast_to(wait.delay, len(wait.index))[entries]
-        waits = (rest == 0) & (turns >= 0) & (numbers >= 0)
-        times = self._schedule.times(wait.source)[np.where(waits, numbers, 0)] + delays
-        return waits & (times == self._schedule.times(wait.target)[events]), numbers
+        waits = (rest == 0) & (entry_index >= 0) & (source_events >= 0)
+        times = self._schedule.times(wait.source)[np.where(waits, source_events, 0)] + delays
+        return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
-    def _unbound(self, key: Any, events: Times, places: Times) -> list[tuple[Any, Times, Times]]:
-        """Events that no wait holds up, but the one before them: the first of such a run may wait for something."""
+    def _unbound(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
+        """Trace events that no wait delays but the event before them, and return the heads of their runs.
+
+        The head of such a run can itself wait for another event.
+        """
         if key not in self._beats:
-            self._settle(places, State(BUFFER))
+            self._settle(indices, State(BUFFER))
             return []
         heads = self._heads(key)
         first = heads[np.searchsorted(heads, events, side="right") - 1]
-        self._settle(places[first == events], State(INPUT, self._schedule.source(self._number, key)))
+        self._settle(indices[first == events], State(INPUT, self._schedule.source(self._layer, key)))
         earlier = first != events
-        return [(key, first[earlier], places[earlier])] if earlier.any() else []
+        return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """The events of a sequence that come later than the one before them makes them."""
+        """Return the events of a sequence that are later than the event before them requires."""
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
@@ -252,8 +253,8 @@ class _Causes:
         return self._heads_of[key]
 
     def _is_release(self, wait: Wait) -> bool:
-        """Whether a wait is for what is released some cycles after an output fold of the layer itself has started."""
-        return wait.source == ("starts", self._number) and bool(np.max(wait.delay) > 0)
+        """Whether a wait is for space that is released some cycles after the layer's own output fold has started."""
+        return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
     def _state(self, wait: Wait) -> State:
         if wait.source in self._own:
@@ -270,16 +271,17 @@ class _Causes:
 
 @dataclass(frozen=True, kw_only=True)
 class Timelines:
-    """Timelines of one frame, and of enough frames to settle.
+    """Timelines of one frame, and of enough frames to reach the steady state.
 
     Parameters
     ----------
     first : Timeline or None
-        Its first frame is looked at; ``None`` where the events of one are too many.
+        Timeline that shows the first frame; ``None`` if one frame has too many events.
     steady : Timeline or None
-        Of many frames; of a lower map where the whole one has too many events; ``None`` if that is no help.
+        Timeline of many frames. If the whole map has too many events, a lower map is scheduled; ``None`` if that is
+        impossible.
     rows : int or None
-        Rows of that lower map; ``None`` where all are scheduled.
+        Height of the lower map in rows; ``None`` if all rows are scheduled.
     """
 
     first: Timeline | None
@@ -288,28 +290,36 @@ class Timelines:
 
 
 def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
-    """One frame, and the steady state, of frames whose ``cycles`` are known (`steady_cycles`)."""
+    """Return the timelines of one frame and of the steady state.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Accelerator to schedule.
+    cycles : Cycles
+        Latency and interval of the accelerator, from `steady_cycles`.
+    """
     frames = enough_frames(config, cycles)
-    if sum(event_counts(config, frames)) <= MOST_EVENTS:
+    if sum(event_counts(config, frames)) <= MAX_EVENTS:
         whole = _settled(config, frames)
         return Timelines(first=whole, steady=whole)
     first = one_frame(config)
-    found = shortened(config, sum(event_counts(config, frames)))
-    if found is None:
+    lower_heights = shortened(config, sum(event_counts(config, frames)))
+    if lower_heights is None:
         return Timelines(first=first, steady=None)
-    lower = found[0][-1]
+    lower = lower_heights[0][-1]
     return Timelines(first=first, steady=_settled(lower, frames), rows=lower.input.height)
 
 
 def one_frame(config: AcceleratorConfig) -> Timeline | None:
-    """Of a frame alone; ``None`` where it has too many events."""
-    return Timeline(config, 1) if sum(event_counts(config, 1)) <= MOST_EVENTS else None
+    """Return the timeline of a single frame; ``None`` if the frame has too many events."""
+    return Timeline(config, 1) if sum(event_counts(config, 1)) <= MAX_EVENTS else None
 
 
 def _settled(config: AcceleratorConfig, frames: int) -> Timeline:
-    """Of so many frames, or of more where layers still take the later ones otherwise."""
-    while (found := Timeline(config, frames)).steady(1) is None:
+    """Return a timeline of at least ``frames`` frames, with more frames if the layers have not settled yet."""
+    while (timeline := Timeline(config, frames)).steady(1) is None:
         frames = 2 * frames - 1
-        if frames > MOST_FRAMES or sum(event_counts(config, frames)) > MOST_EVENTS:
+        if frames > MAX_FRAMES or sum(event_counts(config, frames)) > MAX_EVENTS:
             break
-    return found
+    return timeline

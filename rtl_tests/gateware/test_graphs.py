@@ -247,7 +247,7 @@ def test_plan_of_resnet8_written_and_read(resnet8):
     (fifo,) = (each for each in edited["groups"][0]["fifos"] if (each["from"], each["to"]) == ("conv", "stack1_add"))
     fifo["depth"] //= 2
     message = (
-        r"^FIFO from conv to stack1_add: with a depth of \d+ all stalls for ever: it is full while stack1_add waits"
+        r"^FIFO from conv to stack1_add: with a depth of \d+ the layers deadlock: it is full while stack1_add waits"
     )
     with pytest.raises(PlanError, match=message):
         document.read(json.dumps(edited), network, plan.board)

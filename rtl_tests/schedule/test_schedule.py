@@ -15,7 +15,7 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
-from hwgen.schedule.solve import MOST_FRAMES, Schedule, steady_cycles
+from hwgen.schedule.solve import MAX_FRAMES, Schedule, steady_cycles
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 
@@ -192,7 +192,7 @@ def test_not_steady():
     assert np.diff(schedule.frame_ends).tolist() == [57, 57, 62, 57, 57, 62, 57]
     for frames in range(3, 12):
         assert steady_cycles(config, frames) == Schedule(config, frames).cycles
-    assert steady_cycles(config) == Schedule(config, MOST_FRAMES).cycles
+    assert steady_cycles(config) == Schedule(config, MAX_FRAMES).cycles
 
 
 @pytest.mark.parametrize("frames", [0, -1])

@@ -83,14 +83,14 @@ def tall_networks(draw):
 @settings(max_examples=10)
 @given(config=tall_networks())
 def test_as_the_whole_schedule_says(config):
-    events = sum(schedule.event_counts(config, schedule.LEAST_FRAMES))
+    events = sum(schedule.event_counts(config, schedule.MIN_SETTLED_FRAMES))
     short = tall.shortened(config, 1000 * events)
     assert short is not None
     heights, missing = short
     assert missing > 0
     rows, depths = size_buffers(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedule, "MANY_EVENTS", 0)
+        patch.setattr(schedule, "LONG_RUN_EVENTS", 0)
         patch.setattr(schedule, "shortened", lambda asked, events: short if asked is config else None)
         assert size_buffers(config) == (rows, depths)
         for frames in (1, 2, None):

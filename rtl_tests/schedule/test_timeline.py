@@ -36,7 +36,7 @@ def test_by_hand_room():
     """The same with one credit: windows start in 6, 16, 26 and 36, each a cycle after the maximum before has left."""
     found = Timeline(pool(1, 4, 4, depth=1).config, 1)
     assert told(found, 0, 0, 46) == {State(WORK): 4, State(INPUT, -1): 6, State(ROOM, 1): 27, State(DONE): 9}
-    assert found.most_credits == [1]
+    assert found.max_credits == [1]
     assert found.window(0, 46, 46).fills[0].tolist() == [0] * 6 + [1] * 40  # the last credit is back in cycle 46
 
 
@@ -61,7 +61,7 @@ def check_adds_up(config: AcceleratorConfig, frames: int) -> None:
         behind = {link.sink for link in config.links if link.source == number}
         assert {state.whom for state in states if state.kind == INPUT} <= before
         assert {state.whom for state in states if state.kind == ROOM} <= behind
-    for fill, most, depth in zip(whole.fills, found.most_credits, config.fifo_depths, strict=True):
+    for fill, most, depth in zip(whole.fills, found.max_credits, config.fifo_depths, strict=True):
         assert fill.max() == most <= depth
 
 
@@ -89,7 +89,7 @@ def test_depths_that_were_computed_are_used(case: Case):
     """A FIFO of the least depth gets full, or could not be shallower by its making."""
     found = timelines(case.config, steady_cycles(case.config)).steady
     assert found is not None
-    for link, depth, most in zip(case.config.links, case.config.fifo_depths, found.most_credits, strict=True):
+    for link, depth, most in zip(case.config.links, case.config.fifo_depths, found.max_credits, strict=True):
         least = max(case.config.layers[link.source].fold_beats)
         assert most == depth or depth <= max(2, least)
 
@@ -128,7 +128,7 @@ def test_depths_of_shortcuts_are_used():
     design = hwgen.load("resnet8").plan("zedboard")
     found = timelines(design.config, design.plan.cycles).steady
     assert found is not None
-    assert found.most_credits == design.config.fifo_depths
+    assert found.max_credits == design.config.fifo_depths
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +147,6 @@ def test_steady_state_repeats(digits: hwgen.Design):
     for layer, states in zip(config.layers, steady.states, strict=True):
         assert states[State(WORK)].sum() == layer.windows * layer.window.window_cycles
         assert sum(cycles.sum() for cycles in states.values()) == digits.interval
-    assert found.steady.most_credits == config.fifo_depths
+    assert found.steady.max_credits == config.fifo_depths
     frame = found.first.frame(100)
     assert (frame.begin, frame.end) == (0, digits.latency + 1)

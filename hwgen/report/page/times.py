@@ -132,7 +132,7 @@ def _depths(group: Group, found: Timelines) -> list[dict[str, Any]]:
             "why": _why(depth, most, longest),
         }
         for link, depth, most, width in zip(
-            group.config.links, group.config.fifo_depths, longest.most_credits, widths, strict=True
+            group.config.links, group.config.fifo_depths, longest.max_credits, widths, strict=True
         )
     ]
 
