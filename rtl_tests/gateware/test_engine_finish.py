@@ -202,7 +202,6 @@ MORE_PARTS = (
     TableAddConfig(lanes=1),
     PoolConfig(words=512, blocks=4),
     PoolConfig(words=2048, blocks=8),
-    FinishConfig(engine=EngineConfig()),
     FinishConfig(engine=EngineConfig(parameter_words=128, output_words=1024, sum_bits=24)),
     FinishConfig(engine=EngineConfig(bus_bytes=16)),
 )

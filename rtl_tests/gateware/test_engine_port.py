@@ -711,7 +711,7 @@ LARGE = EngineConfig(maps=64, pixels=31, map_words=8192, weight_steps=8192, outp
 @pytest.mark.long
 def test_resources_and_paths():
     """No more than 3.3 ns of logic between registers, as in test_paths.py."""
-    engines = CONFIG, LARGE, EngineConfig(), *(EngineConfig(**size) for size in SIZES)
+    engines = CONFIG, LARGE, *(EngineConfig(**size) for size in SIZES)
     parts = [MemorySideConfig(engine=engine) for engine in engines]
     for part, measured, path in zip(parts, *synthesis.measure_paths(parts), strict=True):
         used = part.resources
