@@ -1,6 +1,7 @@
 """Check the language of the code: openings of docstrings, names, and docstrings that are missing.
 
 Usage: python bench/prose.py [--list N] [FOLDER ...]     (default: hwgen and boards)
+       python bench/prose.py --draw N [--seed S] [FOLDER ...]     N random docstrings: names and first sentences
 
 Findings, each with its file and line:
 
@@ -20,7 +21,10 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import random
+import re
 import sys
+import time
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -284,12 +288,60 @@ def findings(folders: Iterable[str], root: Path = ROOT) -> Iterator[Finding]:
     yield from undocumented(trees)
 
 
+def documented(folders: Iterable[str], root: Path = ROOT) -> Iterator[tuple[str, str]]:
+    """Yield the qualified name and the first sentence of every docstring, strings below attributes included."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
+            yield from _documented(module, ast.parse(path.read_text(encoding="utf-8")))
+
+
+def _documented(name: str, node: ast.Module | ast.ClassDef | Function) -> Iterator[tuple[str, str]]:
+    text = ast.get_docstring(node)
+    if text:
+        yield name, first_sentence(text)
+    for before, statement in zip([None, *node.body], node.body, strict=False):
+        if isinstance(statement, ast.ClassDef | Function):
+            yield from _documented(f"{name}.{statement.name}", statement)
+        elif (
+            isinstance(before, ast.Assign | ast.AnnAssign)
+            and isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Constant)
+            and isinstance(statement.value.value, str)
+        ):
+            target = before.targets[0] if isinstance(before, ast.Assign) else before.target
+            yield f"{name}.{ast.unparse(target)}", first_sentence(statement.value.value)
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a docstring on one line.
+
+    >>> first_sentence("Return the" + chr(10) + "number. It is positive.")
+    'Return the number.'
+    """
+    line = " ".join(text.strip().split(chr(10) * 2)[0].split())
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z`])", line)[0]
+
+
+def draw(folders: Iterable[str], count: int, seed: int) -> None:
+    """Print ``count`` random docstrings: names with first sentences, and the seed."""
+    print(f"seed {seed}")
+    everything = list(documented(folders))
+    for name, sentence in random.Random(seed).sample(everything, min(count, len(everything))):
+        print(f"{name}: {sentence}")
+
+
 def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--list", type=int, default=60, metavar="N", help="findings to print (default: %(default)s)")
+    parser.add_argument("--draw", type=int, metavar="N", help="print N random docstrings instead")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 32), help="seed of the draw")
     parser.add_argument("folders", nargs="*", default=FOLDERS, help="folders to read (default: hwgen boards)")
     arguments = parser.parse_args()
+    if arguments.draw is not None:
+        draw(arguments.folders, arguments.draw, arguments.seed)
+        return 0
     listed = list(findings(arguments.folders))
     for finding in listed[: arguments.list]:
         print(finding)
