@@ -3,13 +3,12 @@
 A chain is written as ``p[i] <= p[i-1] + m[i]; m[i] <= a[i] * w[i]`` with operands skewed by one cycle a position:
 synthesis maps it to a cascade of DSP slices joined by PCIN and PCOUT, without an adder in fabric.
 
-Two multiply-adds a slice: ``((w1 << 17) + w0) * x`` holds both products with the same activation. After at most four of
-them ``p[16:0]`` is the lower sum, signed, and ``p >> 17`` plus the carry ``p[16]`` the upper one. The carries enter the
-adders of the tree and the accumulator, which take a carry for nothing.
+`hwgen.gateware.multipliers` says what a unit of a chain multiplies, and how its sums are split.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +24,7 @@ from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import check_place, delayed, delayed_fast, place, rom_attributes
+from hwgen.gateware.multipliers import Demand, Multiplier, Operands, multiplier_of
 from hwgen.gateware.part import Part
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
@@ -32,28 +32,10 @@ from hwgen.gateware.weights import Bounds, Weights
 
 #: DSP slices in a chain at most, if nothing else is asked: longer ones cost latency and outgrow a DSP column.
 CHAIN = 16
-#: Two products of one slice lie this many bits apart.
-FIELD = 17
-#: So many of them are summed at most before they are parted: ``4 * 127 * 128 < 2**(FIELD - 1)``.
-PACKED_CHAIN = 4
 #: So many values are added in a cycle at the end of the tree of a layer that computes whole windows.
 LAST_LEVEL = 5
 #: LUTs a bit of an adder of so many values, one of which may be a constant, and their carries; as measured.
 _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
-#: Bits of both operands together, up to which synthesis makes a product of LUTs.
-SOFT_BITS = 8
-#: Weights and activations of two multiply-adds a slice.
-PACKED_WEIGHT, PACKED_BITS = 127, 8
-
-
-def packable(weights_min: int, weights_max: int, activation_bits: int) -> bool:
-    """Whether a slice can do two multiply-adds of such weights and activations in a cycle."""
-    return weights_min >= -PACKED_WEIGHT and weights_max <= PACKED_WEIGHT and activation_bits <= PACKED_BITS
-
-
-def operand_offset(bits: int, signed: bool, macs_per_dsp: int) -> int:
-    """Return what is subtracted from an activation, so that slices that do two multiply-adds take a signed operand."""
-    return 0 if macs_per_dsp == 1 or signed else 1 << (bits - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +60,8 @@ class MultiplyConfig:
         ``operand_offset``) overflows it.
     chain : int
         Slices in a chain at most.
-    macs_per_dsp : int
-        Multiply-adds of a slice in a cycle: 1, or 2 of neighbouring output channels, which share an activation. Chains
-        of the latter have at most 4 slices.
+    macs_per_dsp : int or str
+        Name of the multiplier, a key of `hwgen.gateware.multipliers.MULTIPLIERS`.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
     weights_joined : bool
@@ -89,8 +70,8 @@ class MultiplyConfig:
     bias : tuple of int
         Added to each output channel's sums, which wrap at ``sum_bits``; only if ``whole``, and zero if not given.
     loaded : bool
-        Other weights of ``weight_bits`` bits can be loaded at run time; ``weights`` are those before that. Where slices
-        do two multiply-adds they too must lie in -127..127.
+        Other weights of ``weight_bits`` bits can be loaded at run time; ``weights`` are those before that. All
+        must lie in the multiplier's range.
 
     Raises
     ------
@@ -106,7 +87,7 @@ class MultiplyConfig:
     weight_bits: int
     sum_bits: int
     chain: int = CHAIN
-    macs_per_dsp: int = 1
+    macs_per_dsp: int | str = 1
     weights_in: str | None = None
     weights_joined: bool = False
     bias: tuple[int, ...] = ()
@@ -144,42 +125,44 @@ class MultiplyConfig:
             check_place("weights_in", self.weights_in, self.rom_depth)
         if self.weights_joined and self.weight_memory != "block":
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
-        if self.macs_per_dsp not in (1, 2):
-            raise ConfigError(f"macs_per_dsp must be 1 or 2, not {self.macs_per_dsp!r}")
-        if self.macs_per_dsp == 2:
-            self._check_packed()
+        channelwise = self.window.channelwise
+        self.multiplier.check(
+            Demand(operands=self._given, lanes=self.lanes, channelwise=channelwise, locate=self._locate)
+        )
         if self.bias and not self.whole:
             raise ConfigError("bias must be empty where a window takes several steps, or slices do one MAC each")
         if len(self.bias) not in (0, self.outputs):
             raise ConfigError(f"bias must have one entry for each of {self.outputs} outputs, not {len(self.bias)}")
 
-    def _check_packed(self) -> None:
-        bits = self.window.input.bits
-        if bits > PACKED_BITS:
-            raise ConfigError(
-                f"macs_per_dsp must be 1 where activations have more than {PACKED_BITS} bits (these have {bits}), not 2"
-            )
-        if self.weight_bits > PACKED_BITS:
-            raise ConfigError(
-                f"macs_per_dsp must be 1 where weights have more than {PACKED_BITS} bits (these have "
-                f"{self.weight_bits}), not 2"
-            )
-        worst = max(*self.weights.extremes, key=abs)
-        if not packable(worst, worst, bits):
-            index = self.weights.values.tolist().index(worst)
-            place = []
-            for size in (self.window.kernel[1], self.window.kernel[0], self.group_channels):
-                index, rest = divmod(index, size)
-                place.append(rest)
-            raise ConfigError(
-                f"macs_per_dsp must be 1 with weight {worst} of output {index}, channel {place[2]}, tap "
-                f"({place[1]}, {place[0]}), not 2: it takes one MAC a DSP, only weights from -{PACKED_WEIGHT} to "
-                f"{PACKED_WEIGHT} take two"
-            )
-        if self.lanes < 2:
-            raise ConfigError("macs_per_dsp must be 1 with one lane, not 2: two output channels share a slice")
-        if self.window.channelwise:
-            raise ConfigError("macs_per_dsp must be 1 in a channelwise walk, not 2: no two outputs share an activation")
+    def _locate(self, weight: int) -> str:
+        """Return the output channel, input channel and tap of the first such weight, as text."""
+        index = self.weights.values.tolist().index(weight)
+        rests = []
+        for size in (self.window.kernel[1], self.window.kernel[0], self.group_channels):
+            index, rest = divmod(index, size)
+            rests.append(rest)
+        column, row, channel = rests
+        return f"output {index}, channel {channel}, tap ({row}, {column})"
+
+    @property
+    def multiplier(self) -> Multiplier:
+        """Multiplier that makes the products."""
+        return multiplier_of(self.macs_per_dsp)
+
+    @property
+    def _given(self) -> Operands:
+        """Operands with the weights that are given, whatever is loaded."""
+        return Operands(
+            activation=self.window.input.shape,
+            weight_bits=self.weight_bits,
+            weight_range=self.weights.extremes,
+            positions=self.positions,
+        )
+
+    @cached_property
+    def operands(self) -> Operands:
+        """Operands of the products along a chain, with all weights that there may be."""
+        return replace(self._given, weight_range=self.extremes)
 
     @property
     def folds(self) -> int:
@@ -214,24 +197,30 @@ class MultiplyConfig:
 
     @property
     def multipliers(self) -> int:
-        """DSP slices."""
-        return self.products * -(-self.lanes // self.macs_per_dsp) * self.window.pixels
+        """Number of units that multiply, DSP slices of one unit each."""
+        return self.products * len(self.units) * self.window.pixels * self.multiplier.slices
 
     @property
     def in_luts(self) -> bool:
         """Whether products are so narrow that synthesis makes them of LUTs, not of slices."""
-        return self.macs_per_dsp == 1 and self.operand.width + self.weight_bits <= SOFT_BITS
+        return self.multiplier.is_soft(self.operand, self.weight_bits)
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes that share a slice; an odd last lane has its own."""
-        starts = range(0, self.lanes, self.macs_per_dsp)
-        return tuple(tuple(range(start, min(start + self.macs_per_dsp, self.lanes))) for start in starts)
+        """Output lanes of each unit of the multiplier; the last unit can have fewer than the others."""
+        size = self.multiplier.lanes
+        starts = range(0, self.lanes, size)
+        return tuple(tuple(range(start, min(start + size, self.lanes))) for start in starts)
+
+    @cached_property
+    def unit_multipliers(self) -> tuple[Multiplier, ...]:
+        """Multiplier of each of ``units``."""
+        return tuple(self.multiplier.for_lanes(len(unit)) for unit in self.units)
 
     @property
     def longest(self) -> int:
-        """Slices in a chain at most: ``chain``, or as many as packed sums have room for."""
-        return self.chain if self.macs_per_dsp == 1 else min(self.chain, PACKED_CHAIN)
+        """Largest number of units in a chain: ``chain``, or as many as the multiplier allows."""
+        return self.multiplier.longest_chain(self.chain)
 
     @property
     def chains(self) -> int:
@@ -245,13 +234,14 @@ class MultiplyConfig:
 
     @property
     def whole(self) -> bool:
-        """Whether slices that do two multiply-adds compute all outputs of a window in one step.
+        """Whether all outputs of a window are computed in one step, by a multiplier that ``computes_windows``.
 
         Weights are constants then, and activations meet them without a register in front of the first slices. (They
         still come from memories, of one word: of constants that it sees Yosys trims products, and loses the chains.)
         The bias joins the tree, whose last level adds all that is left.
         """
-        return self.macs_per_dsp == 2 and self.rom_depth == 1 and self.weights_in != "block" and not self.loaded
+        constant = self.rom_depth == 1 and self.weights_in != "block" and not self.loaded
+        return constant and self.multiplier.computes_windows
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
@@ -273,7 +263,7 @@ class MultiplyConfig:
             return levels
         # Each chain's carry needs an adder that takes it. The tree has one adder less than there are chains; the
         # accumulator is the missing one. Without it the last carry is a value of its own.
-        left_over = self.macs_per_dsp == 2 and not self.accumulates
+        left_over = self.multiplier.carries and not self.accumulates
         return (self.chains + left_over - 1).bit_length()
 
     @property
@@ -288,7 +278,7 @@ class MultiplyConfig:
     @property
     def to_sum(self) -> int:
         """Cycles from a step to the total of its products."""
-        return (not self.whole) + self.positions + self.tree_levels
+        return (not self.whole) + self.multiplier.chain_cycles(self.positions) + self.tree_levels
 
     @property
     def weight_memory(self) -> str:
@@ -330,35 +320,22 @@ class MultiplyConfig:
     @cached_property
     def extremes(self) -> tuple[int, int]:
         """The least and the greatest weight that there may be."""
-        return _extremes(self.weight_bits, self.macs_per_dsp) if self.loaded else self.weights.extremes
-
-    @cached_property
-    def upper_bits(self) -> int:
-        """Width of a pair's upper weight as it is stored: less one where the lower one is negative."""
-        return self.weight_bits + (self.extremes[0] - 1 < -1 << (self.weight_bits - 1))
+        return self.multiplier.weight_range(self.weight_bits) if self.loaded else self.weights.extremes
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
-        """Width of each unit's weight in memory."""
-        return tuple(self.weight_bits + self.upper_bits * (len(unit) - 1) for unit in self.units)
-
-    @cached_property
-    def field_bits(self) -> int:
-        """Width of each sum of a chain that holds two."""
-        peak = max(map(abs, self.extremes))
-        # One more, as the upper one lacks its carry.
-        return 1 + (self.positions * (peak << (self.window.input.bits - 1)) + 1).bit_length()
+        """Width of each unit's weights in memory."""
+        return tuple(multiplier.unit_bits(self.operands) for multiplier in self.unit_multipliers)
 
     @property
     def operand(self) -> Shape:
         """Shape of a multiplier's activation operand."""
-        source = self.window.input
-        return source.shape if self.macs_per_dsp == 1 else Shape(source.bits, True)
+        return self.multiplier.operand(self.window.input.shape)
 
     @property
     def operand_offset(self) -> int:
         """What is subtracted of an activation to make it the operand."""
-        return operand_offset(self.window.input.bits, self.window.input.signed, self.macs_per_dsp)
+        return self.multiplier.offset(self.window.input.shape)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -379,8 +356,7 @@ class MultiplyConfig:
         """The weight memories, by position: words in the order of the steps.
 
         A word holds the weights of all output lanes, lowest first, and of all chains of each; a chain that lacks the
-        position has none. Where two lanes share a slice, the weights of both lie side by side, the upper one less one
-        if the lower one is negative: then its bits are those of ``(w1 << 17) + w0`` from bit 17 on.
+        position has none. Where lanes share a unit, its multiplier says how their weights are stored.
         """
         places = [self._places(position) for position in range(self.positions)]
         words: list[list[int]] = [[] for _ in places]
@@ -412,17 +388,11 @@ class MultiplyConfig:
     def _unit_weights(self, outputs: list[int | None]) -> list[int]:
         """What a slice's weight memory may hold of these output channels: for each place among a channel's weights."""
         size = self._output_weights
-        lower, *uppers = (
+        weights = [
             [0] * size if output is None else self.weights.values[output * size : (output + 1) * size].tolist()
             for output in outputs
-        )
-        mask = (1 << self.weight_bits) - 1
-        words = [weight & mask for weight in lower]
-        mask = (1 << self.upper_bits) - 1
-        for upper in uppers:
-            triples = zip(words, lower, upper, strict=True)
-            words = [word | ((more - (less < 0)) & mask) << self.weight_bits for word, less, more in triples]
-        return words
+        ]
+        return self.multiplier.for_lanes(len(outputs)).stored(weights, self.operands)
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
@@ -449,18 +419,8 @@ class MultiplyConfig:
 
     @property
     def circuit(self) -> MultiplyConfig:
-        """All that `Chains` depend on: the same for most weights of a layer.
-
-        Where slices do two MACs each, the bits count that the extremes take: those that take as many, and are farthest
-        apart, stand for them.
-        """
-        least, most = _extremes(self.weight_bits, self.macs_per_dsp)
-        if self.macs_per_dsp == 2:
-            # The greatest weight of which `field_bits` are as many.
-            of_one = self.positions << (self.window.input.bits - 1)
-            most = min(most, ((1 << self.field_bits - 1) - 2) // of_one)
-            least = max(-1 << (self.weight_bits - 1), self.extremes[0]) if self.upper_bits > self.weight_bits else -most
-        return replace(self, weights=Bounds(len(self.weights), (least, most)))
+        """Configuration with weights that stand for all with the same `Chains`."""
+        return replace(self, weights=Bounds(len(self.weights), self.multiplier.representative(self.operands)))
 
     @cached_property
     def _output_weights(self) -> int:
@@ -508,25 +468,29 @@ class MultiplyConfig:
             cost.delay(1, self.to_sum)  # first
         pixels = self.window.pixels
         cost.lut += self.operand_lanes * self.products * pixels * bool(self.operand_offset)  # an inverter each
-        pairs = self.lanes // 2 if self.macs_per_dsp == 2 else 0
-        widths, fields = self._chain_widths, [self.field_bits] * self.chains
         if self.whole:
-            for lane in range(self.lanes):
-                alone = lane == 2 * pairs
-                self._count_whole_sums(cost, lane, widths if alone else fields, self.chains if lane % 2 else 0)
+            for unit, multiplier in zip(self.units, self.unit_multipliers, strict=True):
+                for index, lane in enumerate(unit):
+                    self._count_whole_sums(cost, lane, *self._sums_of(multiplier, index))
         else:
-            self._count_sums(cost, (self.lanes - 2 * pairs) * pixels, widths)
-            if pairs:
-                self._count_sums(cost, pairs * pixels, fields)
-                self._count_sums(cost, pairs * pixels, fields, self.chains)
+            sums = Counter((len(unit), index) for unit in self.units for index in range(len(unit)))
+            for (size, index), lanes in sorted(sums.items()):
+                self._count_sums(cost, lanes * pixels, *self._sums_of(self.multiplier.for_lanes(size), index))
         return cost.resources
 
     def component(self) -> Multiply:
         return Multiply(self)
 
+    def _sums_of(self, multiplier: Multiplier, index: int) -> tuple[list[int], int]:
+        """Return the widths of a lane's sums at the end of its chains, and the number of their carries."""
+        bits = multiplier.field_bits(self.operands)
+        if bits is None:
+            return self._chain_widths, 0
+        return [bits] * self.chains, self.chains * (multiplier.carries and index > 0)
+
     @property
     def _chain_widths(self) -> list[int]:
-        """Width of each chain's sum where a slice does one multiply-add."""
+        """Width of each chain's sum where it is a lane's."""
         product = self.weight_bits + self.operand.width + (not self.operand.signed)
         terms = [
             sum(self.lane_of(chain, position) is not None for position in range(self.positions))
@@ -580,7 +544,7 @@ class MultiplyConfig:
     def _count_wait(self, cost: Cost, width: int, position: int) -> None:
         """Weights of a joined memory that wait for their position: the last register is the slice's own, and the one
         before it where no other slice has these weights."""
-        alone = self.macs_per_dsp == self.window.pixels == 1
+        alone = self.multiplier.lanes == self.window.pixels == 1
         cost.delay(width, max(position - alone, 0))
 
     def _count_sums(self, cost: Cost, sums: int, widths: list[int], carries: int = 0) -> None:
@@ -599,7 +563,7 @@ class MultiplyConfig:
             added = sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
             cost.ff += sums * added
             cost.lut += sums * added
-            if self.macs_per_dsp == 2:
+            if self.multiplier.carries:
                 # The highest bit of a sum that grows is a carry, which takes no LUT.
                 cost.lut -= sums * sum(
                     len(pair) == 2 and width > max(pair) for width, pair in zip(widths, pairs, strict=True)
@@ -684,7 +648,7 @@ class _Sums:
                 sums = [
                     self._elaborate_chain(m, operands, weights, number, chain, name) for chain in range(config.chains)
                 ]
-                for lane, (values, carries) in zip(unit, self._part(sums, len(unit)), strict=True):
+                for lane, (values, carries) in zip(unit, self._split(sums, number), strict=True):
                     name = at_pixel(f"lane_{lane}", pixel, len(pixels))
                     if config.whole:
                         total, carries = self._elaborate_whole(m, values, carries, lane, name), []
@@ -696,14 +660,9 @@ class _Sums:
                         total = accumulator
                     m.d.comb += self.o.payload[lane][pixel].eq(total)
 
-    def _part(self, sums: list[Signal], lanes: int) -> list[tuple[list[Value], list[Value]]]:
-        """The sums of each lane that the chains of a unit hold, and the carries that they lack."""
-        if lanes == 1:
-            return [([*sums], [])]
-        bits = self.config.field_bits
-        lower = [value[:bits].as_signed() for value in sums]
-        upper = [value[FIELD : FIELD + bits].as_signed() for value in sums]
-        return [(lower, []), (upper, [value[FIELD - 1] for value in sums])]
+    def _split(self, sums: list[Signal], unit: int) -> list[tuple[list[Value], list[Value]]]:
+        """Return the sums of each lane that the chains of a unit hold, and the carries that they lack."""
+        return self.config.unit_multipliers[unit].split(sums, self.config.operands)
 
     def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:
         """Operand of every (chain, position) for one of the ``Tp`` pixels, skewed; for output lane ``own``, or all."""
@@ -733,11 +692,9 @@ class _Sums:
             chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
             word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
             m.d.comb += word.as_value().eq(self.words[position])
-            for unit, lanes in enumerate(config.units):
+            for unit in range(len(config.units)):
                 for number, chain in enumerate(chains):
-                    weight: Value = word[unit * len(chains) + number]
-                    if len(lanes) > 1:
-                        weight = self._spread(weight)
+                    weight = config.unit_multipliers[unit].spread(word[unit * len(chains) + number], config.weight_bits)
                     if config.weight_memory == "block":
                         # The output register of block RAM. It is written here, as the slice gets the weight: there
                         # Yosys, which knows no such register, takes it into the slice.
@@ -747,42 +704,26 @@ class _Sums:
 
     def _word_layout(self, chains: int) -> data.Layout:
         """A word of a weight memory: of every unit and chain what the slice has."""
-        config = self.config
-        if config.macs_per_dsp == 1:
-            return data.ArrayLayout(signed(config.weight_bits), config.lanes * chains)
         start, fields = 0, {}
-        for lanes, bits in zip(config.units, config.unit_bits, strict=True):
+        for bits in self.config.unit_bits:
             for _ in range(chains):
-                fields[len(fields)] = data.Field(Shape(bits, len(lanes) == 1), start)
+                fields[len(fields)] = data.Field(Shape(bits), start)
                 start += bits
         return data.FlexibleLayout(start, fields)
 
-    def _spread(self, stored: Value) -> Value:
-        """The weight of a slice that two lanes share: the lower lane's, and `FIELD` bits above it the upper one's."""
-        lower, upper = stored[: self.config.weight_bits], stored[self.config.weight_bits :]
-        return Cat(lower, lower[-1].replicate(FIELD - len(lower)), upper).as_signed()
-
     def _elaborate_chain(self, m: Module, activations, weights, unit: int, chain: int, prefix: str) -> Signal:
         config = self.config
-        alone = len(config.units[unit]) == 1
-        weight_bits = config.weight_bits if alone else FIELD + config.upper_bits
-        product_bits = weight_bits + config.operand.width + (not config.operand.signed)
-        most_bits = max(config.sum_bits if alone else FIELD + config.field_bits, product_bits)
-        total = None
-        terms = 0
-        for position in range(config.positions):
-            if (chain, position) not in activations:
-                continue
-            terms += 1
-            name = f"{prefix}_chain_{chain}_{position}"
-            product = Signal(signed(product_bits), name=f"{name}_product", reset_less=True)
-            width = min(product_bits + (terms - 1).bit_length(), most_bits)
-            partial = Signal(signed(width), name=f"{name}_sum", reset_less=True)
-            m.d.sync += product.eq(activations[chain, position] * weights[unit, chain, position])
-            m.d.sync += partial.eq(product if total is None else total + product)
-            total = partial
-        assert total is not None
-        return total
+        multiplier = config.unit_multipliers[unit]
+        # Operands have the layer's shape, also those of a last unit with another multiplier.
+        operands = replace(config.operands, activation=config.operand)
+        product_bits = multiplier.product_bits(operands)
+        sum_bits = max(multiplier.chain_bits(operands, config.sum_bits), product_bits)
+        terms = [
+            (position, activations[chain, position], weights[unit, chain, position])
+            for position in range(config.positions)
+            if (chain, position) in activations
+        ]
+        return multiplier.chain(m, terms, product_bits, sum_bits, f"{prefix}_chain_{chain}")
 
     def _elaborate_tree(
         self, m: Module, sums: list[Value], carries: list[Value], name: str
@@ -991,12 +932,6 @@ class Chains(Part[MultiplyConfig]):
         m = Module()
         _Sums(self.config, self.i, self.o, self.words).add_to(m)
         return m
-
-
-def _extremes(bits: int, macs_per_dsp: int) -> tuple[int, int]:
-    """The least and the greatest weight of so many bits with which slices can do so many multiply-adds."""
-    half = 1 << (bits - 1)
-    return (-half, half - 1) if macs_per_dsp == 1 else (max(-half, -PACKED_WEIGHT), half - 1)
 
 
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from hwgen.boards import Board
+from hwgen.gateware.multipliers import MULTIPLIERS
 from hwgen.network.graph import Network
 from hwgen.plan.placement import place
 from hwgen.plan.plan import Plan
@@ -20,16 +21,14 @@ from hwgen.templates.unroll import Way
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
-    """The task with two multiply-adds a slice if that is asked for, or (``auto``) if it makes more of the slices."""
-    one = Task(network, board, replace(goal, macs_per_dsp=1))
-    if macs_per_dsp == 1:
-        return one
-    two = Task(network, board, replace(goal, macs_per_dsp=2))
-    if macs_per_dsp == 2:
-        return two
-    if 2 not in two.macs:
-        return one
-    return two if promise(two) < promise(one) else one
+    """Return the task with the multiplier that is asked for, or (``auto``) with that which promises most."""
+    if macs_per_dsp != "auto":
+        return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp))
+    best, *others = (Task(network, board, replace(goal, macs_per_dsp=name)) for name in MULTIPLIERS)
+    for task in others:
+        if task.multiplier in task.multipliers.values() and promise(task) < promise(best):
+            best = task
+    return best
 
 
 def promise(task: Task) -> float:

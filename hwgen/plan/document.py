@@ -9,6 +9,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import BoardError, ConfigError, PlanError
 from hwgen.fields import parse
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
 from hwgen.network import host
 from hwgen.network.graph import Network
 from hwgen.network.loaded import is_loaded, loaded
@@ -317,7 +318,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         fifo_depths=tuple(
             bounded(fifo, "depth", place, 1, most, "more than two frames and what is in flight") for fifo in fifos
         ),
-        macs_per_dsp=field(entry, "macs_per_dsp", int, where) if "macs_per_dsp" in entry else 1,
+        macs_per_dsp=_multiplier(entry, where),
         tables_in=_memory(entry, "tables", where),
         requantise_in=_requantise(entry, where),
         weights_joined=_joined(entry, where),
@@ -325,8 +326,9 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         fifos_in=places if any(places) else (),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
-    if read.macs_per_dsp == 2 and tm == 1:
-        raise PlanError(f"{where}: macs_per_dsp must be 1 with unroll out 1, not 2: two output channels share a slice")
+    multiplier = MULTIPLIERS.get(read.macs_per_dsp, PLAIN)
+    if tm < multiplier.lanes:
+        raise PlanError(f"{where}: {multiplier.too_few(tm)}")
     least = lanes_out(LayerWork.of(layer, **stage.work), Unroll(tn, tm, tk))
     if lanes is not None and not least <= lanes <= tm:
         raise PlanError(
@@ -353,6 +355,14 @@ def _joined(entry: dict[str, Any], where: str) -> bool:
     if not isinstance(joined, bool):
         raise PlanError(f"{where}: weights_joined must be true or false, not {shown(joined)}")
     return joined
+
+
+def _multiplier(entry: dict[str, Any], where: str) -> int | str:
+    """Return the name of a layer's multiplier."""
+    name = entry.get("macs_per_dsp", PLAIN.name)
+    if isinstance(name, str) and name in MULTIPLIERS:
+        return name
+    return field({"macs_per_dsp": name}, "macs_per_dsp", int, where)
 
 
 def _requantise(entry: dict[str, Any], where: str) -> str:

@@ -89,12 +89,12 @@ class PlanSearch:
     def _notes(self) -> tuple[str, ...]:
         """Convolutions that can't have two multiply-adds a slice, if that was asked for, and why."""
         task, found = self.task, []
-        works = zip(task.works, task.macs, strict=True)
-        alone = [work for work, macs in works if macs < task.goal.macs_per_dsp and work.weighted]
-        for depthwise, why in ((False, "weights below -127 or more than 8 bits"), (True, "depthwise convolutions")):
+        wanted = task.multiplier
+        alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
+        for depthwise in (False, True):
             names = [work.name for work in alone if work.channelwise == depthwise]
             if names:
-                found.append(f"one multiply-add a slice, for {why}: {', '.join(names)}")
+                found.append(f"one multiply-add a slice, for {wanted.reason(depthwise)}: {', '.join(names)}")
         return tuple(found)
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:

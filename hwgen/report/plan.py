@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hwgen import printable
+from hwgen.gateware.multipliers import MULTIPLIERS, multiplier_of
 from hwgen.network import host
 from hwgen.plan.plan import Plan
 from hwgen.report import legend
@@ -92,7 +93,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
             str(plan.tm),
             str(plan.tk),
             str(plan.tp),
-            f"{layer.multipliers}" + ("*" if plan.macs_per_dsp > 1 else ""),
+            f"{layer.multipliers}{multiplier_of(plan.macs_per_dsp).mark}",
             str(plan.line_rows),
             f"{'+'.join(map(str, plan.fifo_depths))}x{layer.fifos[0].width}",
             f"{layer.cycles:,}",
@@ -130,8 +131,8 @@ def summary(plan: Plan) -> list[str]:
     """The lines under the table."""
     lines = []
     with_marks = (group for group in plan.groups if "mult" in legend.of(group.template.name)[0])
-    if any(layer.macs_per_dsp > 1 for group in with_marks for layer in group.layers):
-        lines.append("*: two multiply-adds a slice")
+    chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}
+    lines += [multiplier.legend for name, multiplier in MULTIPLIERS.items() if name in chosen and multiplier.legend]
     for group in plan.groups:
         lines += group.template.summary(group)
     interval = "" if plan.interval is None else f", interval {plan.interval:,} cycles"

@@ -22,8 +22,8 @@ class LayerPlan:
         Rows the line buffer holds.
     fifo_depths : tuple of int
         Credits of the FIFO in front of each reader of the layer's output, in the order of the network.
-    macs_per_dsp : int
-        Multiply-adds of a DSP slice in a cycle, 1 or 2; a pool has none.
+    macs_per_dsp : int or str
+        Name of the layer's multiplier; 1 for a layer without weights.
     weights_in : str, optional
         Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
     weights_joined : bool
@@ -49,7 +49,7 @@ class LayerPlan:
     line_rows: int
     fifo_depths: tuple[int, ...]
     tp: int = 1
-    macs_per_dsp: int = 1
+    macs_per_dsp: int | str = 1
     weights_in: str | None = None
     weights_joined: bool = False
     tables_in: str | None = None

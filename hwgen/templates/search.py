@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hwgen.gateware.multipliers import PLAIN, Multiplier
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
@@ -292,14 +293,14 @@ class GroupSearch:
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
         """With ample buffers."""
         network = self.network
-        macs = [self.task.packs[layer.name] for layer in network.layers]
+        multipliers = [self.task.multipliers[layer.name] for layer in network.layers]
         pixels = {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
         readers = [len(network.readers[layer.name]) + len(network.places(layer.name)) for layer in network.layers]
         stages = [self.template.stage(layer) for layer in network.layers]
         # An input of the group has its reader's pixels.
         chosen = zip(network.edges, way.unrolls, strict=True)
         sources = [pixels.get(edges[0], unroll.tp) for edges, unroll in chosen]
-        plans = map(layer_plan, stages, way.unrolls, sources, macs, readers)
+        plans = map(layer_plan, stages, way.unrolls, sources, multipliers, readers)
         return tuple(
             replace(plan, tables_in=self.tables_in, requantise_in="lut" if plan.name in self.goal.in_luts else "dsp")
             for plan in plans
@@ -363,15 +364,17 @@ def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll
                 yield number, options.unroll(index), options.rank(index)
 
 
-def layer_plan(stage: Stage[Any], unroll: Unroll, source: int, macs_per_dsp: int = 1, readers: int = 1) -> LayerPlan:
+def layer_plan(
+    stage: Stage[Any], unroll: Unroll, source: int, multiplier: Multiplier = PLAIN, readers: int = 1
+) -> LayerPlan:
     """A layer's choices with ample buffers.
 
     Parameters
     ----------
     source : int
         Pixels of an input beat.
-    macs_per_dsp : int
-        Multiply-adds that a slice may do in a cycle; a single output channel has no partner.
+    multiplier : Multiplier
+        Multiplier of the layer, where it has enough output channels at once.
     readers : int
         Layers that take the output, or whatever is behind the group.
     """
@@ -387,5 +390,5 @@ def layer_plan(stage: Stage[Any], unroll: Unroll, source: int, macs_per_dsp: int
         chain=CHAIN,
         line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds) if stage.has_rows else 0,
         fifo_depths=(unroll.tm,) * readers,  # at least one fold's beats; sized later
-        macs_per_dsp=min(macs_per_dsp, unroll.tm),
+        macs_per_dsp=multiplier.for_lanes(unroll.tm).name,
     )

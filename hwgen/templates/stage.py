@@ -11,6 +11,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import Compute, Finish, LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, Multiplier
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
@@ -59,10 +60,9 @@ class Stage(ABC, Generic[Kind]):
         """Groups of channels that beats keep apart; lanes that keep their channels need none."""
         return 1 if self.channelwise else self.op.groups
 
-    @property
-    def packs(self) -> bool:
-        """Whether a DSP slice can do two of the layer's multiply-adds in a cycle."""
-        return False
+    def multiplier(self, wanted: Multiplier) -> Multiplier:
+        """Return the layer's multiplier: ``wanted``, or its fallback where that can't compute the layer."""
+        return PLAIN
 
     @property
     def whole_windows(self) -> bool:
@@ -74,15 +74,12 @@ class Stage(ABC, Generic[Kind]):
         """What a `LayerWork` says of this kind beyond the layer's sizes."""
         return {"whole_windows": self.whole_windows, "in_step": self.in_step, "channelwise": self.channelwise}
 
-    @property
-    def finish_slices(self) -> int:
-        """DSP slices for each channel that the layer finishes in a cycle, where its requantiser takes slices."""
-        return self.least_finish_slices
+    def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
+        """Return the DSP slices for each channel that the layer finishes in a cycle, if its requantiser takes slices.
 
-    @property
-    def packed_finish_slices(self) -> int:
-        """`finish_slices` where the layer's slices do two multiply-adds in a cycle."""
-        return self.finish_slices
+        Width and offset of the sums depend on the multiplier in front of the requantiser.
+        """
+        return self.least_finish_slices
 
     @property
     def least_finish_slices(self) -> int:
@@ -129,8 +126,11 @@ class Stage(ABC, Generic[Kind]):
         )
         if self.channelwise and plan.tm != plan.tn:
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
-        if self.channelwise and plan.macs_per_dsp != 1:
-            raise PlanError(f"{self.op.name}: macs_per_dsp of {what} must be 1, not {plan.macs_per_dsp!r}")
+        multiplier = self.multiplier(MULTIPLIERS.get(plan.macs_per_dsp, PLAIN))
+        if self.channelwise and plan.macs_per_dsp != multiplier.name:
+            raise PlanError(
+                f"{self.op.name}: macs_per_dsp of {what} must be {multiplier.name}, not {plan.macs_per_dsp!r}"
+            )
         if plan.weights_joined and not self.op.weight_count:
             raise PlanError(f"{self.op.name}: weights_joined must be false without weights, not true")
         if not self.has_rows and plan.line_in is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from amaranth import Shape
 
 from hwgen.errors import PlanError
 from hwgen.gateware.average import FloatSumConfig, SumConfig
@@ -21,7 +22,8 @@ from hwgen.gateware.cost import trailing_zeros
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
-from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, operand_offset, packable
+from hwgen.gateware.multipliers import PLAIN, Multiplier, multiplier_of
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
@@ -91,32 +93,33 @@ class ConvStage(WindowStage[Conv]):
         """A depthwise convolution, of one output channel for each input channel."""
         return 1 < self.op.groups == self.op.channels == self.op.outputs
 
-    @property
-    def packs(self) -> bool:
-        return not self.channelwise and packable(*self.op.weight_range, self.op.input.type.bits)
+    def multiplier(self, wanted: Multiplier) -> Multiplier:
+        fits = wanted.accepts(self.op.weight_range, self.op.input.type.bits, self.channelwise)
+        return wanted if fits else wanted.fallback
 
     @property
     def least_finish_slices(self) -> int:
         return 1 if self.op.loaded else 0
 
     @cached_property
-    def finish_slices(self) -> int:
-        """DSP slices of a requantiser's lane that can finish any of the channels."""
-        return self._lane_slices(1)
+    def _lane_slices(self) -> dict[Multiplier, int]:
+        """DSP slices of a requantiser's lane that can finish any of the channels, as far as they are known."""
+        return {}
 
-    @cached_property
-    def packed_finish_slices(self) -> int:
-        """The same for sums of operands that are less than the activations: their width and their biases differ."""
-        return self._lane_slices(2)
-
-    def _lane_slices(self, macs_per_dsp: int) -> int:
+    def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
         op = self.op
         if op.loaded:
             return self.least_finish_slices
-        kind, channels = op.input.type, tuple((channel,) for channel in range(op.outputs))
-        offset = operand_offset(kind.bits, kind.signed, macs_per_dsp)
-        bias = op.folded_bias + (offset * op.weights.sum(axis=(1, 2, 3)) << op.fraction)
-        return self._finish(self.sum_bits(macs_per_dsp), bias.tolist(), 1, channels, 1).multipliers
+        if multiplier not in self._lane_slices:
+            channels = tuple((channel,) for channel in range(op.outputs))
+            bias = op.folded_bias + (self._offset(multiplier) * op.weights.sum(axis=(1, 2, 3)) << op.fraction)
+            finish = self._finish(self.sum_bits(multiplier), bias.tolist(), 1, channels, 1)
+            self._lane_slices[multiplier] = finish.multipliers
+        return self._lane_slices[multiplier]
+
+    def _offset(self, multiplier: Multiplier) -> int:
+        """Return what a multiplier subtracts from an activation."""
+        return multiplier.offset(Shape(self.op.input.type.bits, self.op.input.type.signed))
 
     @property
     def product_bits(self) -> int:
@@ -131,27 +134,24 @@ class ConvStage(WindowStage[Conv]):
             np.asarray(work.pixel_cycles(unroll)),
         )
 
-    def sum_bits(self, macs_per_dsp: int = 1) -> int:
-        """Bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights.
+    def sum_bits(self, multiplier: Multiplier = PLAIN) -> int:
+        """Return the bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights.
 
-        Slices that do two multiply-adds take unsigned activations less half of their range.
+        The operands ``x`` are the activations less the multiplier's offset.
         """
-        low, high = self.op.input.type.minimum, self.op.input.type.maximum
-        if macs_per_dsp == 2:
-            half = (high - low + 1) // 2
-            low, high = -half, half - 1
-        positive, negative = self._signed_sums(macs_per_dsp)
+        offset = self._offset(multiplier)
+        low, high = self.op.input.type.minimum - offset, self.op.input.type.maximum - offset
+        positive, negative = self._signed_sums(multiplier)
         most, least = (positive * high + negative * low).max(), (positive * low + negative * high).min()
         return max(signed_bits(int(least), int(most)), 2)
 
-    def _signed_sums(self, macs_per_dsp: int) -> tuple[np.ndarray, np.ndarray]:
+    def _signed_sums(self, multiplier: Multiplier) -> tuple[np.ndarray, np.ndarray]:
         """`Conv.signed_sums`, or what any weights that may be loaded come to at most."""
         op = self.op
         if not op.loaded:
             return op.signed_sums
-        count, half = op.weights[0].size, 1 << (op.weight_bits - 1)
-        least = -half if macs_per_dsp == 1 else max(-half, -PACKED_WEIGHT)
-        return np.array([count * (half - 1)]), np.array([count * least])
+        count, (least, greatest) = op.weights[0].size, multiplier.weight_range(op.weight_bits)
+        return np.array([count * greatest]), np.array([count * least])
 
     def check(self, plan: LayerPlan) -> None:
         super().check(plan)
@@ -168,7 +168,7 @@ class ConvStage(WindowStage[Conv]):
             lanes=plan.tm,
             weights=_weights(op),
             weight_bits=op.weight_bits,
-            sum_bits=self.sum_bits(plan.macs_per_dsp),
+            sum_bits=self.sum_bits(multiplier_of(plan.macs_per_dsp)),
             chain=plan.chain,
             macs_per_dsp=plan.macs_per_dsp,
             weights_in=plan.weights_in,
@@ -371,9 +371,8 @@ class WholeMapStage(Stage[GlobalAveragePool]):
     def work(self) -> dict[str, Any]:
         return {**super().work, "taps": 1}
 
-    @property
-    def finish_slices(self) -> int:
-        return GlobalAveragePoolStage(self.op).finish_slices
+    def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
+        return GlobalAveragePoolStage(self.op).finish_slices()
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -403,10 +402,13 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
     """Sums in integers over a window that is the map, and a requantiser: of pyramids, in which tiles come anyhow."""
 
     @cached_property
-    def finish_slices(self) -> int:
+    def _lane_slices(self) -> int:
         kind, pixels = self.op.input.type, self.op.taps
         bits = signed_bits(pixels * kind.minimum, pixels * kind.maximum)
         return self.finish(bits, pixels, 1, tuple((channel,) for channel in range(self.op.outputs)), 1).multipliers
+
+    def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
+        return self._lane_slices
 
     def parts(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.gateware.multiply import CHAIN, PACKED_CHAIN
+from hwgen.gateware.multipliers import Multiplier, multiplier_of
+from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.options import Steering
 from hwgen.templates.stage import Stage
@@ -33,8 +34,8 @@ class Goal(Steering):
         DSP slices that may be used.
     interval : int, optional
         With ``dsp``: cycles between frames at most.
-    macs_per_dsp : int
-        Multiply-adds that a slice may do in a cycle; 2 where weights and activations allow it.
+    macs_per_dsp : int or str
+        Name of the multiplier of all layers that it can compute.
     in_luts : frozenset of str
         Layers whose requantisers multiply by LUTs, not by DSP slices.
     template : str, optional
@@ -44,14 +45,14 @@ class Goal(Steering):
     objective: str
     dsp: int
     interval: int | None = None
-    macs_per_dsp: int = 1
+    macs_per_dsp: int | str = 1
     in_luts: frozenset[str] = frozenset()
     template: str | None = None
 
     @property
     def products(self) -> int:
         """Multiply-adds a cycle at most."""
-        return self.dsp * self.macs_per_dsp
+        return self.dsp * multiplier_of(self.macs_per_dsp).lanes
 
 
 class Task:
@@ -68,9 +69,12 @@ class Task:
         self.network, self.board, self.goal = network, board, goal
         copies = {place: copy for place in network.cuts if (copy := network.copy_at(place)) is not None}
         self._stages = {layer.name: stage_of(layer) for layer in (*network.layers, *copies.values())}
-        self.packs = {name: goal.macs_per_dsp if stage.packs else 1 for name, stage in self._stages.items()}
-        """Multiply-adds of a slice in a cycle, by the layers' names; copies in front of groups have names of theirs."""
-        self.macs = [self.packs[layer.name] for layer in network.layers]
+        self.multiplier = multiplier_of(goal.macs_per_dsp)
+        """Multiplier that is asked for."""
+        self.multipliers: dict[str, Multiplier] = {
+            name: stage.multiplier(self.multiplier) for name, stage in self._stages.items()
+        }
+        """Multiplier of each layer, by the layers' names; copies in front of groups have names of theirs."""
         self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         self.works = [self.work(self._stages[layer.name]) for layer in network.layers]
         self._copies = {
@@ -90,7 +94,7 @@ class Task:
         number = self._numbers[stage.op.name]
         return LayerWork.of(
             stage.op,
-            CHAIN if self.macs[number] == 1 else PACKED_CHAIN,
+            self.multipliers[stage.op.name].longest_chain(CHAIN),
             back=tuple(number - self._numbers.get(edge, -1) for edge in self.network.edges[number]),
             **stage.work,
         )
@@ -111,7 +115,7 @@ class Task:
 
         Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
         """
-        multipliers = work.multipliers(unroll, self.packs[work.name])
+        multipliers = work.multipliers(unroll, self.multipliers[work.name])
         return unroll.tp * (multipliers + self.finish_slices(work, unroll) * lanes_out(work, unroll))
 
     def finish_slices(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -122,10 +126,9 @@ class Task:
         stage = self._stages[work.name]
         if work.name in self.goal.in_luts:
             return stage.least_finish_slices
-        alone = stage.finish_slices
-        if self.packs[work.name] == 1:
-            return alone
-        return alone + (stage.packed_finish_slices - alone) * (unroll.tm > 1)
+        multiplier = self.multipliers[work.name]
+        alone = stage.finish_slices(multiplier.fallback)
+        return alone + (stage.finish_slices(multiplier) - alone) * (unroll.tm >= multiplier.lanes)
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Block RAM of a layer's weights; factors may be arrays."""

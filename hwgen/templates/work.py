@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hwgen.gateware.multipliers import PLAIN, Multiplier
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.ops import Op
 
@@ -256,9 +257,11 @@ class LayerWork:
         """Return the products that each output channel of a pixel sums up in a cycle; factors may be arrays."""
         return unroll.tk if self.channelwise else unroll.tn * unroll.tk
 
-    def multipliers(self, unroll: Unroll, macs: int = 1) -> Any:
-        """For each of the ``Tp`` pixels, if each does so many ``macs`` a cycle; factors may be arrays."""
-        return self.products(unroll) * ceil_div(unroll.tm, macs) if self.weighted else 0
+    def multipliers(self, unroll: Unroll, multiplier: Multiplier = PLAIN) -> Any:
+        """Return the DSP slices of a multiplier for each of the ``Tp`` pixels; factors may be arrays."""
+        if not self.weighted:
+            return 0
+        return self.products(unroll) * ceil_div(unroll.tm, multiplier.lanes) * multiplier.slices
 
     def pixel_cycles(self, unroll: Unroll) -> Any:
         """Return the cycles of each step of output pixels; factors may be arrays."""

@@ -18,7 +18,8 @@ from yosys import cells, simulate_netlist
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.multiply import Chains, Multiply, MultiplyConfig, packable
+from hwgen.gateware.multipliers import multiplier_of
+from hwgen.gateware.multiply import Chains, Multiply, MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.verilog.parts import text_of
@@ -378,6 +379,7 @@ def test_packed_contents(drawn):
     config, _ = drawn
     plain = replace(config, macs_per_dsp=1, chain=config.longest)
     bits, lanes = config.weight_bits, config.lanes
+    upper_bits = config.multiplier.unit_bits(config.operands) - bits
     assert config.multipliers == config.products * ((lanes + 1) // 2) * config.window.pixels
     assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
     for position, (words, singles) in enumerate(zip(config.contents, plain.contents, strict=True)):
@@ -389,9 +391,9 @@ def test_packed_contents(drawn):
                     lower, upper = (weights[(lane + n) * chains + chain] for n in (0, 1))
                     (stored,) = unpack(word, bits, True, 1)
                     word >>= bits
-                    high = word & ((1 << config.upper_bits) - 1)
-                    high -= (high >> (config.upper_bits - 1)) << config.upper_bits
-                    word >>= config.upper_bits
+                    high = word & ((1 << upper_bits) - 1)
+                    high -= (high >> (upper_bits - 1)) << upper_bits
+                    word >>= upper_bits
                     assert stored == lower
                     assert (high << 17) + (stored & 0x1FFFF) == (upper << 17) + lower
             if lanes % 2:
@@ -414,8 +416,11 @@ def test_circuit(drawn, ends):
     low, high = np.clip(ends, least, most).tolist()
     if weights.size > 1:
         other = replace(config, weights=Weights([low, high] + [0] * (weights.size - 2)))
-        alike = (other.upper_bits, other.field_bits) == (config.upper_bits, config.field_bits)
-        assert (other.circuit == config.circuit) == (alike or config.macs_per_dsp == 1)
+        one, two = (
+            (multiplier_of(2).unit_bits(each.operands), multiplier_of(2).field_bits(each.operands))
+            for each in (config, other)
+        )
+        assert (other.circuit == config.circuit) == (one == two or config.macs_per_dsp == 1)
 
 
 @settings(max_examples=100)
@@ -543,4 +548,4 @@ def test_errors(changes, message):
     [(-127, 127, 8, True), (-128, 0, 8, False), (0, 128, 8, False), (-127, 127, 9, False), (-2, 1, 2, True)],
 )
 def test_packable(least, most, bits, expected):
-    assert packable(least, most, bits) == expected
+    assert multiplier_of(2).accepts((least, most), bits, channelwise=False) == expected

@@ -183,13 +183,13 @@ def test_packed_without_a_fault():
 @pytest.mark.parametrize("kept", [[], [0], [1]])
 def test_lost_carry(monkeypatch, kept):
     """The upper sums of two multiply-adds a slice lack some of their chains' carries."""
-    right = _Sums._part
+    right = _Sums._split
 
-    def wrong(self, sums, lanes):
-        parts = right(self, sums, lanes)
+    def wrong(self, sums, unit):
+        parts = right(self, sums, unit)
         return [(v, [c if n in kept else Const(0) for n, c in enumerate(carries)]) for v, carries in parts]
 
-    monkeypatch.setattr(_Sums, "_part", wrong)
+    monkeypatch.setattr(_Sums, "_split", wrong)
     with pytest.raises(AssertionError):
         packed()
 

@@ -21,7 +21,9 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.join import Join
 from hwgen.gateware.line_buffer import LineBuffer
-from hwgen.gateware.multiply import PACKED_WEIGHT, MultiplyConfig, packable
+from hwgen.gateware.multipliers import multiplier_of
+from hwgen.gateware.multipliers.packed_dsp import LARGEST_WEIGHT
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import WholeMap
 from hwgen.network import golden
@@ -204,7 +206,7 @@ def networks(
             # Sums that leave as they are fit int32; two multiply-adds a slice leave out -128.
             small = raw or number == paired or rng.random() < 0.7
             limit = 1 << int(rng.integers(1, 8 if number == paired else 9) if small else rng.integers(9, 17))
-            low = max(-limit, -PACKED_WEIGHT) if number == paired else -limit
+            low = max(-limit, -LARGEST_WEIGHT) if number == paired else -limit
             layer = Conv(
                 name=name,
                 input=before,
@@ -255,9 +257,11 @@ def choices(draw, stage: Stage, unroll: Unroll, source: int, readers: int = 1, *
         isinstance(layer, Conv)
         and not stage.channelwise
         and unroll.tm > 1
-        and packable(int(layer.weights.min()), int(layer.weights.max()), layer.input.type.bits)
+        and stage.multiplier(multiplier_of(2)) is multiplier_of(2)
     )
-    plan = layer_plan(stage, unroll, source, (2 if packed else draw(st.integers(1, 2))) if pairs else 1, readers)
+    plan = layer_plan(
+        stage, unroll, source, multiplier_of((2 if packed else draw(st.integers(1, 2))) if pairs else 1), readers
+    )
     return replace(
         plan,
         chain=draw(st.sampled_from([1, 2, 3, 5, 16])),

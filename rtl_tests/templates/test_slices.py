@@ -33,7 +33,7 @@ def counted_and_made(network: Network, unroll: Unroll, macs_per_dsp: int) -> tup
     """DSP slices of a network's only layer as the search counts them, and the layer's hardware."""
     task = task_of(network, macs_per_dsp)
     (op,), (work,) = network.layers, task.works
-    (layer,) = compose(network, (layer_plan(stage_of(op), unroll, 1, task.packs[op.name]),)).layers
+    (layer,) = compose(network, (layer_plan(stage_of(op), unroll, 1, task.multipliers[op.name]),)).layers
     return int(task.slices(work, unroll)), layer
 
 

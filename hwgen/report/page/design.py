@@ -8,6 +8,7 @@ from typing import Any
 
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.multipliers import multiplier_of
 from hwgen.network import host
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
@@ -192,8 +193,8 @@ def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[
     found.append(("cycles a frame", f"{layer.cycles:,}, {busy:.0%} of the slowest layer's"))
     found.append(("pipeline", f"{layer.pipeline_latency:,} cycles from a fold's start to its first beat"))
     if layer.multipliers:
-        packed = ", two multiply-adds each" if plan.macs_per_dsp > 1 else ""
-        found.append(("multipliers", f"{layer.multipliers:,} DSP slices{packed}"))
+        detail = multiplier_of(plan.macs_per_dsp).detail
+        found.append(("multipliers", f"{layer.multipliers:,} DSP slices{detail}"))
     if layer.has_line_buffer:
         found.append(("line buffer", f"{plan.line_rows} rows"))
     for reader, fifo in zip(_readers(group, layer), layer.fifos, strict=True):
@@ -266,7 +267,7 @@ def _roofline(plan: Plan) -> dict[str, Any]:
     that of the frame, at the intensity that it had if its maps went off chip. On an engine a layer's are its own.
     """
     board, clock = plan.board, plan.board.clock_mhz / 1000
-    packed = max((layer.macs_per_dsp for layer in plan.layers), default=1)
+    packed = max((multiplier_of(layer.macs_per_dsp).lanes for layer in plan.layers), default=1)
     interval = plan.interval or plan.latency + 1
     points = []
     for group in plan.groups:

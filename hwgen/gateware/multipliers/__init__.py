@@ -1,0 +1,33 @@
+"""Multipliers of a convolution, by their names in plans and options (``macs_per_dsp``).
+
+A new multiplier is a new file with a `Multiplier`, and a line of `MULTIPLIERS` (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.multipliers.dsp import DspSlice
+from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
+from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
+
+__all__ = ["MULTIPLIERS", "PLAIN", "Demand", "Multiplier", "Operands", "multiplier_of"]
+
+PLAIN = DspSlice()
+"""Multiplier that takes every layer."""
+MULTIPLIERS: dict[int | str, Multiplier] = {multiplier.name: multiplier for multiplier in (PLAIN, PackedDspSlice())}
+"""Multipliers, by name, the plainest one first."""
+
+
+def multiplier_of(name: int | str) -> Multiplier:
+    """Return the multiplier of a name.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    if name not in MULTIPLIERS:
+        names = ", ".join(map(str, MULTIPLIERS))
+        before, _, last = names.rpartition(", ")
+        raise ConfigError(f"macs_per_dsp must be {before} or {last}, not {name!r}")
+    return MULTIPLIERS[name]
