@@ -342,7 +342,7 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
     @property
     def _parts(self) -> tuple[int, int]:
         """Pixels of blocks that are one pixel that comes in, and one that leaves."""
-        return (self.op.count, 1) if self.op.parts else (1, self.op.count)
+        return (self.op.count, 1) if self.op.to_space else (1, self.op.count)
 
     @property
     def most_lanes(self) -> tuple[int, int]:
@@ -360,7 +360,7 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(ReorderConfig(input=source, blocks=self.op.blocks, opens=self.op.parts))
+        return _as_they_are(ReorderConfig(input=source, blocks=self.op.blocks, opens=self.op.to_space))
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]

@@ -1,4 +1,4 @@
-"""Average pooling, as ONNX Runtime's integer kernels compute it: in float32, but for the sum over a whole map."""
+"""Average pools, computed as ONNX Runtime's integer kernels do: windows in float32, whole maps in integers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from hwgen.network.requantise import Requantisation, requantise
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AveragePool(Op):
-    """The average of each channel's window (QLinearAveragePool).
+    """Average pool over a window (QLinearAveragePool).
 
-    The real values ``x_scale * (x - x_zero_point)`` are added up in float32, tap by tap in row-major order, and the
-    sum is divided by their number, then by ``y_scale``. The output's zero point is added before the result is rounded
-    to an integer, ties to even. Every step rounds to float32. As that order decides where ties lie, no formula on the
-    integer sum gives the same.
+    The real values ``x_scale * (x - x_zero_point)`` are added in float32, tap by tap in row-major order. The sum is
+    divided by the number of values, then by ``y_scale``. The output's zero point is added before the result is rounded
+    to an integer, ties to even. Every step rounds to float32. The order of the steps decides which values are ties, so
+    no formula on the integer sum gives the same results.
 
     Parameters
     ----------
     x_scale, y_scale : float
-        Of the input and of the output, float32 numbers.
+        Scales of input and output, float32 numbers.
     include_padding : bool
-        Divide by all taps of the window, not by those inside the map (ONNX ``count_include_pad``).
+        Whether the sum is divided by the number of all taps, instead of the taps inside of the map (ONNX
+        ``count_include_pad``).
 
     Raises
     ------
     ConfigError
-        If a scale is none, a window lies in the padding wholly, has gaps between its taps, or a sum is beyond float32.
+        If a scale is not positive, a window is entirely in the padding or dilated, or a sum exceeds float32.
     """
 
     x_scale: float
@@ -72,19 +73,19 @@ class AveragePool(Op):
 
     @property
     def reach(self) -> int:
-        """The largest magnitude of an input less its zero point."""
+        """Maximum magnitude of an input less its zero point."""
         return max(self.input.type.maximum - self.input.zero_point, self.input.zero_point - self.input.type.minimum)
 
     @cached_property
     def _inside(self) -> np.ndarray:
-        """How many taps of each window lie in the map, int64 ``(H, W)``."""
+        """Number of taps of each window that are inside of the map, int64 ``(H, W)``."""
         spans = [[self.needed(axis, n, n + 1) for n in range(self.output.shape[1 + axis])] for axis in (0, 1)]
         rows, columns = (np.array([end - begin for begin, end in axis]) for axis in spans)
         return rows[:, None] * columns
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """By how much the sum of each window is divided, int64 ``(H, W)``."""
+        """Divisor of each window's sum, int64 ``(H, W)``."""
         return np.full_like(self._inside, self.taps) if self.include_padding else self._inside
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
@@ -100,7 +101,7 @@ class AveragePool(Op):
         return self.rounded(total, self.counts)
 
     def rounded(self, total: np.ndarray, count: np.ndarray | int) -> np.ndarray:
-        """The outputs for float32 sums of ``count`` values."""
+        """Return the outputs for float32 sums of ``count`` values."""
         kind = self.output.type
         with np.errstate(over="ignore"):
             quotient = total / np.asarray(count, np.float32) / np.float32(self.y_scale)
@@ -110,14 +111,14 @@ class AveragePool(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalAveragePool(Op):
-    """The average of each channel's map (QLinearGlobalAveragePool): the sum in integers, requantised.
+    """Global average pool (QLinearGlobalAveragePool): the integer sum of each channel's map, requantised.
 
     Parameters
     ----------
     requantisation : Requantisation
-        For the sum of ``x - x_zero_point``: the number of pixels is part of the factor.
+        Rule for the sum of ``x - x_zero_point``. Its factor contains the division by the number of pixels.
     loaded : bool
-        The hardware shall take other scales at run time: these are those that it begins with.
+        Whether the hardware loads scales at run time. These are then the initial ones.
 
     Raises
     ------

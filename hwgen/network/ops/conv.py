@@ -1,4 +1,4 @@
-"""The convolution, also Gemm and MatMul as the convolution they are."""
+"""Convolution. Gemm and MatMul are convolutions as well."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hwgen.network.ops.op import Op
 from hwgen.network.requantise import Requantisation, requantise
 
 _LOADED_BITS = (2, 4, 8, 9)
-"""Bits of weights that are loaded: of the types that there are, and of unsigned ones less their zero point."""
+"""Possible widths of loaded weights, in bits: the integer types, and unsigned 8 bits less the zero point."""
 _BLOCK = 1 << 21
-"""Values of the im2col matrix, or weights, in one block: 16 MiB of float64."""
+"""Number of values in one block of the im2col matrix, or of weights: 16 MiB of float64."""
 
 
 def _channel_sums(weights: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -43,18 +43,18 @@ class Conv(Op):
         ``(M, C // groups, Kh, Kw)``, zero point subtracted (up to 9 bits signed of 8-bit weights, 17 of 16-bit
         ones). int64; int16 or int32 of a layer whose weights would take hundreds of megabytes.
     bias : ndarray
-        int64 ``(M,)``, as in the model: the input's zero point is *not* folded into it.
+        Bias of the model, int64 ``(M,)``. The input's zero point is *not* folded into it.
     requantisation : Requantisation or None
-        ``None`` where the accumulators themselves leave (ConvInteger).
+        Rule that turns accumulators into outputs; ``None`` if the accumulators are the outputs (ConvInteger).
     groups : int
-        Groups of channels that have nothing in common.
+        Number of independent groups of channels.
     fraction : int
-        So many bits of the bias lie below the products' lowest one: sums are multiplied by ``2**fraction`` before it is
-        added, and the requantisation's factors are for the result. Always 0 where the accumulators themselves leave.
+        Number of fractional bits of the bias. Sums are multiplied by ``2**fraction`` before the bias is added, and the
+        requantisation's factors are for the result. Always 0 if the accumulators are the outputs.
     loaded : bool
-        The hardware shall take other weights, biases and scales at run time: these are those that it begins with.
+        Whether the hardware loads weights, biases and scales at run time. These are then the initial ones.
     loaded_bits : int
-        Bits of a weight in that hardware, if it is there already; these weights may need more of them.
+        Width of a weight in existing hardware that loads weights, in bits. These weights can need more bits.
     """
 
     weights: np.ndarray
@@ -71,7 +71,7 @@ class Conv(Op):
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        # Zeros that take no memory.
+        # Broadcast zeros take no memory.
         weights = np.broadcast_to(np.int64(0), (outputs, channels // groups, *window.kernel))
         bias = np.broadcast_to(np.int64(0), (outputs,))
         return {"weights": weights, "bias": bias, "requantisation": None, "groups": groups}
@@ -87,31 +87,31 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        """Of these weights; of loaded ones those that any of their type may have."""
+        """Width of a weight, in bits. If weights are loaded, the width that fits every weight of their type."""
         bits = max(signed_bits(*self.weight_range), 2)
         if not self.loaded:
             return bits
-        return max(next(most for most in (*_LOADED_BITS, bits) if most >= bits), self.loaded_bits)
+        return max(next(width for width in (*_LOADED_BITS, bits) if width >= bits), self.loaded_bits)
 
     @cached_property
     def weight_range(self) -> tuple[int, int]:
-        """The least and the greatest weight."""
+        """Minimum and maximum weight."""
         return int(self.weights.min()), int(self.weights.max())
 
     @cached_property
     def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each output channel's weights the sum of the positive and that of the negative ones, int64 ``(M,)``."""
+        """Sums of the positive weights and of the negative weights of each output channel, int64 ``(M,)``."""
         positive = _channel_sums(self.weights, lambda weights: np.maximum(weights, 0))
         return positive, self.weights.sum(axis=(1, 2, 3)) - positive
 
     @cached_property
     def folded_bias(self) -> np.ndarray:
-        """Bias when the raw ``x`` is multiplied, int64 ``(M,)``: ``bias - 2**fraction * x_zero_point * sum(w)``."""
+        """Bias for products with the raw input, int64 ``(M,)``: ``bias - 2**fraction * x_zero_point * sum(w)``."""
         return self.bias - (self.input.zero_point * self.weights.sum(axis=(1, 2, 3)) << self.fraction)
 
     @property
     def accumulator_bound(self) -> int:
-        """The largest magnitude that any partial sum of any accumulator can take."""
+        """Upper bound on the magnitude of every partial sum of every accumulator."""
         kind, zero = self.input.type, self.input.zero_point
         reach = max(kind.maximum - zero, zero - kind.minimum)
         weights = int(_channel_sums(self.weights, np.abs).max())

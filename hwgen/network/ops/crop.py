@@ -1,4 +1,4 @@
-"""Pixels of a map left out, or put around it."""
+"""Cropping and constant padding of a map."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Crop(Op):
-    """Every ``stride``-th row and column of a part of the map: type, scale and zero point pass through.
+    """Crop: every ``stride``-th row and column of a part of the map. Type, scale and zero point pass through.
 
-    The window has one tap. Its padding is what is put around the map, and what is left out where it is negative: of
-    that of a crop nothing is above 0.
+    The window has one tap. Its padding is 0 or negative; a negative padding removes rows or columns at that side.
 
     Raises
     ------
     ConfigError
-        If the window has several taps, or a crop puts something around the map.
+        If the window has several taps, or a padding is positive.
     """
 
     kind = "crop"
@@ -44,7 +43,7 @@ class Crop(Op):
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         top, left, bottom, right = (max(pad, 0) for pad in self.window.padding)
         padded = np.pad(maps[0], ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
-        # Last, since more rows or columns may be left out than the map has, and with them some of those put there.
+        # Cropping comes last: it can remove more rows or columns than the map has, and then some of the padding.
         top, left, bottom, right = (max(-pad, 0) for pad in self.window.padding)
         inner = padded[:, top : padded.shape[1] - bottom, left : padded.shape[2] - right]
         return inner[:, :: self.window.stride[0], :: self.window.stride[1]]
@@ -52,17 +51,17 @@ class Crop(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pad(Crop):
-    """A constant around the map; pixels are left out at sides where the padding is negative.
+    """Constant padding around a map. A negative padding removes rows or columns at that side.
 
     Parameters
     ----------
     value : int
-        The integer that is put there.
+        Integer value of the padding.
 
     Raises
     ------
     ConfigError
-        If it is none of the map's type.
+        If the value is out of the range of the map's type.
     """
 
     value: int

@@ -1,4 +1,4 @@
-"""Channels that become neighbouring pixels, and pixels that become channels."""
+"""DepthToSpace and SpaceToDepth: rearrangement of channels into blocks of pixels, and the inverse."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Blocks(Op):
-    """Type, scale and zero point pass through.
+    """Rearrangement between the channels of one pixel and a block of pixels. Type, scale and zero point pass through.
 
     Parameters
     ----------
     blocks : tuple of int
-        Rows and columns of pixels that are one pixel on the other side.
+        Height and width of a block, in pixels. A block on one side is one pixel on the other side.
 
     Raises
     ------
     ConfigError
-        If a block is empty, there is a window, or the channels are not those of the blocks.
+        If a block is empty, the window is not 1x1, or the numbers of channels do not fit the blocks.
     """
 
     blocks: tuple[int, int]
 
     selects = keeps_type = True
-    parts: ClassVar[bool]
-    """Whether the input's channels are those of a block, otherwise the output's."""
+    to_space: ClassVar[bool]
+    """Whether a pixel becomes a block; otherwise a block becomes a pixel."""
 
     def __post_init__(self) -> None:
         if min(self.blocks) < 1 or self.taps != 1:
             raise ConfigError(f"{self.name}: blocks must be positive, and the window 1x1, not {self.blocks}")
         super().__post_init__()
-        deep, shallow = (self.input, self.output) if self.parts else (self.output, self.input)
+        deep, shallow = (self.input, self.output) if self.to_space else (self.output, self.input)
         if deep.channels != shallow.channels * self.count:
             raise ConfigError(
                 f"{self.name}: {self.count} pixels of {shallow.channels} channels must be one of as many, "
@@ -51,7 +51,7 @@ class _Blocks(Op):
 
     @property
     def count(self) -> int:
-        """Pixels of a block."""
+        """Number of pixels in a block."""
         return self.blocks[0] * self.blocks[1]
 
     @property
@@ -60,27 +60,27 @@ class _Blocks(Op):
 
     @property
     def pad_value(self) -> int:
-        """Nothing is read beyond the map."""
+        """Value of the padding, which is never read: the window is 1x1."""
         return self.input.type.minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DepthToSpace(_Blocks):
-    """Each pixel becomes a block of pixels, row by row, of its first channels, the next ones, and so on (mode DCR)."""
+    """DepthToSpace, mode DCR: each pixel becomes a block of pixels, row by row, of successive channels."""
 
     kind = "depthtospace"
     operators = ("DepthToSpace",)
     channels_first = True
-    parts = True
+    to_space = True
 
     @property
     def output_size(self) -> tuple[int, int]:
         return self.height * self.blocks[0], self.width * self.blocks[1]
 
-    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
         return begin // self.blocks[axis], -(-end // self.blocks[axis])
 
-    def pace(self, place: int, axis: int) -> Fraction:
+    def pace(self, input_index: int, axis: int) -> Fraction:
         return Fraction(1, self.blocks[axis])
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
@@ -90,12 +90,12 @@ class DepthToSpace(_Blocks):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpaceToDepth(_Blocks):
-    """Each block of pixels becomes a pixel of the channels of them all, row by row."""
+    """SpaceToDepth: each block of pixels becomes one pixel, with the channels of all its pixels, row by row."""
 
     kind = "spacetodepth"
     operators = ("SpaceToDepth",)
     channels_first = True
-    parts = False
+    to_space = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,10 +106,10 @@ class SpaceToDepth(_Blocks):
     def output_size(self) -> tuple[int, int]:
         return self.height // self.blocks[0], self.width // self.blocks[1]
 
-    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
         return begin * self.blocks[axis], end * self.blocks[axis]
 
-    def pace(self, place: int, axis: int) -> Fraction:
+    def pace(self, input_index: int, axis: int) -> Fraction:
         return Fraction(self.blocks[axis])
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Layers that take several maps, pixel by pixel: sums, products, concatenations; and the one for many readers."""
+"""Layers with several input maps, pixel by pixel: sums, products, maxima, concatenations; and copies of a map."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_line
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Bits of a map's integers at most: what becomes of each of them is listed.
+#: Maximum width of a map's integers, in bits. The output of every value is tabulated.
 MOST_BITS = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Join(Op):
-    """A layer without a window that takes maps of the same rows and columns.
+    """Layer without a window whose input maps have equal heights and widths.
 
     Parameters
     ----------
     more : tuple of FeatureMap
-        The inputs after the first.
+        Inputs after the first one.
 
     Raises
     ------
@@ -38,7 +38,7 @@ class Join(Op):
 
     channelwise = True
     spread = 0
-    """Inputs, the last ones, of one pixel that goes with all pixels of the others."""
+    """Number of inputs, at the end, with one pixel that is combined with all pixels of the other inputs."""
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
@@ -48,18 +48,18 @@ class Join(Op):
         super().__post_init__()
         if self.taps != 1:
             raise ConfigError(f"{self.name}: a layer that joins maps must have no window, not {self.window}")
-        for each in self.more[: len(self.more) - self.spread]:
-            if (each.height, each.width) != (self.height, self.width):
-                raise ConfigError(f"{self.name}: maps must be of {self.height} x {self.width} pixels, not {each}")
+        for source in self.more[: len(self.more) - self.spread]:
+            if (source.height, source.width) != (self.height, self.width):
+                raise ConfigError(f"{self.name}: maps must be of {self.height} x {self.width} pixels, not {source}")
 
     @classmethod
     def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
-        """A layer of which nothing is known but the maps that it takes (uint8), which are enough to explore with.
+        """Return a join of which only the input maps are known (uint8), for exploration.
 
         Raises
         ------
         ConfigError
-            If it can't take these.
+            If the operator can't join these maps.
         """
         return cls(
             name=name,
@@ -76,7 +76,7 @@ class Join(Op):
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
-        """The parameters of `of_maps` that this kind has beyond every join's."""
+        """Return the parameters of this operator, beyond those of every join, for `of_maps`."""
         return {}
 
     @property
@@ -85,17 +85,17 @@ class Join(Op):
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        return (*super().geometry, tuple(each.shape for each in self.more))
+        return (*super().geometry, tuple(source.shape for source in self.more))
 
     @property
     def pad_value(self) -> int:
-        """Nothing is read beyond the map."""
+        """Value of the padding, which is never read: the window is 1x1."""
         return self.input.type.minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Copy(Join):
-    """The map as it is: what stands in front of a network's input where several layers read it."""
+    """Copy of a map. It is inserted behind a network's input that several layers read."""
 
     kind = "copy"
     operators = ("Identity",)
@@ -107,19 +107,19 @@ class Copy(Join):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledJoin(Join):
-    """A join that says what its integers stand for, as it gives others.
+    """Join with a scale and a zero point for each map, because its output has other integers than its inputs.
 
     Parameters
     ----------
     labels : tuple of Label
         Scales and zero points of the inputs, then of the output.
     low, high : int
-        Bounds of the output: those of its type, or tighter where a Relu or Clip follows.
+        Minimum and maximum of the output: the range of its type, or narrower if a Relu or Clip follows.
 
     Raises
     ------
     ConfigError
-        If there is not a label for each map, or values have more than 8 bits.
+        If the number of labels differs from the number of maps, or values have more than 8 bits.
     """
 
     labels: tuple[Label, ...]
@@ -130,7 +130,7 @@ class LabelledJoin(Join):
         super().__post_init__()
         if len(self.labels) != len(self.inputs) + 1:
             raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
-        if max(each.type.bits for each in (*self.inputs, self.output)) > MOST_BITS:
+        if max(side.type.bits for side in (*self.inputs, self.output)) > MOST_BITS:
             raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.inputs}")
 
     @classmethod
@@ -140,23 +140,23 @@ class LabelledJoin(Join):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Add(LabelledJoin):
-    """The sum of two maps of at most 8 bits, value by value.
-
-    Parameters are those of `LabelledJoin`, and:
+    """Sum of two maps of at most 8 bits, value by value.
 
     Parameters
     ----------
     fused : bool
-        ONNX Runtime has one integer kernel for the three operators (QLinearAdd): the zero point is added before the
-        sum is rounded to an integer. Otherwise (a Relu stands before the quantiser, for instance) the inputs are
-        dequantised, added and quantised, in float32 each.
+        Whether ONNX Runtime computes the sum by its integer kernel QLinearAdd, which adds the zero point before the sum
+        is rounded to an integer. Otherwise, for example with a Relu in front of the quantiser, the inputs are
+        dequantised, added and quantised by float32 operators.
     loaded : bool
-        The hardware shall take other scales and zero points at run time: these are those that it begins with.
+        Whether the hardware loads scales and zero points at run time. These are then the initial ones.
+    labels, low, high
+        Parameters of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        As `LabelledJoin`, and if there are not two inputs of the same shape, or a sum is beyond float32.
+        If `LabelledJoin` refuses the parameters, there are not two inputs of the same shape, or a sum exceeds float32.
     """
 
     fused: bool
@@ -165,7 +165,7 @@ class Add(LabelledJoin):
     kind = "add"
     operators = ("Add", "QLinearAdd")
     sign = 1
-    """-1 where the second map is subtracted."""
+    """Sign of the second map: -1 for a subtraction."""
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Add(LabelledJoin):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.inputs) != 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
+        if len(self.inputs) != 2 or len({side.shape for side in (*self.inputs, self.output)}) != 1:
             raise ConfigError(f"{self.name}: two maps of the output's shape must be added, not {self.inputs}")
         with np.errstate(all="ignore"):
             if not np.isfinite(self._reals).all():
@@ -181,15 +181,16 @@ class Add(LabelledJoin):
 
     @property
     def values(self) -> tuple[np.ndarray, np.ndarray]:
-        """All values of each input, int64 from the least to the greatest."""
-        first, second = (np.arange(each.type.minimum, each.type.maximum + 1) for each in self.inputs)
+        """All values of each input's type, int64, in ascending order."""
+        first, second = (np.arange(source.type.minimum, source.type.maximum + 1) for source in self.inputs)
         return first, second
 
     @property
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each value of an input adds to the output, exactly but for float64: before what is fused is rounded.
+        """Contribution of each value of an input to the output before rounding, in float64.
 
-        ``table`` rises with their sum. The output's zero point is in the second, if it is added before rounding.
+        ``table`` increases with the sum of both contributions. If the zero point is added before rounding, the second
+        share contains it.
         """
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if not self.fused:
@@ -199,7 +200,7 @@ class Add(LabelledJoin):
 
     @cached_property
     def _reals(self) -> np.ndarray:
-        """What is rounded to an integer, for each pair of values, float32."""
+        """Real result for each pair of values before it is rounded to an integer, float32."""
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if self.fused:
             return qlinear_add(a[:, None], of_a, b[None], of_b, result)
@@ -207,31 +208,31 @@ class Add(LabelledJoin):
 
     @cached_property
     def table(self) -> np.ndarray:
-        """The output for each pair of values, int64 ``[a, b]``, both from the least to the greatest."""
+        """Output for each pair of values, int64 ``[a, b]``, both in ascending order."""
         reach = np.float32(1 << 16)  # beyond any output
         rounded = np.rint(np.clip(self._reals, -reach, reach)).astype(np.int64)
         return np.clip(rounded + self.zero_after, self.low, self.high)
 
     @property
     def zero_after(self) -> int:
-        """The zero point, where it is added after rounding; 0 where before."""
+        """Zero point that is added after rounding; 0 if it is added before."""
         return 0 if self.fused else self.labels[2].zero
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        a, b = (each.astype(np.int64) - of.type.minimum for each, of in zip(maps, self.inputs, strict=True))
+        a, b = (values.astype(np.int64) - of.type.minimum for values, of in zip(maps, self.inputs, strict=True))
         return self.table[a, b].astype(self.output.type.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sub(Add):
-    """The difference of two maps of at most 8 bits, value by value; ONNX Runtime has no integer kernel for it.
+    """Difference of two maps of at most 8 bits, value by value. ONNX Runtime has no integer kernel for differences.
 
-    Parameters are those of `Add`.
+    The parameters are those of `Add`.
 
     Raises
     ------
     ConfigError
-        As `Add`, and if it is ``fused``.
+        If `Add` refuses the parameters, or the difference is ``fused``.
     """
 
     fused: bool = False
@@ -252,14 +253,15 @@ class Sub(Add):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sum(LabelledJoin):
-    """The sum of several maps of at most 8 bits, in float32: each is dequantised, and added to those before it.
+    """Sum of several maps of at most 8 bits, in float32: maps are dequantised and added one after the other.
 
-    Parameters are those of `LabelledJoin`.
+    The parameters are those of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        As `LabelledJoin`, and if there are not two inputs or more of the output's shape, or a sum is beyond float32.
+        If `LabelledJoin` refuses the parameters, there are fewer than two inputs, shapes differ, or a sum exceeds
+        float32.
     """
 
     kind = "sum"
@@ -267,7 +269,7 @@ class Sum(LabelledJoin):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.inputs) < 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
+        if len(self.inputs) < 2 or len({side.shape for side in (*self.inputs, self.output)}) != 1:
             raise ConfigError(f"{self.name}: maps of the output's shape must be added, not {self.inputs}")
         with np.errstate(all="ignore"):
             ends = sum(np.abs(terms).max(initial=0) for terms in self.terms) / np.float32(self.labels[-1].scale)
@@ -276,37 +278,37 @@ class Sum(LabelledJoin):
 
     @property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """For each input what each of its values stands for, float32, from the least to the greatest."""
+        """Real values of each input's integers, float32, in ascending order."""
         return tuple(
-            label.reals(np.arange(each.type.minimum, each.type.maximum + 1))
-            for each, label in zip(self.inputs, self.labels, strict=False)
+            label.reals(np.arange(source.type.minimum, source.type.maximum + 1))
+            for source, label in zip(self.inputs, self.labels, strict=False)
         )
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
-        """The outputs, int64, of float32 sums; they rise with these."""
+        """Return the outputs for float32 sums, int64. They increase with the sums."""
         far = np.float32(1 << 16)  # beyond any output
         scale, zero = np.float32(self.labels[-1].scale), self.labels[-1].zero
         steps = np.rint(np.clip(sums.astype(np.float32) / scale, -far, far)).astype(np.int64)
         return np.clip(steps + zero, self.low, self.high)
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        total, *others = (label.reals(each) for label, each in zip(self.labels, maps, strict=False))
-        for each in others:
-            total = total + each
+        total, *others = (label.reals(values) for label, values in zip(self.labels, maps, strict=False))
+        for reals in others:
+            total = total + reals
         return self.rounded(total).astype(self.output.type.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mul(LabelledJoin):
-    """The product of two maps, value by value (QLinearMul); the second may be a pixel for all pixels of the first.
+    """Product of two maps, value by value (QLinearMul). The second map can be one pixel for all pixels of the first.
 
-    Parameters are those of `LabelledJoin`.
+    The parameters are those of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        As `LabelledJoin`, and if there are not two inputs of the same channels, the second is neither of the first
-        one's size nor a pixel, or a product is beyond float32.
+        If `LabelledJoin` refuses the parameters, there are not two inputs with equal channels, the second has another
+        size than the first and is not one pixel, or a product exceeds float32.
     """
 
     kind = "mul"
@@ -314,7 +316,7 @@ class Mul(LabelledJoin):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.inputs) != 2 or len({each.channels for each in (*self.inputs, self.output)}) != 1:
+        if len(self.inputs) != 2 or len({side.channels for side in (*self.inputs, self.output)}) != 1:
             raise ConfigError(f"{self.name}: two maps of the output's channels must be multiplied, not {self.inputs}")
         with np.errstate(all="ignore"):
             if not np.isfinite(qlinear_mul(np.array(self.reach), *self.labels)).all():
@@ -324,69 +326,71 @@ class Mul(LabelledJoin):
     def spread(self) -> int:  # type: ignore[override]
         return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
 
-    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Of a pixel for all pixels always that pixel."""
-        return (0 * begin, 0 * end + 1) if place and self.spread else super().covered(place, axis, begin, end)
+    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        """Return the interval of `Op.covered`. An input of one pixel is always covered by that pixel."""
+        if input_index and self.spread:
+            return 0 * begin, 0 * end + 1
+        return super().covered(input_index, axis, begin, end)
 
-    def pace(self, place: int, axis: int) -> Fraction:
-        return Fraction(0) if place and self.spread else super().pace(place, axis)
+    def pace(self, input_index: int, axis: int) -> Fraction:
+        return Fraction(0) if input_index and self.spread else super().pace(input_index, axis)
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The least and the greatest product of integers less their zero points."""
+        """Minimum and maximum product of integers less their zero points."""
         ends = [
-            (each.type.minimum - label.zero, each.type.maximum - label.zero)
-            for each, label in zip(self.inputs, self.labels, strict=False)
+            (source.type.minimum - label.zero, source.type.maximum - label.zero)
+            for source, label in zip(self.inputs, self.labels, strict=False)
         ]
         products = [a * b for a in ends[0] for b in ends[1]]
         return min(products), max(products)
 
     def rounded(self, products: np.ndarray) -> np.ndarray:
-        """The outputs, int64, of products of integers less their zero points; they rise with these."""
+        """Return the outputs for products of integers less their zero points, int64, increasing with the products."""
         far = np.float32(1 << 16)  # beyond any output
         reals = np.clip(qlinear_mul(products, *self.labels), -far, far)
         return np.clip(np.rint(reals).astype(np.int64), self.low, self.high)
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        a, b = (each.astype(np.int64) - label.zero for each, label in zip(maps, self.labels, strict=False))
+        a, b = (values.astype(np.int64) - label.zero for values, label in zip(maps, self.labels, strict=False))
         return self.rounded(a * b).astype(self.output.type.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recoded(LabelledJoin):
-    """A join that dequantises each of its maps and quantises it anew, by a table of its values."""
+    """Join that requantises each of its maps by a table of its values."""
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """For each input what becomes of its values, int64, from the least to the greatest."""
-        kind, result = self.output.type, self.labels[-1]
-        found = []
-        for each, label in zip(self.inputs, self.labels, strict=False):
-            values = np.arange(each.type.minimum, each.type.maximum + 1)
-            if label != result or each.type != kind:
-                values = quantize_linear(label.reals(values), result.scale, result.zero, kind)
-            found.append(np.clip(values, self.low, self.high))
-        return tuple(found)
+        """Requantised values of each input's integers, int64, in ascending order of the integers."""
+        output_type, result = self.output.type, self.labels[-1]
+        tables = []
+        for source, label in zip(self.inputs, self.labels, strict=False):
+            values = np.arange(source.type.minimum, source.type.maximum + 1)
+            if label != result or source.type != output_type:
+                values = quantize_linear(label.reals(values), result.scale, result.zero, output_type)
+            tables.append(np.clip(values, self.low, self.high))
+        return tuple(tables)
 
     def recoded(self, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What becomes of each map, int64."""
+        """Return the requantised maps, int64."""
         return [
-            table[each.astype(np.int64) - of.type.minimum]
-            for each, of, table in zip(maps, self.inputs, self.tables, strict=True)
+            table[values.astype(np.int64) - of.type.minimum]
+            for values, of, table in zip(maps, self.inputs, self.tables, strict=True)
         ]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Max(Recoded):
-    """Of several maps of at most 8 bits the greatest, value by value, in float32.
+    """Maximum of several maps of at most 8 bits, value by value, in float32.
 
-    Quantising keeps the order, so the greatest of what each becomes is what the greatest becomes. Parameters are those
-    of `LabelledJoin`.
+    Requantisation keeps the order of values, so the maximum of the requantised values is the requantised maximum. The
+    parameters are those of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        As `LabelledJoin`, and if there are not two inputs or more of the output's shape.
+        If `LabelledJoin` refuses the parameters, there are fewer than two inputs, or shapes differ.
     """
 
     kind = "max"
@@ -395,17 +399,17 @@ class Max(Recoded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.inputs) < 2 or len({each.shape for each in (*self.inputs, self.output)}) != 1:
+        if len(self.inputs) < 2 or len({side.shape for side in (*self.inputs, self.output)}) != 1:
             raise ConfigError(f"{self.name}: maps of the output's shape must be compared, not {self.inputs}")
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        chosen = np.maximum if self.greatest else np.minimum
-        return chosen.reduce(self.recoded(maps)).astype(self.output.type.dtype)
+        function = np.maximum if self.greatest else np.minimum
+        return function.reduce(self.recoded(maps)).astype(self.output.type.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Min(Max):
-    """The same with the least."""
+    """Minimum of several maps of at most 8 bits, value by value, in float32, with the parameters of `Max`."""
 
     kind = "min"
     operators = ("Min",)
@@ -414,14 +418,14 @@ class Min(Max):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Concat(Recoded):
-    """Maps one behind the other, channel by channel, each dequantised and quantised anew (QLinearConcat).
+    """Concatenation of maps along the channels, each requantised (QLinearConcat).
 
-    Parameters are those of `LabelledJoin`.
+    The parameters are those of `LabelledJoin`.
 
     Raises
     ------
     ConfigError
-        As `LabelledJoin`, and if the channels of the inputs are not those of the output together.
+        If `LabelledJoin` refuses the parameters, or the output's channels are not the sum of the inputs' channels.
     """
 
     kind = "concat"
@@ -429,11 +433,11 @@ class Concat(Recoded):
 
     @classmethod
     def _joined_channels(cls, maps: Sequence[FeatureMap]) -> int:
-        return sum(each.channels for each in maps)
+        return sum(source.channels for source in maps)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if sum(each.channels for each in self.inputs) != self.output.channels:
+        if sum(source.channels for source in self.inputs) != self.output.channels:
             raise ConfigError(f"{self.name}: inputs must have {self.output.channels} channels together")
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

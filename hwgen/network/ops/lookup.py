@@ -1,4 +1,4 @@
-"""Functions of one value: what becomes of each integer of a map is listed."""
+"""Lookup: a function of one value, given as a table of its outputs for every integer of a map's type."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lookup(Op):
-    """Each output is the table's entry of the input at the same place.
+    """Lookup: each output value is the table's entry for the input value of the same pixel and channel.
 
     Parameters
     ----------
     table : ndarray
-        int64 ``(channels or 1, 2**bits)``: for each channel, or for all of them, the output of each value that the
-        input's type has, from the least to the greatest.
+        Outputs for all values of the input's type, in ascending order: int64 ``(channels, 2**bits)``, or
+        ``(1, 2**bits)`` for all channels.
 
     Raises
     ------
     ConfigError
-        If there is a window, input or output have more than 8 bits or differ in their channels, or the table has not
-        an output for each value.
+        If the window is not 1x1, input or output have more than 8 bits or different numbers of channels, or the table
+        has another shape.
     """
 
     table: np.ndarray
@@ -46,7 +46,7 @@ class Lookup(Op):
             raise ConfigError(f"{self.name}: a layer that looks values up must have no window, not {self.window}")
         if self.input.channels != self.output.channels:
             raise ConfigError(f"{self.name}: output must have {self.input.channels} channels, not {self.output}")
-        if max(each.type.bits for each in (self.input, self.output)) > MOST_BITS:
+        if max(side.type.bits for side in (self.input, self.output)) > MOST_BITS:
             raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.input}")
         values = 1 << self.input.type.bits
         if self.table.shape not in {(1, values), (self.input.channels, values)}:
@@ -64,16 +64,16 @@ class Lookup(Op):
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """The table's entries of the narrower type's values."""
+        """Return the parameters with the table's entries for the values of the narrower type."""
         first = kind.minimum - before.minimum
         return {**parameters, "table": parameters["table"][:, first : first + (1 << kind.bits)]}
 
     @property
     def pad_value(self) -> int:
-        """Nothing is read beyond the map."""
+        """Value of the padding, which is never read: the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        places = maps[0].astype(np.int64) - self.input.type.minimum
+        columns = maps[0].astype(np.int64) - self.input.type.minimum
         rows = np.arange(len(self.table))[:, None, None]
-        return self.table[rows, places].astype(self.output.type.dtype)
+        return self.table[rows, columns].astype(self.output.type.dtype)

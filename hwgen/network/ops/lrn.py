@@ -1,4 +1,4 @@
-"""Local response normalisation across channels, as ONNX Runtime computes it: in float32, in its order."""
+"""Local response normalisation across channels, in float32 and in the order in which ONNX Runtime computes it."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from hwgen.network.maps import UINT8, Window
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Scales behind a fall, that one included, at which the output may be as before it again.
+#: Number of scales from a fall on at which the output can have its value from before the fall again.
 RIPPLE = 32
 
-#: Significant bits of a float32 number.
+#: Number of significant bits of a float32 number.
 _SIGNIFICAND_BITS = 24
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scale:
-    """What LRN raises to a power: ``bias + alpha / size * (sum of squares)`` of a window of channels.
+    """Base of LRN's power: ``bias + alpha / size * (sum of squares)`` over a window of channels.
 
-    ONNX Runtime does not add up each window. From one channel to the next it adds the term that comes into the window,
-    and subtracts the one that leaves it; each of these is rounded to float32.
+    ONNX Runtime computes a running sum. From one channel to the next, it adds the term that enters the window, and
+    subtracts the term that leaves it. Each step rounds to float32.
 
     Parameters
     ----------
     bias : float
+        Constant term, a positive float32 number.
     size : int
-        Channels of a window, odd: as many before a channel as behind it.
+        Number of channels in a window, odd: as many before a channel as behind it.
     channels : int
-        Of the map; there are no terms beyond it.
+        Number of channels of the map. There are no terms beyond the map.
     terms : ndarray
-        float32 ``(magnitudes,)``: the term of an integer by its distance from the zero point.
+        Term of an integer, by its distance from the zero point, float32 ``(magnitudes,)``.
 
     Raises
     ------
     ConfigError
-        If the size is even, numbers are none, or the roundings of many channels may take the scale to zero.
+        If the size is even, the bias is no positive float32 number, or the roundings of many channels could make the
+        scale zero.
     """
 
     bias: float
@@ -61,47 +63,47 @@ class Scale:
 
     @property
     def half(self) -> int:
-        """Channels of a window before its middle, and behind it."""
+        """Number of channels of a window before its middle, and behind it."""
         return self.size // 2
 
     @property
     def unit(self) -> float:
-        """The distance of float32 numbers at the bias."""
+        """Distance between float32 numbers at the bias."""
         return float(np.spacing(np.float32(self.bias)))
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """The terms in units, rounded to integers, int64 ``(magnitudes,)``; meant where the sum is `steady`."""
+        """Terms in units, rounded to integers, int64 ``(magnitudes,)``. Used only if the sum is `steady`."""
         return np.rint(self.terms.astype(np.float64) / self.unit).astype(np.int64)
 
     @cached_property
     def steady(self) -> bool:
-        """Whether all sums have the same units as the bias, and no term is halfway between two of these.
+        """Whether all sums have the same unit as the bias, and no term is halfway between two multiples of the unit.
 
-        Then each term is rounded as if it were alone, and what was added is what is subtracted: the scale is the bias
-        and the ``steps`` of the window, whatever the channels before.
+        Then every term is rounded independently of the sum, and the subtracted value equals the added value. The scale
+        is the bias plus the ``steps`` of the window, whatever the channels before.
         """
         units = self.terms.astype(np.float64) / self.unit
-        # In floats: terms of large scales have more units than 64 bits count.
-        most = round(self.bias / self.unit) + min(self.size + 1, self.channels) * float(np.rint(units.max()))
-        return most < 1 << _SIGNIFICAND_BITS and not (np.abs(units - np.floor(units)) == 0.5).any()
+        # In floats, because terms of large scales can exceed 64 bits in units.
+        largest = round(self.bias / self.unit) + min(self.size + 1, self.channels) * float(np.rint(units.max()))
+        return largest < 1 << _SIGNIFICAND_BITS and not (np.abs(units - np.floor(units)) == 0.5).any()
 
     @property
     def most(self) -> float:
-        """The greatest sum but for roundings, with a term more than a window has, as one comes in before one leaves."""
+        """Maximum sum without roundings, with one term more than a window: a term enters before another one leaves."""
         return self.bias + min(self.size + 1, self.channels) * float(self.terms.max())
 
     @property
     def _error(self) -> float:
-        """What roundings can add up to over a pixel: half a unit of the greatest sum for each addition."""
+        """Bound on the accumulated rounding error of a pixel: half a unit of the maximum sum for each addition."""
         unit = float(np.spacing(np.float32(self.most * (1 + 2.0**-20))))
         return 0.0 if self.steady else (2 * self.channels + self.size) * unit / 2
 
     @cached_property
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each magnitude the least and the greatest scale, as bits of float32 numbers, int64 ``(magnitudes,)``.
+        """Minimum and maximum scale for each magnitude, as bits of float32 numbers, int64 ``(magnitudes,)``.
 
-        The magnitude is its own window's middle, so its term is part of the scale.
+        The magnitude is the middle of its window, so its term is part of the scale.
         """
         others = min(self.size, self.channels) - 1
         if self.steady:
@@ -115,13 +117,13 @@ class Scale:
 
     @property
     def passed(self) -> int:
-        """The greatest sum on the way, with a term more than a window has, as bits of a float32 number."""
+        """Maximum intermediate sum, with one term more than a window, as bits of a float32 number."""
         return int(to_bits(np.nextafter(np.float32(self.most + self._error), np.float32(np.inf))))
 
     def of(self, magnitudes: np.ndarray) -> np.ndarray:
-        """The scale of each value of a frame, float32 ``(C, H, W)``."""
+        """Return the scale of each value of a frame, float32 ``(C, H, W)``."""
         terms = self.terms[magnitudes]
-        found = np.empty_like(terms)
+        scales = np.empty_like(terms)
         total = np.full(terms.shape[1:], self.bias, np.float32)
         for entering in terms[: self.half]:
             total += entering
@@ -130,32 +132,34 @@ class Scale:
                 total += terms[channel + self.half]
             if channel > self.half:
                 total -= terms[channel - self.half - 1]
-            found[channel] = total
-        return found
+            scales[channel] = total
+        return scales
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Falls:
-    """The output's distance from its zero point, for each magnitude of the input: it falls as the scale grows.
+    """Thresholds (falls) of the scale at which the output's distance from its zero point decreases by one.
 
-    Scales are bits of float32 numbers, which rise as the numbers do.
+    The distance of an input magnitude decreases as the scale grows. Scales are given as bits of float32 numbers, which
+    have the order of the numbers.
 
     Parameters
     ----------
     least : ndarray
-        int64 ``(magnitudes,)``: at the greatest scale.
+        Distance at the maximum scale, int64 ``(magnitudes,)``.
     first : ndarray
-        int64 ``(magnitudes + 1,)``: the falls of magnitude ``v`` are ``first[v]`` to ``first[v + 1]``.
+        Index of each magnitude's first fall, int64 ``(magnitudes + 1,)``: magnitude ``v`` has the falls ``first[v]`` to
+        ``first[v + 1]``.
     at : ndarray
-        int64 ``(falls,)``: the scale from which on the distance is one less, rising in each magnitude.
+        Scale of each fall, from which on the distance is one less, int64 ``(falls,)``; increasing in each magnitude.
     ripples : ndarray
-        int64 ``(falls,)``: bit ``d`` says that it is not at scale ``at + d``, as ONNX Runtime's power there is greater
-        than at the scale before.
+        Exceptions behind each fall, int64 ``(falls,)``: with bit ``d`` set, the distance is not one less at scale
+        ``at + d``, because ONNX Runtime's power is greater there than at the scale before.
 
     Raises
     ------
     ConfigError
-        If the falls of a magnitude don't rise by at least `RIPPLE`.
+        If two falls of a magnitude are less than `RIPPLE` scales apart.
     """
 
     least: np.ndarray
@@ -169,36 +173,36 @@ class Falls:
 
     @property
     def count(self) -> np.ndarray:
-        """Falls of each magnitude."""
+        """Number of falls of each magnitude."""
         return np.diff(self.first)
 
     @property
     def owner(self) -> np.ndarray:
-        """The magnitude of each fall."""
+        """Magnitude of each fall."""
         return np.repeat(np.arange(len(self.least)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """The distance of each output from its zero point, int64; ``scale`` as float32 numbers."""
+        """Return each output's distance from its zero point, int64, for scales as float32 numbers."""
         bits = to_bits(scale)
         behind = np.searchsorted(self._ordered, magnitudes.astype(np.int64) << 32 | bits, side="right")
         fallen = behind - self.first[magnitudes]
-        found = self.least[magnitudes] + self.count[magnitudes] - fallen
+        distances = self.least[magnitudes] + self.count[magnitudes] - fallen
         if not len(self.at):
-            return found
+            return distances
         last = np.maximum(behind - 1, 0)
         since = bits - self.at[last]
         ripples = (fallen > 0) & (since < RIPPLE) & (self.ripples[last] >> np.clip(since, 0, RIPPLE) & 1 == 1)
-        return found + ripples
+        return distances + ripples
 
     @cached_property
     def _ordered(self) -> np.ndarray:
-        """All falls by magnitude and scale."""
+        """Sort keys of all falls: magnitude in the upper half, scale in the lower half."""
         return self.owner << 32 | self.at
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LRN(Op):
-    """Each value divided by a power of a sum of squares over its neighbours in other channels (ONNX LRN).
+    """Local response normalisation (ONNX LRN): each value is divided by a power of a sum of squares over channels.
 
     With ``x`` and ``y`` the real values, ``y = x * (bias + alpha / size * sum of x**2) ** -beta`` (Krizhevsky et al.,
     2012, section 3.3), the sum over a window of ``size`` channels.
@@ -206,17 +210,17 @@ class LRN(Op):
     Parameters
     ----------
     scale : Scale
-        The sum, with its bias.
+        Running sum with its bias.
     falls : Falls
-        What the rest comes to.
+        Power, product and requantisation, as thresholds of the scale.
     low, high : int
-        Bounds of the output.
+        Minimum and maximum of the output.
 
     Raises
     ------
     ConfigError
-        If there is a window of pixels, input and output differ in their channels, one has more than 8 bits, or there
-        are no terms, or no falls, for some magnitude.
+        If the window is not 1x1, input and output have different channels, a type has more than 8 bits, or a magnitude
+        has no term or no falls.
     """
 
     scale: Scale
@@ -236,12 +240,12 @@ class LRN(Op):
         super().__post_init__()
         if self.taps != 1 or self.input.channels != self.output.channels:
             raise ConfigError(f"{self.name}: output must be of the input's size, {self.input}, not {self.output}")
-        if max(each.type.bits for each in (self.input, self.output)) > MOST_BITS:
+        if max(side.type.bits for side in (self.input, self.output)) > MOST_BITS:
             raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.input}")
         wanted = magnitudes(self.input.type.minimum, self.input.type.maximum, self.input.zero_point)
-        for what, found in (("terms", self.scale.terms), ("falls", self.falls.least)):
-            if len(found) < wanted:
-                raise ConfigError(f"{self.name}: {what} must be for {wanted} magnitudes, not for {len(found)}")
+        for what, table in (("terms", self.scale.terms), ("falls", self.falls.least)):
+            if len(table) < wanted:
+                raise ConfigError(f"{self.name}: {what} must be for {wanted} magnitudes, not for {len(table)}")
         if self.scale.channels != self.channels:
             raise ConfigError(f"{self.name}: scale must be of {self.channels} channels, not {self.scale.channels}")
 
@@ -255,7 +259,7 @@ class LRN(Op):
 
     @property
     def pad_value(self) -> int:
-        """Nothing is read beyond the map."""
+        """Value of the padding, which is never read: the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
@@ -266,16 +270,16 @@ class LRN(Op):
         return np.clip(outputs, self.low, self.high).astype(self.output.type.dtype)
 
 
-def magnitudes(least: int, most: int, zero: int) -> int:
-    """How many distances from ``zero`` integers from ``least`` to ``most`` have."""
-    return max(most - zero, zero - least) + 1
+def magnitudes(minimum: int, maximum: int, zero: int) -> int:
+    """Return the number of distances from ``zero`` that integers from ``minimum`` to ``maximum`` have."""
+    return max(maximum - zero, zero - minimum) + 1
 
 
 def to_bits(numbers: np.ndarray | np.float32) -> np.ndarray:
-    """The bits of positive float32 numbers, as int64."""
+    """Return the bits of positive float32 numbers, as int64."""
     return np.asarray(numbers, np.float32).view(np.int32).astype(np.int64)
 
 
 def from_bits(bits: np.ndarray) -> np.ndarray:
-    """The float32 numbers of some bits."""
+    """Return the float32 numbers with these bits."""
     return bits.astype(np.int32).view(np.float32)

@@ -1,8 +1,7 @@
-"""What every kind of layer has: its maps, its work, the part of its input that a part of its output needs, its values.
+"""Base class of the operators (kinds of layers): maps, work, dependencies between input and output, golden model.
 
-A kind of layer is a subclass of `Op`. It says what the golden model, the planner and the importer ask of it, so that
-nothing else in the project asks which kind a layer is. What a template makes of it in hardware is found by its class in
-the template's own registry.
+An operator is a subclass of `Op`, and answers the questions of golden model, planner and importer. So no other code
+tests which operator a layer has. Each template has its own registry of hardware, by the operator's class.
 """
 
 from __future__ import annotations
@@ -20,19 +19,21 @@ from hwgen.network.maps import MOST_SIDE, UINT8, FeatureMap, IntegerType, Window
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Op(ABC):
-    """A layer: what it takes, what it gives, and the window that slides over its input.
+    """Layer: its input and output maps, and the window that slides over its input.
 
     Parameters
     ----------
     name : str
-        From the model; unique in the network.
+        Name of the layer in the model, unique in the network.
     input, output : FeatureMap
+        Input map (the first one of several), and output map.
     window : Window
+        Kernel, stride, padding and dilation.
 
     Raises
     ------
     ConfigError
-        If the output is not of the size that the window gives, or a map is too large.
+        If the window gives an output of another size, or a map is too large.
     """
 
     name: str
@@ -41,21 +42,21 @@ class Op(ABC):
     window: Window
 
     kind: ClassVar[str]
-    """Its name in plans, tables and messages."""
+    """Name of the operator in plans, tables and messages."""
     operators: ClassVar[tuple[str, ...]]
-    """The ONNX operators that compute it: the one in float first, then those between integers."""
+    """ONNX operators that compute this layer: the float operator first, then the integer operators."""
     channelwise: ClassVar[bool] = False
-    """Whether each output channel depends on the input channel of the same number alone."""
+    """Whether each output channel depends only on the input channel of the same index."""
     selects: ClassVar[bool] = False
-    """Whether each output is one of the inputs: their type, scale, zero point and bounds pass through."""
+    """Whether each output value is one of the input values, so that type, scale, zero point and bounds pass through."""
     keeps_type: ClassVar[bool] = False
-    """Whether the output has the input's type, scale and zero point: of what selects, and of constants around a map."""
+    """Whether the output has the input's type, scale and zero point. True for `selects`, and for constant padding."""
     copies: ClassVar[bool] = False
-    """Whether the output is the input, as it is."""
+    """Whether the output equals the input."""
     channels_first: ClassVar[bool] = False
-    """Whether its operators want the channels behind the batch, and so decide how an input's dimensions lie."""
+    """Whether the ONNX operators require the channels as the second dimension, which fixes the layout of an input."""
     groups = 1
-    """Groups of channels that have nothing in common (ONNX ``group``)."""
+    """Number of independent groups of channels (ONNX ``group``)."""
 
     def __post_init__(self) -> None:
         check_window(self.name, self.window, *self.input.shape)
@@ -69,14 +70,14 @@ class Op(ABC):
     def shaped(
         cls, *, name: str, channels: int, outputs: int, height: int, width: int, window: Window, groups: int = 1
     ) -> Op:
-        """A layer of which nothing is known but its sizes, which are enough to plan with: uint8 maps, no weights.
+        """Return a layer of which only the sizes are known, for plans without values: uint8 maps and no weights.
 
         Parameters
         ----------
         channels, outputs : int
-            Channels of the input and of the output map, of all groups together.
+            Numbers of input and output channels, over all groups.
         height, width : int
-            Of the input map, without padding.
+            Height and width of the input map without padding, in pixels.
 
         Raises
         ------
@@ -108,146 +109,158 @@ class Op(ABC):
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        """The parameters of `shaped` that this kind has beyond every layer's."""
+        """Return the parameters of this operator, beyond those of every layer, for `shaped`."""
         return {}
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """The parameters of a layer whose input has the type ``kind``, which ``before`` holds, for which they are."""
+        """Return the parameters for an input of the narrower type ``kind``, from those for the type ``before``."""
         return parameters
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        """Return the parameters of a layer whose outputs are clipped; ``None`` if the kind can't clip them.
+        """Return the parameters of the layer with clipped outputs; ``None`` if the operator can't clip them.
 
         Parameters
         ----------
         low, high : int
-            Bounds of the outputs.
+            Minimum and maximum of the outputs.
         is_type : bool
-            Whether the bounds are those of the narrowest type that holds the outputs.
+            Whether the bounds are the range of an integer type.
         """
         return None
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Rows and columns that leave, by the input's."""
+        """Height and width of the output, computed from the input's, in pixels."""
         return self.window.output_size(self.input.height, self.input.width)
 
     @property
     def inputs(self) -> tuple[FeatureMap, ...]:
-        """All maps that the layer takes, in order."""
+        """Input maps of the layer, in order."""
         return (self.input,)
 
     @property
     def channels(self) -> int:
+        """Number of input channels."""
         return self.input.channels
 
     @property
     def outputs(self) -> int:
-        """Output channels."""
+        """Number of output channels."""
         return self.output.channels
 
     @property
     def height(self) -> int:
+        """Height of the input map, in pixels."""
         return self.input.height
 
     @property
     def width(self) -> int:
+        """Width of the input map, in pixels."""
         return self.input.width
 
     @property
     def output_height(self) -> int:
+        """Height of the output map, in pixels."""
         return self.output.height
 
     @property
     def output_width(self) -> int:
+        """Width of the output map, in pixels."""
         return self.output.width
 
     @property
     def taps(self) -> int:
-        """Pixels of the kernel, ``Kh * Kw``."""
+        """Number of kernel taps, ``Kh * Kw``."""
         return self.window.taps
 
     @property
     def input_words(self) -> int:
+        """Number of values in the input map."""
         return self.input.values
 
     @property
     def output_words(self) -> int:
+        """Number of values in the output map."""
         return self.output.values
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """All that is known without weights and integers, but for the name: equal for two layers of the same shape."""
+        """Shape of the layer without name, weights and scales. Equal for two layers of the same shape."""
         return self.kind, self.input.shape, self.output.shape, self.window, self.groups
 
     @property
     def dense(self) -> bool:
-        """Whether every output depends on the whole input map: a fully connected layer."""
+        """Whether the layer is fully connected: every output depends on the whole input map."""
         return False
 
     @property
     def weight_count(self) -> int:
-        """Weights, biases not counted."""
+        """Number of weights, without biases."""
         return 0
 
     @property
     def weight_bits(self) -> int:
-        """Bits of the widest weight, two's complement; 0 without weights."""
+        """Width of the widest weight in two's complement, in bits; 0 without weights."""
         return 0
 
     @property
     def weight_bytes(self) -> int:
-        """All weights once, in whole bytes each."""
+        """Size of all weights, in bytes; each weight takes whole bytes."""
         return self.weight_count * -(-self.weight_bits // 8)
 
     @property
     def macs(self) -> int:
-        """Multiplications in one frame, padding included."""
+        """Number of multiply-accumulates per frame, padding included."""
         return self.weight_count * self.output_height * self.output_width
 
     @property
     @abstractmethod
     def pad_value(self) -> int:
-        """What a window reads beyond the map."""
+        """Value of the padding around the map."""
 
     @abstractmethod
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """The golden model: one frame, of each input a map ``(C, H, W)``, to ``(M, H, W)`` of the output's type.
+        """Return the golden output for one frame, ``(M, H, W)`` of the output's type.
+
+        Parameters
+        ----------
+        maps : ndarray
+            One map ``(C, H, W)`` for each input.
 
         Raises
         ------
         ConfigError
-            If sums may leave the numbers in which they are exact.
+            If sums can exceed the range in which they are exact.
         """
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """The rows (axis 0) or columns of the input that outputs ``begin`` to ``end`` need, clipped to the map.
+        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, clipped to the map.
 
-        Both are half-open intervals. Outputs whose windows lie in the padding wholly need none.
+        Both are half-open intervals. Outputs whose windows are entirely in the padding need an empty interval.
         """
         limit = self.input.shape[1 + axis]
         first, last = self.covered(0, axis, begin, end)
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
-    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """The rows (axis 0) or columns of input ``place`` that outputs ``begin`` to ``end`` cover, beyond the map too.
+    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        """Return the rows (axis 0) or columns of an input that outputs ``begin`` to ``end`` cover, padding included.
 
-        Both are half-open intervals of integers, or of arrays of them.
+        Both are half-open intervals of integers, or of integer arrays.
         """
         return self.window.reach(axis, begin, end)
 
-    def pace(self, place: int, axis: int) -> Fraction:
-        """Rows (axis 0) or columns of input ``place`` from one output to the next; 0 where each needs all of it."""
+    def pace(self, input_index: int, axis: int) -> Fraction:
+        """Return the rows (axis 0) or columns of an input from one output to the next; 0 if each output needs all."""
         return Fraction(self.window.stride[axis])
 
     def _padded(self, frame: np.ndarray) -> np.ndarray:
-        """A frame with its padding."""
+        """Return a frame with its padding."""
         top, left, bottom, right = self.window.padding
         return np.pad(frame, ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
 
 
 def with_clipped_ends(parameters: dict[str, Any], low: int, high: int) -> dict[str, Any]:
-    """Return a layer's parameters with its own bounds, ``low`` and ``high``, clipped."""
+    """Return a layer's parameters with ``low`` and ``high`` clipped to narrower bounds."""
     return {**parameters, **{end: min(max(parameters[end], low), high) for end in ("low", "high")}}

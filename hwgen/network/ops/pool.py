@@ -1,4 +1,4 @@
-"""Pooling: one value of each channel's window."""
+"""Maximum pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaxPool(Op):
-    """Max pooling; padding counts as the input type's minimum. Type and zero point pass through."""
+    """Maximum pool. Padding has the minimum of the input type. Type and zero point pass through."""
 
     kind = "maxpool"
     operators = ("MaxPool",)

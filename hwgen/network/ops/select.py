@@ -1,4 +1,4 @@
-"""Channels picked from those of a map, in any order: parts of a split, shuffles."""
+"""Selection of channels of a map, in any order, for example the parts of a split, or a shuffle."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Select(Op):
-    """Output channel ``j`` is input channel ``index[j]``: type, scale and zero point pass through.
+    """Selection of channels: output channel ``j`` is input channel ``index[j]``.
+
+    Type, scale and zero point pass through.
 
     Parameters
     ----------
     index : tuple of int
-        An input channel for each output channel; some may be missing, others stand there several times.
+        Input channel of each output channel. Channels can be missing or repeated.
 
     Raises
     ------
     ConfigError
-        If an index is no channel of the input, there are not as many as output channels, or there is a window.
+        If an index is no input channel, the number of indices differs from the output channels, or the window is not
+        1x1.
     """
 
     index: tuple[int, ...]
@@ -52,7 +55,7 @@ class Select(Op):
 
     @property
     def pad_value(self) -> int:
-        """Nothing is read beyond the map."""
+        """Value of the padding, which is never read: the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

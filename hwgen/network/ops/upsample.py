@@ -1,4 +1,4 @@
-"""Upsampling: every pixel several times, beside itself and below."""
+"""Nearest-neighbour upsampling: repetition of every pixel along rows and columns."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Upsample(Op):
-    """Nearest neighbours by whole factors: type, scale and zero point pass through.
+    """Nearest-neighbour upsampling by whole factors. Type, scale and zero point pass through.
 
     Parameters
     ----------
     factors : tuple of int
-        How often each row stands in the output, and each column.
+        Numbers of repetitions of each row, and of each column.
 
     Raises
     ------
     ConfigError
-        If a factor is not positive, there is a window, or the output is not of that size.
+        If a factor is not positive, the window is not 1x1, or the output has another size.
     """
 
     factors: tuple[int, int]
@@ -46,13 +46,13 @@ class Upsample(Op):
 
     @property
     def pad_value(self) -> int:
-        """Nothing is read beyond the map."""
+        """Value of the padding, which is never read: the window is 1x1."""
         return self.input.type.minimum
 
-    def covered(self, place: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
         return begin // self.factors[axis], -(-end // self.factors[axis])
 
-    def pace(self, place: int, axis: int) -> Fraction:
+    def pace(self, input_index: int, axis: int) -> Fraction:
         return Fraction(1, self.factors[axis])
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
