@@ -99,3 +99,14 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as MkDocs and code hosts make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_files_that_pages_name_exist():
+    """Paths in back quotes, from the folder of the sources or from hwgen/."""
+    found = 0
+    for page in PAGES:
+        for path in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text(encoding="utf-8")):
+            roots = (ROOT, ROOT / "hwgen", ROOT / "hwgen" / "network", ROOT / "rtl_tests")
+            assert any((root / path).is_file() for root in roots), f"{page}: {path}"
+            found += 1
+    assert found > 50
