@@ -17,6 +17,7 @@ import numpy as np
 
 from hwgen.boards import Board
 from hwgen.errors import InputError
+from hwgen.simulators import SIMULATORS
 
 __all__ = ["checked", "shown"]
 
@@ -169,7 +170,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "runtime": (lambda value: hasattr(value, "floats"), "what Model.runtime returns"),
     "say": (callable, "a function that takes a line"),
     "seed": (_is_count, "an integer, 0 or more"),
-    "simulator": (_is_text, "verilator, icarus or amaranth"),
+    "simulator": (_is_text, " or ".join(SIMULATORS)),
     "source": (_is_path, "the path of an .onnx file, or the name of a built-in network"),
     "stalls": (_are_chances, "a sequence of probabilities, each from 0 to below 1"),
     "until": (_are_texts, "the name of a tensor, or a sequence of names"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hwgen.network.onnx.layers import RuntimeLayers
     from hwgen.plan import Plan
     from hwgen.program.file import Program
-    from hwgen.simulate import Options, Run, Simulator
+    from hwgen.simulate import Options, Run
     from hwgen.simulate.compare import Comparison, Seen
 
 __all__ = ["AcceleratorDesign", "Design"]
@@ -193,7 +193,7 @@ class Design(ABC):
         self,
         x: Inputs,
         *,
-        simulator: Simulator = "verilator",
+        simulator: str = "verilator",
         waves: str | Path | None = None,
         wave_frames: tuple[int, int] | None = None,
         wave_layers: Sequence[str] | None = None,

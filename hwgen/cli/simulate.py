@@ -11,6 +11,7 @@ from hwgen.cli import engine, options, waves, weights
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, add_page, check_values_file, json_bytes, values_bytes, write_frames
 from hwgen.errors import InputError
+from hwgen.simulators import DEFAULT, SIMULATORS, entry, names
 
 if TYPE_CHECKING:
     from hwgen.api import Inputs, Model
@@ -33,8 +34,8 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
     parser.add_argument(
         "--simulator",
-        choices=["verilator", "icarus", "amaranth"],
-        default="verilator",
+        choices=SIMULATORS,
+        default=DEFAULT,
         help="what runs it (default: verilator, the fastest)",
     )
     options.work_options(
@@ -183,8 +184,9 @@ def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
 
     if arguments.jobs is None or arguments.jobs == 1:
         return None
-    if arguments.simulator != "verilator":
-        raise InputError(f"--jobs goes with --simulator verilator only, not with {arguments.simulator}")
+    if not entry(arguments.simulator).is_parallel:
+        able = names(lambda each: each.is_parallel)
+        raise InputError(f"--jobs goes with --simulator {able} only, not with {arguments.simulator}")
     if arguments.waves is not None:
         raise InputError("--jobs makes several simulations, and --waves are of one: leave one of them out")
     most = max(1, frames // LEAST_SHARE)

@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import Any
 
+from hwgen import simulators
 from hwgen.errors import InputError
 
 
@@ -52,5 +53,6 @@ def check(arguments: argparse.Namespace) -> None:
         raise InputError(f"{names} choose of waves: give --waves, too")
     if arguments.engine is not None:
         raise InputError(f"waves of an engine are of one frame and the whole engine: leave out {names}")
-    if arguments.simulator != "verilator":
-        raise InputError(f"{names} choose of waves of verilator, not of {arguments.simulator}: leave them out")
+    if not simulators.entry(arguments.simulator).selects_waves:
+        able = simulators.names(lambda each: each.selects_waves)
+        raise InputError(f"{names} choose of waves of {able}, not of {arguments.simulator}: leave them out")

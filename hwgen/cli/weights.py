@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hwgen import work
+from hwgen import simulators, work
 from hwgen.cli import options, waves
 from hwgen.cli import plan as common
 from hwgen.cli.outputs import Outputs, check_default
@@ -66,8 +66,9 @@ def check_options(arguments: argparse.Namespace) -> None:
     if given := [name for name in steering if name != "bandwidth"]:
         names = " and ".join(flag(name) for name in given)
         raise InputError(f"{names} would be another circuit than that of --design: leave one of them out")
-    if arguments.simulator == "amaranth":
-        raise InputError("--design is Verilog, which verilator and icarus simulate, not amaranth")
+    if not simulators.entry(arguments.simulator).reads_verilog:
+        able = simulators.names(lambda each: each.reads_verilog)
+        raise InputError(f"--design is Verilog, which {able} simulates, not {arguments.simulator}")
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:

@@ -13,6 +13,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.naming import named
 from hwgen.gateware.pool import PoolConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
@@ -354,7 +355,10 @@ def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value
     ends = [first + nearby for first in range(0, len(used), nearby)]
     near = Cat(Cat(used[bit : ends[bit // nearby]]).any() for bit in range(len(used)))
     near = delayed(m, name, near, 1)
-    return Cat(near[bit] | Cat(near[end] for end in ends[bit // nearby : -1]).any() for bit in range(len(used)))
+    return Cat(
+        named(near[bit] | Cat(near[end] for end in ends[bit // nearby : -1]).any(), "is_at_least")
+        for bit in range(len(used))
+    )
 
 
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
@@ -365,14 +369,14 @@ def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = 
     it is added in the one after that.
     """
     lengths = range(1, excess + 1)
-    used = [value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths]
+    used = named([value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths], "is_dropped")
     gone = _at_least(m, f"{name}_dropped_bits", used, nearby=NEARBY if settles else excess)  # j bits go
     odd: Value = Const(0, 1)
     for first in range(0, excess, LENGTHS):
         found: Value = Const(0, 1)
         for j in lengths[first : first + LENGTHS]:
             found = Mux(used[j - 1], value[j], found)
-        odd = Mux(gone[first], delayed(m, f"{name}_lowest_bit_{first}", found, 1), odd)
+        odd = named(Mux(gone[first], delayed(m, f"{name}_lowest_bit_{first}", found, 1), odd), "odd_bit")
     late = delayed(m, f"{name}_exact_sum_delayed", value, 1)
     if settles:
         odd, gone = (
@@ -380,5 +384,5 @@ def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = 
             delayed(m, f"{name}_dropped_bits_settled", gone, 1),
         )
         late = delayed_fast(m, f"{name}_exact_sum_settled", late, 1)
-    total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
+    total = named((Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:], "rounded_sum")
     return Cat(total[:excess] & ~gone, total[excess:]).as_signed()

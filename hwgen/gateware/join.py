@@ -22,6 +22,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 
@@ -328,7 +329,7 @@ class Join(wiring.Component):
             for fold, number in enumerate(config.step_inputs):
                 with m.Case(fold):
                     m.d.comb += turn.eq(number)
-        valid: Value = Cat(each.valid for each in inputs).bit_select(turn, 1)
+        valid = named(Cat(each.valid for each in inputs).bit_select(turn, 1), "is_input_valid")
         m.d.comb += self.start.eq(self.room & valid)
         m.d.sync += step.source.eq(turn)
         with m.Switch(turn):

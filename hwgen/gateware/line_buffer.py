@@ -48,6 +48,7 @@ from hwgen.gateware.lookup import (
     place,
     sparse_table,
 )
+from hwgen.gateware.naming import named
 from hwgen.gateware.pieces import LUT_WAYS, WritePort, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.stream import BeatFormat, at_pixel
 
@@ -668,7 +669,7 @@ def words_ahead(phase: Value, bank: int, places: Sequence[int], banks: int, pitc
     """How many words beyond that of a pixel in bank ``phase`` a bank is read, if it holds one that lies at one of these
     places from there; ``pitch`` is the words from a pixel to the next one in the same bank."""
     if places[-1] < banks:
-        return Mux(bank < phase, pitch, 0)
+        return named(Mux(bank < phase, pitch, 0), "words_ahead")
     words = {}
     for first in range(banks):
         turns = (((first + place) // banks, (first + place) % banks) for place in places)
@@ -704,8 +705,10 @@ class _Walk:
         patch_column = Signal(range(config.extent[1]), name="patch_column_offset")
         inner = Signal(range(config.group_folds), name="inner_fold_index")  # input fold within the group
 
-        inner_ends = inner == config.group_folds - 1
-        across_ends = inner_ends & (patch_column == config.kernel[1] * config.dilation[1] - columns_on)
+        inner_ends = named(inner == config.group_folds - 1, "is_inner_end")
+        across_ends = named(
+            inner_ends & (patch_column == config.kernel[1] * config.dilation[1] - columns_on), "is_across_end"
+        )
         self.first = Signal(name="is_first_step")
         self.last = Signal(name="is_last_step")
         self.stepping = Signal(name="step_valid")
@@ -801,7 +804,7 @@ class _Walk:
             wraps = _wraps(phase, turn, banks)
             return (
                 word + Mux(wraps, (words + 1) * folds, words * folds),
-                Mux(wraps, phase + turn - banks, phase + turn),
+                named(Mux(wraps, phase + turn - banks, phase + turn), "bank_phase_ahead"),
             )
 
         window_word, window_phase = counters("window")
@@ -862,11 +865,11 @@ class _Walk:
             # The sum and its comparisons, a carry chain each, are parted by a register.
             first_1 = Signal(first.shape(), name=f"{name}_1", reset_less=True)
             m.d.sync += first_1.eq(first)
-            return [(first_1 >= -number) & (first_1 < size - number) for number in places]
+            return [named((first_1 >= -number) & (first_1 < size - number), "is_inside") for number in places]
 
         rows = inside("patch_top_row", self.top + patch_row, config.input.height, config.patch_rows)
         columns = inside("patch_left_column", self.left + patch_column, config.input.width, config.read_columns)
-        return Cat(row & column for row in rows for column in columns)
+        return Cat(named(row & column, "is_pixel_inside") for row in rows for column in columns)
 
 
 class LineBuffer(wiring.Component):
@@ -984,14 +987,14 @@ class LineBuffer(wiring.Component):
                         pixel = (bank.column - first) % config.column_banks
                         m.d.comb += bank.write.addr.eq(word + (ahead if bank.column < first else fold))
                         if pixel < pixels:
-                            here = taken if pixel < short else taken & ~row_last
+                            here = named(taken if pixel < short else taken & ~row_last, "is_pixel_written")
                             m.d.comb += [
                                 bank.write.data.eq(Cat(lane[pixel] for lane in values)),
                                 bank.write.en.eq(here if config.row_banks == 1 else here & (slot == bank.row)),
                             ]
         count = Signal(range(pixels + 1), name="write_pixels")  # in the step that is being written
         m.d.comb += count.eq(Mux(row_last, short, pixels))
-        written = Mux(step_ends, count, 0)
+        written = named(Mux(step_ends, count, 0), "written_pixels")
         if short == pixels or steps == 1:
             return _Writer(written, written)
         following = Signal(range(pixels + 1), name="next_write_pixels")
@@ -1030,7 +1033,7 @@ class LineBuffer(wiring.Component):
         columns = {walk.left_of(step): value for step, value in enumerate(steps.columns)}
         counts = {walk.top_of(row): value for row, value in enumerate(steps.counts)}
         in_row = Mux(sparse_table(walk.top, counts), sparse_table(walk.left, columns), 0)
-        return Mux(walk.row_ends, at_end, in_row)
+        return named(Mux(walk.row_ends, at_end, in_row), "steps_to_next_window")
 
     def _elaborate_fetch(self, m: Module, walk: _Walk, banks: list[_Bank]) -> None:
         """Addresses, memory, rotation of the banks to the taps, padding: the reading pipeline."""

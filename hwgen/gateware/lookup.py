@@ -10,6 +10,7 @@ from amaranth.lib import memory
 
 from hwgen.devices import DEFAULT
 from hwgen.errors import ConfigError
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port
 
 #: Memories of the family that circuits are made for.
@@ -66,7 +67,7 @@ def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
     result: Value = Const(default, shape)
     for key, value in table.items():
         if value != default:
-            result = Mux(index == key, Const(value, shape), result)
+            result = named(Mux(index == key, Const(value, shape), result), "table_entry")
     return result
 
 

@@ -25,6 +25,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import check_place, delayed, delayed_fast, place, rom_attributes
 from hwgen.gateware.multipliers import Demand, Multiplier, Operands, multiplier_of
+from hwgen.gateware.naming import named
 from hwgen.gateware.part import Part
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
@@ -949,4 +950,5 @@ def _add(one: Value, other: Value, carries: list[Value]) -> Value:
     if not carries:
         return one + other
     (carry,) = carries
-    return (Cat(carry, one).as_signed() + Cat(carry, other).as_signed())[1:].as_signed()
+    total = named(Cat(carry, one).as_signed() + Cat(carry, other).as_signed(), "sum_with_carry")
+    return total[1:].as_signed()

@@ -13,6 +13,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import MEMORIES, bits_for_range, delayed, delayed_fast, dense_table, look_up, rom_attributes
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
@@ -304,7 +305,10 @@ class Normalise(Arithmetic[NormaliseConfig]):
         reach = bits_for_range(config.zero_point - most * below, config.zero_point + most * above)
         total = Signal(reach, name=f"{name}_unclamped_output", reset_less=True)
         result = Signal(config.result, name=f"{name}_output", reset_less=True)
-        away = Mux(negative, -distance, distance) if below and above else -distance if below else distance
+        away = named(
+            Mux(negative, -distance, distance) if below and above else -distance if below else distance,
+            "signed_distance",
+        )
         m.d.sync += [
             total.eq(config.zero_point + away),
             result.eq(Mux(total > config.high, config.high, Mux(total < config.low, config.low, total))),

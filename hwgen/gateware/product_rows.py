@@ -11,6 +11,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 
 from hwgen.gateware.cost import Cost, constant_adder_luts, trailing_zeros
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import signed_bits
 
 
@@ -236,7 +237,7 @@ def _add_rows(pair: list[tuple[int, Value]]) -> Value:
     ((high, upper),) = rest
     below = high - low
     lower = extended(lower, below + 1)
-    return Cat(lower[:below], lower[below:].as_signed() + upper).as_signed()
+    return Cat(lower[:below], named(lower[below:].as_signed() + upper, "upper_sum")).as_signed()
 
 
 def extended(value: Value, bits: int) -> Value:

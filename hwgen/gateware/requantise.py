@@ -43,6 +43,7 @@ from hwgen.gateware.cost import (
     counter_bits,
 )
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 from hwgen.gateware.product_rows import ProductRows, extended
 from hwgen.gateware.rounding import (
     SIGNIFICAND_BITS,
@@ -613,8 +614,11 @@ class Requantise(wiring.Component):
         def sums(delay: int) -> list[Value]:
             """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
             late = [
-                _shifted(delayed(m, f"accumulator_{lane}_delayed", accumulator, delay), config.fraction)
-                + _delayed(m, f"bias_{lane}_delayed", bias, delay)
+                named(
+                    _shifted(delayed(m, f"accumulator_{lane}_delayed", accumulator, delay), config.fraction)
+                    + _delayed(m, f"bias_{lane}_delayed", bias, delay),
+                    "biased_sum",
+                )
                 for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True))
             ]
             return self._registers(m, f"sum_{delay}" if delay else "sum", late, signed(config.sum_bits))
@@ -627,7 +631,7 @@ class Requantise(wiring.Component):
         if any(recipe.left):
             lefts = beats.read("left", cycle)
             bits = config.rounded_sum_bits + max(recipe.left) if recipe.clamp else recipe.operand_bits
-            shifted = [value << left for value, left in zip(values, lefts, strict=True)]
+            shifted = [named(value << left, "shifted_sum") for value, left in zip(values, lefts, strict=True)]
             values = self._registers(m, "shifted", shifted, signed(bits))
             cycle += 1
         if recipe.clamp:
@@ -647,7 +651,8 @@ class Requantise(wiring.Component):
             zeros = (config.offset & -config.offset).bit_length() - 1
             step = config.offset >> zeros
             values = [extended(value, zeros + 1) for value in values]
-            moved = [Cat(value[:zeros], value[zeros:].as_signed() + step).as_signed() for value in values]
+            upper = [named(value[zeros:].as_signed() + step, "upper_product") for value in values]
+            moved = [Cat(value[:zeros], high).as_signed() for value, high in zip(values, upper, strict=True)]
             values = self._registers(m, "product_with_offset", moved, signed(config.product_bits))
             cycle += 1
         if config.beside_ties:
@@ -704,7 +709,7 @@ class Requantise(wiring.Component):
                 if not top:
                     low = extended(total, PIECE)[:PIECE]
                     done.append(delayed(m, f"product_low_{lane}_{piece}", low, recipe.pieces - 1 - piece))
-                    total = total >> PIECE
+                    total = named(total >> PIECE, "remaining_product")
             products.append(Cat(*done, total)[: config.product_bits].as_signed())
         return products
 
@@ -749,9 +754,9 @@ class Requantise(wiring.Component):
         highest = (2 * max(most, -least) - 1).bit_length() - 2
         # The odd product's lowest bit belongs to the tie's magnitude only if the tie lies on the far side of it.
         magnitude = [(whole[weight] if weight else up) ^ sign for weight in range(highest + 1)]
-        equal = [fraction(weight) == up for weight in range(-1, SIGNIFICAND_BITS - 1)]
+        equal = [named(fraction(weight) == up, "is_bit_equal") for weight in range(-1, SIGNIFICAND_BITS - 1)]
         pairs = list(zip(magnitude, equal, strict=False))
-        enough = reduce(or_, _carry(pairs)) if pairs else Const(1)
+        enough = named(reduce(or_, _carry(pairs)), "is_magnitude_enough") if pairs else Const(1)
         near = enough & Cat(equal[len(pairs) :]).all()
         if config.bands.above and config.bands.below:
             near |= self._at_end(magnitude, [fraction(weight) for weight in range(-1, SIGNIFICAND_BITS)], value)
@@ -784,12 +789,13 @@ class Requantise(wiring.Component):
         bits, (least, _) = config.aligned_bits, config.outputs
         low, high = (0, (1 << bits) - 1) if bits else (config.low, config.high)
         whole = Cat(value.whole, value.negative).as_signed()
-        total = whole + value.round_up
+        total = named(whole + value.round_up, "rounded_value")
         if config.zero:
             zero = Const(config.zero, signed(config.bits + 2))
-            total = (Cat(1, whole).as_signed() + Cat(value.round_up, zero).as_signed())[1:].as_signed()
+            total = named(Cat(1, whole).as_signed() + Cat(value.round_up, zero).as_signed(), "rounded_value")
+            total = total[1:].as_signed()
         below, above = (total[-1], total[bits:].any()) if bits else (total < low, total > high)
-        inside = Mux(value.is_beyond | above, high, total[:bits] if bits else total)
+        inside = named(Mux(value.is_beyond | above, high, total[:bits] if bits else total), "value_below_limit")
         if least:  # else nothing lies below: what is negative was made 0
             inside = Mux(Mux(value.is_beyond, value.negative, below), low, inside)
         return self._from_low(inside) if bits else inside
@@ -814,7 +820,9 @@ class Requantise(wiring.Component):
         if bits:
             # Counted from ``low``: the sign says too little, the bits above say too much. Neither sees the correction,
             # which writes the lowest bit alone.
-            inside = Mux(rounded[-1], 0, Mux(rounded[bits:].any(), (1 << bits) - 1, whole[:bits]))
+            inside = named(
+                Mux(rounded[-1], 0, Mux(rounded[bits:].any(), (1 << bits) - 1, whole[:bits])), "clamped_value"
+            )
             return self._from_low(inside)
         # The correction makes an odd value even, counted from the zero point: a bound must not miss that.
         if config.ties_down:
@@ -841,4 +849,4 @@ def _carry(steps: Sequence[tuple[Value, Value]]) -> tuple[Value, Value]:
         return steps[0]
     half = len(steps) // 2
     (low_generates, low_passes), (generates, passes) = _carry(steps[:half]), _carry(steps[half:])
-    return generates | (passes & low_generates), passes & low_passes
+    return named(generates | (passes & low_generates), "carry"), named(passes & low_passes, "carry_passes")

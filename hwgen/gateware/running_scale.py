@@ -17,6 +17,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
 
@@ -224,8 +225,8 @@ class RunningScale(wiring.Component):
         """Whether the window moves on by a channel; ``number`` counts how often it has in its pixel."""
         config, channels = self.config, self.config.input.channels
         moves, rests = Signal(name="window_move"), Signal(range(config.steps), name="wait_cycles")
-        last = number == channels + config.ahead - 1
-        able = (rests == 0) & (self.room | ~gives)
+        last = named(number == channels + config.ahead - 1, "is_last_step")
+        able = named((rests == 0) & (self.room | ~gives), "can_step")
         m.d.comb += [
             self.i.ready.eq(able & takes),
             moves.eq(able & (self.i.valid | ~takes)),
@@ -303,7 +304,7 @@ class RunningScale(wiring.Component):
         ]
         total = delayed(m, f"{name}_total", _rounded(config, sums), config.add_cycles - 1)
         then = begin + config.add_cycles
-        base = Mux(first & pulses[begin + 1], config.start, total)
+        base = named(Mux(first & pulses[begin + 1], config.start, total), "base_sum")
         for place, (each, gone) in enumerate(zip(sums, config.gone, strict=True)):
             term = Signal(signed(config.sum_bits + 1), name=f"{name}_candidate_term_{place}", reset_less=True)
             half = 1 << gone - 1
@@ -341,7 +342,7 @@ def _rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
         tie = ~each[:gone].any()
         rounded = Cat(Const(0, gone), each[gone] & ~tie, each[gone + 1 :])
         highest = gone + SIGNIFICAND_BITS - 1
-        found = Mux(sums[0][highest:].any(), rounded, found) if place else rounded
+        found = named(Mux(sums[0][highest:].any(), rounded, found), "rounded_sum") if place else rounded
     return found
 
 

@@ -17,6 +17,7 @@ from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import bits_for_range, look_up
+from hwgen.gateware.naming import named
 from hwgen.gateware.value_tables import MOST_BITS, PairTables
 
 
@@ -126,7 +127,7 @@ class TableSum(Elementwise[TableSumConfig]):
         m.d.sync += rounded.eq((late >> point) + (late[:point] >= least))
         result = Signal(config.result, name=f"{name}_output", reset_less=True)
         zero, low, high = config.zero_point, config.low, config.high
-        inside = Mux(rounded > high - zero, high, rounded + zero)
+        inside = named(Mux(rounded > high - zero, high, rounded + zero), "clamped_sum")
         m.d.sync += result.eq(Mux(rounded < low - zero, low, inside))
         return result
 

@@ -15,6 +15,7 @@ from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.join import OneMapConfig, walk_ports
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 from hwgen.gateware.stream import channels_layout
 
 
@@ -127,7 +128,7 @@ class Upsample(wiring.Component):
         )
         address = Signal(range(config.kept_words), name="beat_address")
         fold_ends, part_ends = self.fold == source.folds - 1, part == right - 1
-        row_ends = column == config.row_steps - 1
+        row_ends = named(column == config.row_steps - 1, "is_row_end")
         takes = Signal(name="is_first_repeat")
         m.d.comb += [
             takes.eq((turn == 0) & (part == 0)),

@@ -13,6 +13,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import delayed, place, ram_attributes
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
@@ -120,7 +121,7 @@ class WholeMap(wiring.Component):
             Signal(range(source.row_steps), name="column_index"),
             Signal(range(source.height), name="row_index"),
         )
-        fold_ends = self.fold == source.folds - 1
+        fold_ends = named(self.fold == source.folds - 1, "is_fold_end")
         row_ends, frame_ends = column == source.row_steps - 1, Signal(name="is_frame_end")
         taken = Signal(name="input_transfer")
         m.d.comb += [

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from operator import ge
 from typing import Any
 
 from amaranth import ClockDomain, Module, Value
 from amaranth.lib import wiring
-from amaranth.sim import Simulator
+from amaranth.sim import Simulator as AmaranthSimulator
 
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import DRAIN
+from hwgen.emit.verilog import accelerator
 from hwgen.simulate.job import Job
 from hwgen.simulate.memory import Traffic
 from hwgen.simulate.result import Raw
+from hwgen.simulate.simulator import Simulator
 
-__all__ = ["run"]
+__all__ = ["SIMULATOR", "Amaranth"]
 
 
 def _plain(value) -> Value:
     return value.as_value() if hasattr(value, "as_value") else Value.cast(value)
 
 
-def run(job: Job, component: wiring.Component) -> Raw:
-    """Simulate the component; see ``Job`` for what happens in a cycle."""
+class Amaranth(Simulator):
+    """Simulator that runs the component itself, in Amaranth's own simulator."""
+
+    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+        return _run(job, accelerator(job.config, component=job.options.component, taps=job.options.taps))
+
+
+SIMULATOR = Amaranth()
+
+
+def _run(job: Job, component: wiring.Component) -> Raw:
+    """Simulate a component; `Job` says what happens in a cycle."""
     beats = [stimuli.integers(payloads) for payloads in job.payloads]
     frame_beats = [port.beats for port in job.outputs]
     beats_out = [job.frames * beats for beats in frame_beats]
@@ -160,7 +173,7 @@ def run(job: Job, component: wiring.Component) -> Raw:
             await reset(ctx)
         raw = await attempt(ctx, None)
 
-    simulator = Simulator(m)
+    simulator = AmaranthSimulator(m)
     simulator.add_clock(1e-8)
     simulator.add_testbench(testbench)
     start = time.perf_counter()

@@ -16,7 +16,8 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.progress import tell
 from hwgen.simulate.groups import run_groups
-from hwgen.simulate.job import Options, Simulator
+from hwgen.simulate.job import Options
+from hwgen.simulators import DEFAULT
 
 __all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "compare_pixels", "in_network", "locate"]
 
@@ -147,7 +148,7 @@ def locate(
     outputs: Sequence[np.ndarray],
     expected: Sequence[np.ndarray],
     *,
-    simulator: Simulator = "verilator",
+    simulator: str = DEFAULT,
     component: Factory | None = None,
 ) -> Mismatch | None:
     """Where a difference between outputs and expected outputs begins, by layer; of an accelerator, or groups in turn.

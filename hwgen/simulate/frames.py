@@ -253,7 +253,7 @@ def _here(
     wave_file: Path | None,
 ) -> list[list[_Run]]:
     """All frames on this machine."""
-    verilator.check_tools()
+    verilator.SIMULATOR.check_tools()
     one, tell = predict(program, memory.timing), listener()
     engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not by all of them
 

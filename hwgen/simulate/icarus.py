@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -18,98 +17,92 @@ from hwgen.errors import CheckError, ToolError
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.simulate.job import Job
 from hwgen.simulate.result import Raw
+from hwgen.simulate.simulator import Simulator, program
 
-__all__ = ["check_tools", "run"]
-
-
-def check_tools() -> None:
-    """Refuse to begin without the tools.
-
-    Raises
-    ------
-    ToolError
-        If Icarus is missing.
-    """
-    _find("iverilog")
-    _find("vvp")
+__all__ = ["SIMULATOR", "Icarus"]
 
 
-def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
-    """Simulate emitted Verilog; see ``Job`` for what happens in a cycle.
+class Icarus(Simulator):
+    """Simulator that interprets the Verilog, in which bits can be unknown."""
 
-    Raises
-    ------
-    ToolError
-        If Icarus is missing or fails.
-    CheckError
-        If a bit that matters is unknown.
-    """
-    compiler, runner = _find("iverilog"), _find("vvp")
-    bench = testbench.bench(
-        top,
-        inputs=job.inputs,
-        outputs=job.outputs,
-        frames=job.frames,
-        idle=job.idle,
-        stalls=job.stalls,
-        memory=(job.options.memory.latency, job.options.memory.rate, job.options.memory.queue),
-        one_by_one=job.options.one_by_one,
-        reset_at=job.options.reset_at or 0,
-        taps=[beat for beat, _ in job.taps],
-        errors=error_ports(job.config),
-        ties=tied_ports(job.config),
-        check=False,
-    )
-    with processes.workplace() as place:
-        write_files({**files, f"{testbench.module(top)}.v": bench.encode()}, place)
-        for number, (payloads_in, port) in enumerate(zip(job.payloads, job.inputs, strict=True)):
-            (place / testbench.stimulus(number, len(job.inputs))).write_bytes(stimuli.to_hex(payloads_in, port.beat))
-        sources = [f"{testbench.module(top)}.v", f"{top}.v"]
-        _call(
-            [compiler, "-g2005", "-Wno-timescale", "-s", testbench.module(top), "-o", "simulator", *sources], place, top
+    def check_tools(self) -> None:
+        _programs()
+
+    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+        """Simulate emitted Verilog.
+
+        Raises
+        ------
+        ToolError
+            If Icarus is missing or fails.
+        CheckError
+            If a bit that matters is unknown.
+        """
+        compiler, runner = _programs()
+        bench = testbench.bench(
+            top,
+            inputs=job.inputs,
+            outputs=job.outputs,
+            frames=job.frames,
+            idle=job.idle,
+            stalls=job.stalls,
+            memory=(job.options.memory.latency, job.options.memory.rate, job.options.memory.queue),
+            one_by_one=job.options.one_by_one,
+            reset_at=job.options.reset_at or 0,
+            taps=[beat for beat, _ in job.taps],
+            errors=error_ports(job.config),
+            ties=tied_ports(job.config),
+            check=False,
         )
-        arguments = [runner, "-n", "simulator", "+results=results.txt"]
-        if job.options.wave_file:
-            arguments += [
-                *(("-fst",) if job.options.wave_file.suffix == ".fst" else ()),
-                f"+waves={job.options.wave_file}",
-            ]
-        start = time.perf_counter()
-        said = _watch(arguments, place, job)
-        wall = time.perf_counter() - start
-        answers = _answers(place / "results.txt")
-        keys = [testbench.results_key(place, len(job.outputs)) for place in range(len(job.outputs))]
-        there = sum(len(answers.get(key, [])) for key in keys)
-        whole = "done" in answers and there + int(answers["extra"][0]) == int(answers["taken"][0])
-        if not whole and "error" not in answers:
-            raise ToolError(f"Icarus ended {top} without a result: {' '.join(said.split())[:300] or 'no message'}")
-    error = answers.get("error", [None])[0]
-    if error == "unknown":
-        raise CheckError(f"{job.config.name}: {' '.join(said.splitlines()[0].split())} (icarus)")
+        with processes.workplace() as place:
+            write_files({**files, f"{testbench.module(top)}.v": bench.encode()}, place)
+            for number, (payloads_in, port) in enumerate(zip(job.payloads, job.inputs, strict=True)):
+                (place / testbench.stimulus(number, len(job.inputs))).write_bytes(
+                    stimuli.to_hex(payloads_in, port.beat)
+                )
+            sources = [f"{testbench.module(top)}.v", f"{top}.v"]
+            _call(
+                [compiler, "-g2005", "-Wno-timescale", "-s", testbench.module(top), "-o", "simulator", *sources],
+                place,
+                top,
+            )
+            arguments = [runner, "-n", "simulator", "+results=results.txt"]
+            if job.options.wave_file:
+                arguments += [
+                    *(("-fst",) if job.options.wave_file.suffix == ".fst" else ()),
+                    f"+waves={job.options.wave_file}",
+                ]
+            start = time.perf_counter()
+            said = _watch(arguments, place, job)
+            wall = time.perf_counter() - start
+            answers = _answers(place / "results.txt")
+            keys = [testbench.results_key(place, len(job.outputs)) for place in range(len(job.outputs))]
+            there = sum(len(answers.get(key, [])) for key in keys)
+            whole = "done" in answers and there + int(answers["extra"][0]) == int(answers["taken"][0])
+            if not whole and "error" not in answers:
+                raise ToolError(f"Icarus ended {top} without a result: {' '.join(said.split())[:300] or 'no message'}")
+        error = answers.get("error", [None])[0]
+        if error == "unknown":
+            raise CheckError(f"{job.config.name}: {' '.join(said.splitlines()[0].split())} (icarus)")
 
-    def payloads(key: str, beat: BeatFormat, order: Order) -> np.ndarray:
-        where = f"{job.config.name}: unknown bits in {key}"
-        return stimuli.words(_known(answers.get(key, []), beat, order, where), beat)
+        def payloads(key: str, beat: BeatFormat, order: Order) -> np.ndarray:
+            where = f"{job.config.name}: unknown bits in {key}"
+            return stimuli.words(_known(answers.get(key, []), beat, order, where), beat)
 
-    return Raw(
-        payloads=[payloads(key, port.beat, port.order) for key, port in zip(keys, job.outputs, strict=True)],
-        sent=int(answers["sent"][0]),
-        taken=int(answers["taken"][0]),
-        extra=int(answers["extra"][0]),
-        simulated=int(answers["simulated"][0]),
-        first_input=int(answers["first_input"][0]),
-        last_output=int(answers["last_output"][0]),
-        frame_ends=[int(end) for end in answers.get("frame_end", [])],
-        written_ends=[int(end) for end in answers.get("frame_written", [])],
-        read_bytes=int(answers["read_bytes"][0]),
-        written_bytes=int(answers["written_bytes"][0]),
-        busy=[int(count) for line in answers.get("busy", []) for count in line.split()],
-        steps=[int(count) for line in answers.get("steps", []) for count in line.split()],
-        taps=[payloads(f"tap_{number}", *travel) for number, travel in enumerate(job.taps)],
-        wall_s=wall,
-        error=error,
-        place=int(answers.get("place", ["0"])[0]),
-    )
+        return Raw.of(
+            answers,
+            payloads=[payloads(key, port.beat, port.order) for key, port in zip(keys, job.outputs, strict=True)],
+            taps=[payloads(f"tap_{number}", *travel) for number, travel in enumerate(job.taps)],
+            wall_s=wall,
+        )
+
+
+SIMULATOR = Icarus()
+
+
+def _programs() -> tuple[str, str]:
+    """Return the paths of Icarus' compiler and of its runner."""
+    return program("iverilog", "Icarus", "iverilog"), program("vvp", "Icarus", "iverilog")
 
 
 def _answers(results: Path) -> dict[str, list[str]]:
@@ -143,13 +136,6 @@ def _known(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> 
 
 
 _UNKNOWN, _KNOWN = str.maketrans("01xXzZ", "001111"), str.maketrans("xXzZ", "0000")
-
-
-def _find(program: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        raise ToolError(f"{program} is needed to simulate with Icarus, and was not found: apt install iverilog")
-    return path
 
 
 def _call(command: list[str], folder: Path, top: str) -> None:

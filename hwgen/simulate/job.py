@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -17,14 +16,10 @@ from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.progress import Listener
 from hwgen.simulate.memory import Memory
-
-Simulator = Literal["verilator", "icarus", "amaranth"]
-SIMULATORS: tuple[Simulator, ...] = ("verilator", "icarus", "amaranth")
+from hwgen.simulators import DEFAULT, entry, names
 
 LEAST_SHARE = 16
 """Frames that a simulation side by side with others has at least: fewer are not worth a start from reset."""
-
-_WAVES = {"verilator": (".vcd", ".fst"), "icarus": (".vcd", ".fst"), "amaranth": (".vcd",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +74,7 @@ class Options:
         no positive integer.
     """
 
-    simulator: Simulator = "verilator"
+    simulator: str = DEFAULT
     waves: str | Path | None = None
     wave_frames: tuple[int, int] | None = None
     wave_layers: tuple[str, ...] | None = None
@@ -97,15 +92,15 @@ class Options:
     cluster: str | None = None
 
     def __post_init__(self) -> None:
-        if self.beside and self.simulator == "amaranth":
-            raise InputError("simulator must be verilator or icarus for Verilog that is there already, not 'amaranth'")
-        if self.simulator not in SIMULATORS:
-            raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {self.simulator!r}")
+        if self.beside and not entry(self.simulator).reads_verilog:
+            able = names(lambda each: each.reads_verilog)
+            raise InputError(f"simulator must be {able} for Verilog that is there already, not {self.simulator!r}")
         check_waves(self.wave_file, self.simulator)
         self._check_choice()
         work.check_count(self.jobs)
-        if self.cluster is not None and self.simulator != "verilator":
-            raise InputError(f"a cluster runs verilator only, not {self.simulator}")
+        if self.cluster is not None and not entry(self.simulator).is_parallel:
+            able = names(lambda each: each.is_parallel)
+            raise InputError(f"a cluster runs {able} only, not {self.simulator}")
         check_where(self.cluster, self.wave_file)
         # Probabilities that can't be are refused here; how many there must be depends on the outputs.
         self.draws(max(1, len(self.stalls or ()) - 1))
@@ -116,14 +111,15 @@ class Options:
         if self.waves is None:
             return None
         path = Path(self.waves).absolute()
-        return path if path.suffix else path.with_name(path.name + _WAVES[self.simulator][-1])
+        return path if path.suffix else path.with_name(path.name + entry(self.simulator).wave_endings[-1])
 
     def _check_choice(self) -> None:
         """Of frames and layers of waves."""
         if self.wave_frames is None and self.wave_layers is None:
             return
-        if self.wave_file is None or self.simulator != "verilator":
-            raise InputError("frames and layers are chosen of waves of verilator: give waves, or leave the choice out")
+        if self.wave_file is None or not entry(self.simulator).selects_waves:
+            able = names(lambda each: each.selects_waves)
+            raise InputError(f"frames and layers are chosen of waves of {able}: give waves, or leave the choice out")
         if self.wave_frames is not None:
             first, end = self.wave_frames
             if not 0 <= first < end:
@@ -141,7 +137,7 @@ class Options:
 
     def shares(self, frames: int, default: int = 1) -> int:
         """Into how many simulations side by side so many frames are parted, if ``jobs`` does not say it."""
-        plain = self.simulator == "verilator" and not (self.waves or self.stalls or self.taps or self.reset_at)
+        plain = entry(self.simulator).is_parallel and not (self.waves or self.stalls or self.taps or self.reset_at)
         return max(1, min(self.jobs or default, frames // LEAST_SHARE)) if plain else 1
 
 
@@ -156,19 +152,19 @@ def check_where(cluster: str | None, waves: Path | None) -> None:
         raise InputError("waves are of a simulation on this machine: leave them or the cluster out")
 
 
-def check_waves(waves: Path | None, simulator: Simulator) -> None:
-    """Refuse a file for waveforms that a simulator can't write.
+def check_waves(waves: Path | None, name: str) -> None:
+    """Refuse a file for waveforms that the simulator of a name can't write.
 
     Raises
     ------
     InputError
         If it doesn't end as the simulator's do, or its folder is not there.
     """
+    endings = entry(name).wave_endings
     if waves is None:
         return
-    kinds = _WAVES[simulator]
-    if waves.suffix not in kinds:
-        raise InputError(f"waves of {simulator} must end in {' or '.join(kinds)}, not {waves.name!r}")
+    if waves.suffix not in endings:
+        raise InputError(f"waves of {name} must end in {' or '.join(endings)}, not {waves.name!r}")
     if not waves.parent.is_dir():
         raise InputError(f"waves can't be written: there is no folder {waves.parent}")
 

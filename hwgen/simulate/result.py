@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +65,33 @@ class Raw:
     wall_s: float
     error: str | None = None
     place: int = 0
+
+    @classmethod
+    def of(cls, answers: Mapping[str, Sequence[str]], **seen: Any) -> Raw:
+        """Return what a simulator wrote as lines of a key and a value.
+
+        Parameters
+        ----------
+        answers : mapping of str to sequence of str
+            Values of the lines, by key. A value can be several numbers.
+        seen
+            The other fields: ``payloads``, ``taps`` and ``wall_s``.
+        """
+        numbers = {
+            key: [int(number) for line in lines for number in line.split()]
+            for key, lines in answers.items()
+            if key in _COUNTS or key in _LISTS.values()
+        }
+        counts = {key: numbers[key][0] for key in _COUNTS}
+        lists = {name: numbers.get(key, []) for name, key in _LISTS.items()}
+        place = int(answers.get("place", ["0"])[0])
+        return cls(**counts, **lists, error=answers.get("error", [None])[0], place=place, **seen)
+
+
+#: Keys of a simulator's lines with one number each.
+_COUNTS = ("sent", "taken", "extra", "simulated", "first_input", "last_output", "read_bytes", "written_bytes")
+#: Keys of a simulator's lines with many numbers, by the field of `Raw`.
+_LISTS = {"frame_ends": "frame_end", "written_ends": "frame_written", "busy": "busy", "steps": "steps"}
 
 
 @dataclass(frozen=True, kw_only=True)

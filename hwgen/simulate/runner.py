@@ -13,14 +13,15 @@ import numpy as np
 from hwgen import work
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import patience
-from hwgen.emit.verilog import Config, accelerator, files, identifier, input_ports, output_ports
+from hwgen.emit.verilog import Config, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.network.golden import Frames, by_input
 from hwgen.progress import Step, followed, listener
 from hwgen.simulate import waves
-from hwgen.simulate.contents import apart
 from hwgen.simulate.job import Job, Options
 from hwgen.simulate.result import Raw, Run, conclude, join
+from hwgen.simulate.simulator import Simulator, simulator
+from hwgen.simulators import entry
 
 _DEFAULTS = Options()
 
@@ -117,47 +118,41 @@ def _idle(config: Config, options: Options) -> int:
 
 def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.Pool | None) -> list[Raw]:
     """What the simulator saw in each of the jobs."""
-    component, taps = options.component, options.taps
-    if options.simulator == "amaranth":
-        from hwgen.simulate import amaranth_sim
-
-        return [amaranth_sim.run(job, accelerator(config, component=component, taps=taps)) for job in jobs]
-    from hwgen.simulate import icarus, verilator
-
-    engine = verilator if options.simulator == "verilator" else icarus
+    used = simulator(options.simulator)
+    if not entry(options.simulator).reads_verilog:
+        return [used.run(job, {}, "") for job in jobs]
     elsewhere = cluster if len(jobs) > 1 else None
     if elsewhere is None:
-        engine.check_tools()  # before the Verilog is written, which may take longer than a message
-    plain = component is None and not options.beside
-    watched = waves.streams(config) if engine is verilator and options.wave_file and plain else ()
-    taps |= bool(watched)
+        used.check_tools()  # before the Verilog is written, which may take longer than a message
     with work.pool(count=1, programs=True) if elsewhere is None else nullcontext(elsewhere) as pool:
-        ready = []
-        if engine is verilator:  # on each of the workers that will need it
-            ready = [pool.submit(verilator.prepare, options.wave_file) for _ in range(pool.count)]
-        content, top = files(config, component=component, taps=taps, say=jobs[0].say), identifier(config.name)
+        ready = [pool.submit(used.prepare, options.wave_file) for _ in range(pool.count)]  # on each of the workers
+        content, top = _sources(config, options, used, jobs[0].say), identifier(config.name)
         for future in ready:
             future.result()
-    beside = options.beside
-    content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
-    # One file, as simulators are compiled of one.
-    content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
-    if engine is verilator:
-        content = apart(waves.decoded(content, top, watched), top)
-    if watched and options.wave_file:
-        waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
     if elsewhere is not None:
         return _elsewhere(elsewhere, jobs, content, top)
     if len(jobs) > 1:
-        verilator.build(jobs[0], content, top)  # once, not by all of them at the same time
+        used.build(jobs[0], content, top)  # once, not by all of them at the same time
     with work.pool(count=len(jobs), programs=True) as pool:
-        return work.run(pool, partial(_simulated, engine.run, content, top), jobs)
+        return work.run(pool, partial(_simulated, used, content, top), jobs)
 
 
-def _simulated(
-    run: Callable[[Job, Mapping[str, bytes], str], Raw], content: Mapping[str, bytes], top: str, job: Job
-) -> Raw:
-    return run(job, content, top)
+def _sources(config: Config, options: Options, used: Simulator, say: Callable[[str], None]) -> Mapping[str, bytes]:
+    """Return the files that a simulator reads: the design's, those beside it, and what makes its waves readable."""
+    top, beside = identifier(config.name), options.beside
+    plain = options.component is None and not beside
+    watched = waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and plain else ()
+    content = files(config, component=options.component, taps=options.taps or bool(watched), say=say)
+    content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
+    # One file, as simulators are compiled of one.
+    content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
+    if watched and options.wave_file:
+        waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
+    return used.sources(waves.decoded(content, top, watched), top)
+
+
+def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Job) -> Raw:
+    return used.run(job, content, top)
 
 
 def _elsewhere(cluster: work.Pool, jobs: Sequence[Job], content: Mapping[str, bytes], top: str) -> list[Raw]:
@@ -179,11 +174,9 @@ def _share(
     share: tuple[Sequence[np.ndarray], int, int],
 ) -> Raw:
     """One of the jobs, in a worker of a cluster."""
-    from hwgen.simulate import verilator
-
     payloads, frames, idle = share
     job = Job(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
-    return verilator.run(job, content, top)
+    return simulator(options.simulator).run(job, content, top)
 
 
 class _Bar:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,8 +26,10 @@ from hwgen.errors import ToolError
 from hwgen.simulate import contents, cpp, waves
 from hwgen.simulate.job import Job
 from hwgen.simulate.result import Raw
+from hwgen.simulate.simulator import Simulator
+from hwgen.simulate.simulator import program as find_program
 
-__all__ = ["build", "check_tools", "compiled", "drive", "fst_lacks", "prepare", "run"]
+__all__ = ["SIMULATOR", "Verilator", "compiled", "drive", "fst_lacks"]
 
 PROGRAM = "simulator"
 """The file of a compiled simulator."""
@@ -44,76 +45,86 @@ _VERILATOR = (
 )
 
 
-def check_tools() -> None:
-    """Refuse to begin without the tools.
+class Verilator(Simulator):
+    """Simulator that compiles the Verilog to C++, with Verilator and g++."""
 
-    Raises
-    ------
-    ToolError
-        If g++ or Verilator is missing.
-    """
-    _compiler()
-    _root()
+    def check_tools(self) -> None:
+        _compiler()
+        _root()
+
+    def prepare(self, waves: Path | None) -> None:
+        try:
+            cpp.prepare(_tools(waves))
+        except OSError as error:
+            raise kept.refused(error) from error
+
+    def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
+        return contents.apart(files, top)
+
+    def build(self, job: Job, files: Mapping[str, bytes], top: str) -> Path:
+        """The program that simulates these files, from the cache or compiled now.
+
+        Raises
+        ------
+        ToolError
+            If g++ or Verilator is missing or fails, or the cache can't be written.
+        """
+        header = {
+            "HWGEN_DRAIN": DRAIN,
+            "HWGEN_LAYERS": len(job.taps),
+            "HWGEN_INPUTS": len(job.inputs),
+            "HWGEN_OUTPUTS": len(job.outputs),
+            "HWGEN_SOURCES(SOURCE)": " ".join(
+                f"SOURCE({n}, {port.name}, {port.beat.data_bits + 1})" for n, port in enumerate(job.inputs)
+            ),
+            "HWGEN_SINKS(SINK)": " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
+            "HWGEN_TAPS(TAP)": " ".join(f"TAP({number})" for number in range(len(job.taps))),
+        }
+        return compiled(files[f"{top}.v"], top, "driver.cpp", header, wave_file=job.options.wave_file, say=job.say)
+
+    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+        program = self.build(job, files, top)
+        scopes = waves.scopes(top, waves.streams(job.config), job.options.wave_layers)
+        with processes.workplace() as place:
+            write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
+            (place / "scopes").write_text("".join(f"{scope}\n" for scope in scopes))
+            for number, (payloads_in, sizes) in enumerate(zip(job.payloads, job.reads, strict=True)):
+                np.ascontiguousarray(payloads_in, "<u4").tofile(place / f"input_{number}.bin")
+                sizes.astype("<u4").tofile(place / f"reads_{number}.bin")
+            for number, sizes in enumerate(job.writes):
+                sizes.astype("<u4").tofile(place / f"writes_{number}.bin")
+            arguments: list[object] = ["input", "output", "reads", "writes", job.frames]
+            arguments += [job.idle, job.options.reset_at or 0]
+            arguments += [
+                job.options.memory.latency,
+                job.options.memory.rate,
+                job.options.memory.queue,
+                int(job.options.one_by_one),
+                job.options.wave_file or "",
+                *(job.options.wave_frames or (0, 1 << 62)),
+                *(number for pair in (*job.stalls.sources, *job.stalls.sinks) for number in pair),
+            ]
+            answers = drive([str(program), *map(str, arguments)], place, job.config.name, job.tick)
+
+            if job.options.wave_file:
+                waves.pack(job.options.wave_file)
+
+            def payloads(name: str, words: int) -> np.ndarray:
+                return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
+
+            return Raw.of(
+                answers,
+                payloads=[
+                    payloads(f"output_{n}.bin", stimuli.payload_words(port.beat)) for n, port in enumerate(job.outputs)
+                ],
+                taps=[
+                    payloads(f"output_tap_{n}.bin", stimuli.payload_words(beat)) for n, (beat, _) in enumerate(job.taps)
+                ],
+                wall_s=float(answers["wall"][0]),
+            )
 
 
-def run(job: Job, files: Mapping[str, bytes], top: str) -> Raw:
-    """Simulate emitted Verilog; see ``Job`` for what happens in a cycle.
-
-    Raises
-    ------
-    ToolError
-        If g++ or Verilator is missing or fails.
-    """
-    program = build(job, files, top)
-    scopes = waves.scopes(top, waves.streams(job.config), job.options.wave_layers)
-    with processes.workplace() as place:
-        write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
-        (place / "scopes").write_text("".join(f"{scope}\n" for scope in scopes))
-        for number, (payloads_in, sizes) in enumerate(zip(job.payloads, job.reads, strict=True)):
-            np.ascontiguousarray(payloads_in, "<u4").tofile(place / f"input_{number}.bin")
-            sizes.astype("<u4").tofile(place / f"reads_{number}.bin")
-        for number, sizes in enumerate(job.writes):
-            sizes.astype("<u4").tofile(place / f"writes_{number}.bin")
-        arguments: list[object] = ["input", "output", "reads", "writes", job.frames]
-        arguments += [job.idle, job.options.reset_at or 0]
-        arguments += [
-            job.options.memory.latency,
-            job.options.memory.rate,
-            job.options.memory.queue,
-            int(job.options.one_by_one),
-            job.options.wave_file or "",
-            *(job.options.wave_frames or (0, 1 << 62)),
-            *(number for pair in (*job.stalls.sources, *job.stalls.sinks) for number in pair),
-        ]
-        answers = drive([str(program), *map(str, arguments)], place, job.config.name, job.tick)
-
-        if job.options.wave_file:
-            waves.pack(job.options.wave_file)
-
-        def payloads(name: str, words: int) -> np.ndarray:
-            return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
-
-        return Raw(
-            payloads=[
-                payloads(f"output_{n}.bin", stimuli.payload_words(port.beat)) for n, port in enumerate(job.outputs)
-            ],
-            sent=int(answers["sent"][0]),
-            taken=int(answers["taken"][0]),
-            extra=int(answers["extra"][0]),
-            simulated=int(answers["simulated"][0]),
-            first_input=int(answers["first_input"][0]),
-            last_output=int(answers["last_output"][0]),
-            frame_ends=[int(end) for end in answers.get("frame_end", [])],
-            written_ends=[int(end) for end in answers.get("frame_written", [])],
-            read_bytes=int(answers["read_bytes"][0]),
-            written_bytes=int(answers["written_bytes"][0]),
-            busy=[int(count) for count in answers.get("busy", [])],
-            steps=[int(count) for count in answers.get("steps", [])],
-            taps=[payloads(f"output_tap_{n}.bin", stimuli.payload_words(beat)) for n, (beat, _) in enumerate(job.taps)],
-            wall_s=float(answers["wall"][0]),
-            error=answers.get("error", [None])[0],
-            place=int(answers["place"][0]),
-        )
+SIMULATOR = Verilator()
 
 
 def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], None]) -> dict[str, list[str]]:
@@ -144,28 +155,6 @@ def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], Non
 
 
 # Building
-
-
-def build(job: Job, files: Mapping[str, bytes], top: str) -> Path:
-    """The program that simulates these files, from the cache or compiled now.
-
-    Raises
-    ------
-    ToolError
-        If g++ or Verilator is missing or fails, or the cache can't be written.
-    """
-    header = {
-        "HWGEN_DRAIN": DRAIN,
-        "HWGEN_LAYERS": len(job.taps),
-        "HWGEN_INPUTS": len(job.inputs),
-        "HWGEN_OUTPUTS": len(job.outputs),
-        "HWGEN_SOURCES(SOURCE)": " ".join(
-            f"SOURCE({n}, {port.name}, {port.beat.data_bits + 1})" for n, port in enumerate(job.inputs)
-        ),
-        "HWGEN_SINKS(SINK)": " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
-        "HWGEN_TAPS(TAP)": " ".join(f"TAP({number})" for number in range(len(job.taps))),
-    }
-    return compiled(files[f"{top}.v"], top, "driver.cpp", header, wave_file=job.options.wave_file, say=job.say)
 
 
 def compiled(
@@ -202,14 +191,6 @@ def compiled(
     except OSError as error:
         raise kept.refused(error) from error
     return place / PROGRAM
-
-
-def prepare(wave_file: Path | None) -> None:
-    """Compile what every design needs, if it was not compiled before; errors as of `build`."""
-    try:
-        cpp.prepare(_tools(wave_file))
-    except OSError as error:
-        raise kept.refused(error) from error
 
 
 def _tools(wave_file: Path | None) -> cpp.Tools:
@@ -264,13 +245,6 @@ def fst_lacks(compiler: str) -> dict[str, str]:
     return lacking
 
 
-def _find(program: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        raise ToolError(f"{program} is needed to simulate with Verilator, and was not found: apt install g++")
-    return path
-
-
 @cache
 def _version(compiler: str) -> str:
     process = subprocess.run([compiler, "--version"], capture_output=True, text=True, errors="replace")
@@ -279,7 +253,7 @@ def _version(compiler: str) -> str:
 
 def _compiler() -> tuple[str, str]:
     """Path and version of the C++ compiler (``CXX``, else g++)."""
-    path = _find(os.environ.get("CXX", "").strip() or "g++")
+    path = find_program(os.environ.get("CXX", "").strip() or "g++", "Verilator", "g++")
     return path, _version(path)
 
 

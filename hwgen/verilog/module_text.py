@@ -9,8 +9,8 @@ from functools import cached_property
 
 from hwgen.errors import ToolError
 from hwgen.gateware.names import reserved
+from hwgen.gateware.naming import chosen_name
 from hwgen.verilog.expression import Expressions, const, selected
-from hwgen.verilog.names import statement, variable
 from hwgen.verilog.netlist import (
     Choice,
     Clock,
@@ -237,10 +237,10 @@ class ModuleText:
 
     def _hint(self, wire: str) -> str:
         cell = self._net.operators.get(wire)
-        if name := self._variable(wire, cell):
-            return plain(name)
         if cell is None:
             return "next" if wire in self._net.logic else "word"
+        if name := chosen_name(cell.source):
+            return name
         if cell.kind == "$mux":
             words = [self._word(cell.ports[port]) for port in "AB"]
             if "0" in words and all(words):
@@ -252,16 +252,6 @@ class ModuleText:
         if cell.kind in ("$not", "$reduce_or", "$reduce_bool", "$reduce_and") and (word := self._word(cell.ports["A"])):
             return f"{'not' if cell.kind == '$not' else _KINDS[cell.kind]}_{word}"
         return _KINDS.get(cell.kind, "value")
-
-    def _variable(self, wire: str, cell: Cell | None) -> str:
-        """The variable of the source that holds what a wire carries, not only a part of what makes it."""
-        source = cell.source if cell is not None else self._wires[wire].source
-        name = variable(source)
-        if name and cell is not None:
-            here = statement(source)
-            if any(statement(reader.source) == here for reader in self._readers.get(wire, ())):
-                return ""
-        return name
 
     @cached_property
     def _readers(self) -> dict[str, list[Cell]]:

@@ -454,7 +454,7 @@ def test_simulate_refusals(design, tmp_path, refuse):
         "--dsp would be another circuit than that of --design: leave one of them out"
     )
     assert refuse("simulate", path, "--design", design, "--random", 1, "--simulator", "amaranth") == (
-        "--design is Verilog, which verilator and icarus simulate, not amaranth"
+        "--design is Verilog, which verilator or icarus simulates, not amaranth"
     )
     given = ("--waves", tmp_path / "x.fst", "--wave-layers", "third")
     assert "third" in refuse("simulate", path, "--design", design, "--random", 1, *given)

@@ -1,6 +1,6 @@
-"""Signals in users' Verilog have chosen names, not those of the variables that they are assigned to.
+"""Signals and results in users' Verilog have chosen names, not those of the variables that they are assigned to.
 
-Variables are renamed in memory, so that results without a signal keep their names: the writer reads these in the files.
+Variables are renamed in memory: in the code that runs, and in the source that Python's `linecache` gives.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from amaranth import Signal
+
+from hwgen.gateware.naming import chosen_name, named
 
 SCRIPT = Path(__file__).parents[1] / "support" / "renamed_locals.py"
 
@@ -38,3 +41,13 @@ def test_renamed_variables_rename_no_signal(cases, tmp_path):
     assert renamed > 2000
     assert len(before) >= 2 * len(cases)
     assert before == after
+
+
+def test_a_result_keeps_its_first_name():
+    a, b = Signal(4), Signal(4)
+    total = named((a + b)[:4].as_signed(), "first_sum")
+    assert named(total, "second_sum") is total
+    assert chosen_name(":".join(map(str, total.operands[0].value.src_loc))) == "first_sum"
+    assert chosen_name("line_buffer.py:12") == ""
+    assert named(a, "other").name == "a"
+    assert named(3, "integer") == 3

@@ -24,8 +24,9 @@ FLOORS = {
     "frozen": "",
     "cache": "errors processes",
     "devices": "errors",
+    "simulators": "errors",
     "boards": "errors devices",
-    "arguments": "errors boards",
+    "arguments": "errors simulators boards",
     "network": "errors progress processes",
     "gateware": "errors devices frozen",
     "blocking": "errors boards network",
@@ -38,13 +39,14 @@ FLOORS = {
     "explore",
     "verilog": "errors printable progress digest cache gateware",
     "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog",
-    "simulate": "errors installing processes digest cache progress work network gateware schedule program emit",
+    "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "
+    "emit",
     "doctor": "installing report simulate",
     "api": "errors options printable arguments progress work boards network gateware schedule program templates plan "
     "explore report emit simulate",
     "hwgen": "errors api",
-    "cli": "errors options printable processes cache progress work devices boards network blocking templates plan "
-    "explore report emit simulate doctor api hwgen",
+    "cli": "errors options simulators printable processes cache progress work devices boards network blocking "
+    "templates plan explore report emit simulate doctor api hwgen",
 }
 
 

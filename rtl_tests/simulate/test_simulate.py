@@ -419,7 +419,7 @@ def test_simulator_that_crashes(tmp_path, monkeypatch):
     program = tmp_path / "simulator"
     program.write_text("#!/bin/sh\necho trouble >&2\nexit 7\n")
     program.chmod(0o755)
-    monkeypatch.setattr(verilator, "build", lambda *args: program)
+    monkeypatch.setattr(verilator.Verilator, "build", lambda *args: program)
     config = SimpleConfig(name="x", input=CASES["narrow"])
     with pytest.raises(ToolError, match="the simulator of x ended with status 7: trouble"):
         simulate.run(config, config.random_frames(1), simulate.Options(component=Simple))

@@ -6,6 +6,7 @@ Usage: python renamed_locals.py FOLDER (as-it-is | renamed) CASE ...      (cases
 from __future__ import annotations
 
 import ast
+import linecache
 import sys
 from collections.abc import Sequence
 from importlib.abc import SourceLoader
@@ -26,18 +27,33 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 class LocalsRenamed(ast.NodeTransformer):
-    """Transformer that renames the local variables of functions, but not their parameters, and counts them."""
+    """Transformer that renames the local variables of functions, but not their parameters, and counts them.
 
-    def __init__(self) -> None:
+    ``lines`` are the lines of the source, in which the variables are renamed as well.
+    """
+
+    def __init__(self, source: str) -> None:
         self.count = 0
+        self.lines = source.splitlines(keepends=True)
+        self._uses: dict[tuple[int, int], str] = {}
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         names = locals_of(node)
         self.count += len(names)
         for name in ast.walk(node):
             if isinstance(name, ast.Name) and name.id in names:
+                self._uses[name.lineno, name.col_offset] = name.id
                 name.id += "_renamed"
         return node
+
+    def renamed_lines(self) -> list[str]:
+        """Return the lines of the source with its variables renamed. Names inside of formatted strings stay."""
+        lines = [line.encode() for line in self.lines]
+        for (line, column), name in sorted(self._uses.items(), reverse=True):
+            text, end = lines[line - 1], column + len(name)
+            if text[column:end] == name.encode():
+                lines[line - 1] = text[:end] + b"_renamed" + text[end:]
+        return [line.decode() for line in lines]
 
 
 def locals_of(function: ast.FunctionDef) -> set[str]:
@@ -65,10 +81,13 @@ class Loader(SourceFileLoader):
     count = 0
 
     def get_code(self, fullname: str) -> Any:
-        renaming = LocalsRenamed()
         path = self.get_filename(fullname)
-        tree = ast.fix_missing_locations(renaming.visit(ast.parse(Path(path).read_text(encoding="utf-8"))))
+        source = Path(path).read_text(encoding="utf-8")
+        renaming = LocalsRenamed(source)
+        tree = ast.fix_missing_locations(renaming.visit(ast.parse(source)))
         Loader.count += renaming.count
+        # Whoever reads the module's source reads the renamed one.
+        linecache.cache[path] = len(source), None, renaming.renamed_lines(), path
         return compile(tree, path, "exec")
 
 

@@ -32,6 +32,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 from hwgen.gateware.requantise import PIECE
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
@@ -126,7 +127,9 @@ class Scale(wiring.Component):
         m = Module()
         sign, shifted, rounded = self._elaborate_mantissa(m)
         # Rounding may carry to 2**24, of which only the bit above is set. Only a sum of 0 has no bit.
-        mantissa = Cat(rounded[: SIGNIFICAND_BITS - 1], rounded[SIGNIFICAND_BITS - 1 :].any())
+        mantissa = Cat(
+            rounded[: SIGNIFICAND_BITS - 1], named(rounded[SIGNIFICAND_BITS - 1 :].any(), "mantissa_top_bit")
+        )
         product = self._elaborate_product(m, mantissa)
         place, beyond = self._elaborate_place(m, shifted, rounded[SIGNIFICAND_BITS])
         whole, up = self._elaborate_rounding(m, product, place, beyond)
@@ -146,8 +149,8 @@ class Scale(wiring.Component):
             waiting = [delayed(m, f"shift_{number}_{each}", by, 1, reset_less=False) for each, by in enumerate(shifts)]
             shifts = [by, *waiting]
         # The last step, and rounding. What is negative is negated on the way, which is inversion and another one.
-        last = value[-1] == sign
-        value = Mux(last, value << 1, value)[:_TOTAL_BITS]
+        last = named(value[-1] == sign, "is_last_digit_sign")
+        value = named(Mux(last, value << 1, value)[:_TOTAL_BITS], "normalised_value")
         spare = _TOTAL_BITS - SIGNIFICAND_BITS
         up = value[spare - 1] & (value[: spare - 1].any() | value[spare])
         rounded = Signal(SIGNIFICAND_BITS + 1, name="rounded_mantissa", reset_less=True)
@@ -169,11 +172,12 @@ class Scale(wiring.Component):
         for number in range(1, _DIGITS):
             row = _row(mantissa, digits[2 * number : 2 * number + 3])
             before = Cat(Const(1, 1), total).as_signed() + Cat(digits[2 * number], Const(0, 2), row).as_signed()
+            named(before, "row_sum_with_carry")
             rows = Signal(signed(SIGNIFICAND_BITS + 5), name=f"row_sum_{number}", reset_less=True)
             m.d.sync += rows.eq(before >> 1)
             if number < _DIGITS - 1:
                 done.append(delayed(m, f"product_low_{number}", rows[:2], _DIGITS - number))
-                total = rows >> 2
+                total = named(rows >> 2, "remaining_sum")
                 mantissa = delayed(m, f"mantissa_{number}", mantissa, 1)
                 digits = delayed(m, f"digits_{number}", digits, 1)
             if number == 1:
@@ -232,8 +236,8 @@ def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tu
 
     Returns the value, the sign, and the number of steps.
     """
-    same = [(value[-steps * step :] == sign.replicate(steps * step)) for steps in (1, 2, 3)]
-    by = Cat(same[2] | (same[0] & ~same[1]), same[1])
+    same = [named(value[-steps * step :] == sign.replicate(steps * step), "is_only_sign") for steps in (1, 2, 3)]
+    by = Cat(named(same[2] | (same[0] & ~same[1]), "is_odd_shift"), same[1])
     width = len(value)
     one, two, three = ((value << steps * step)[:width] for steps in (1, 2, 3))
     result = Mux(by[1], Mux(by[0], three, two), Mux(by[0], one, value))
@@ -244,11 +248,12 @@ def _row(mantissa: Value, digit: Value) -> Value:
     """``mantissa`` times ``digit[0] + digit[1] - 2 * digit[2]``; one less if ``digit[2]`` is set. Two's complement."""
     one, negative = digit[0] ^ digit[1], digit[2]
     two = (digit[0] == digit[1]) & (digit[1] != digit[2])
-    size = Mux(one, mantissa, Mux(two, mantissa << 1, 0))
-    return Cat(size[: len(mantissa) + 1] ^ negative.replicate(len(mantissa) + 1), negative).as_signed()
+    size = named(Mux(one, mantissa, Mux(two, mantissa << 1, 0)), "digit_multiple")
+    inverted = named(size[: len(mantissa) + 1] ^ negative.replicate(len(mantissa) + 1), "digit_row")
+    return Cat(inverted, negative).as_signed()
 
 
 def _all(m: Module, name: str, bits: Sequence[Value]) -> Value:
     """Whether all are set; in groups of which each has a register, a cycle later."""
     groups = [reduce(and_, bits[start : start + 6]) for start in range(0, len(bits), 6)]
-    return delayed(m, name, Cat(groups), 1).all()
+    return named(delayed(m, name, Cat(groups), 1).all(), "all_set")

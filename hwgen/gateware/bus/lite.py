@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Register
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
+from hwgen.gateware.naming import named
 
 #: Width of a register, in bits.
 BITS = 8 * REGISTER_BYTES
@@ -132,7 +133,7 @@ class Bank(wiring.Component):
             m.d.sync += self.bus.rdata.eq(values)
         for register in self.config.registers:
             if register.access != "r":
-                hit = write & (word == register.offset // REGISTER_BYTES)
+                hit = named(write & (word == register.offset // REGISTER_BYTES), "register_hit")
                 self._hold(m, register, hit, data, mask)
         return m
 
@@ -179,7 +180,7 @@ class Bank(wiring.Component):
             return
         for part in register.fields:
             bits = slice(part.low, part.low + part.bits)
-            written = data[bits] & mask[bits]
+            written = named(data[bits] & mask[bits], "written_bits")
             if register.access == "w1s":
                 m.d.comb += port[bits].eq(written & hit.replicate(part.bits))
                 continue

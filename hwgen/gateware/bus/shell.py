@@ -26,6 +26,7 @@ from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.guard import Guard, GuardConfig
 from hwgen.gateware.load.loader import STATE, WORD
 from hwgen.gateware.load.store import PART_BITS
+from hwgen.gateware.naming import named
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 
 #: Number of low bits in which the frame counts of several outputs are compared.
@@ -370,8 +371,8 @@ class Shell(BusShell):
             repack.o.ready.eq(core.ready),
         ]
         # A word must have all its bytes, and the last word of a frame exactly the remaining bytes.
-        passes = into.valid & into.ready & out.valid & out.ready
-        wanted = Mux(out.payload.last, end.final_keep, (1 << end.width) - 1)
+        passes = named(into.valid & into.ready & out.valid & out.ready, "word_passes")
+        wanted = named(Mux(out.payload.last, end.final_keep, (1 << end.width) - 1), "wanted_bytes")
         lacks, exceeds = Signal(name=f"{end.name}_too_few_bytes"), Signal(name=f"{end.name}_too_many_bytes")
         m.d.sync += [
             lacks.eq(passes & (wanted & ~bus.tkeep).any()),
@@ -412,7 +413,7 @@ class Shell(BusShell):
         ended: list[Value] = []
         for end in self.config.inputs:
             bus, within = getattr(self, end.name), Signal(name=f"{end.name}_in_frame")
-            moves = bus.tvalid & bus.tready
+            moves = named(bus.tvalid & bus.tready, "word_transfer")
             with m.If(moves):
                 m.d.sync += within.eq(~bus.tlast)
             with m.If(self.reset):
@@ -423,7 +424,7 @@ class Shell(BusShell):
             begun.append(within | (come != frames))
         for end in self.config.outputs:
             bus = getattr(self, end.name)
-            leaves = bus.tvalid & bus.tready & bus.tlast
+            leaves = named(bus.tvalid & bus.tready & bus.tlast, "frame_leaves")
             left = self._counter(m, bank, f"{end.name}_frames", leaves)
             self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
             # No output is ever 2**16 frames ahead of another one, so that a difference of 0 means equal counts.

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
 #: Number of values that one LUT combines by a bitwise or.
@@ -219,7 +220,7 @@ class Array(wiring.Component):
             half, row = divmod(pair, LANES)
             low, high = self.weights[16 * half + row], self.weights[16 * half + LANES + row]
             both = Signal(signed(_PRODUCT_BITS + 9), name=f"packed_weights_{pair}", reset_less=True)
-            below = Cat(low, low[-1].replicate(_PRODUCT_BITS - 8), (high - low[-1])[:9])
+            below = Cat(low, low[-1].replicate(_PRODUCT_BITS - 8), named(high - low[-1], "high_weight")[:9])
             m.d.sync += both.eq(Mux(self._stages.valid[1], below, 0))
             packed.append(both)
         return packed
@@ -244,7 +245,7 @@ class Array(wiring.Component):
             return total
         greater = product[:8].as_signed() > total[:8].as_signed()
         with m.If(~control.maximum | control.zero | greater):
-            base = Mux(control.zero | control.maximum, 0, Mux(control.resume, old, total))
+            base = named(Mux(control.zero | control.maximum, 0, Mux(control.resume, old, total)), "base_sum")
             m.d.sync += total.eq(base + product)
         return total
 
@@ -254,7 +255,7 @@ class Array(wiring.Component):
         A group that resumes its sums reads all words. The drain reads the word that it selects.
         """
         config = self._config
-        resumes = self._stages.valid[self.YIELD] & self._stages.control[self.YIELD].resume
+        resumes = named(self._stages.valid[self.YIELD] & self._stages.control[self.YIELD].resume, "resumes")
         slot = Signal(range(config.slots), name="read_slot_index", reset_less=True)
         m.d.comb += self.yields.eq(resumes)
         m.d.sync += slot.eq(Mux(resumes, self._stages.control[self.YIELD].slot, self.select.slot))

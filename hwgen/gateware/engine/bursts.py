@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.naming import named
 
 #: Width of a word address, in bits.
 ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
@@ -128,7 +129,7 @@ class Bursts(wiring.Component):
         ]
         with m.FSM():
             with m.State("BEGIN"):
-                empty = box.blocks == 0
+                empty = named(box.blocks == 0, "is_box_empty")
                 m.d.sync += [
                     address.eq(box.address),
                     row.eq(box.address),

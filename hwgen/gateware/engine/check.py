@@ -32,6 +32,7 @@ from hwgen.gateware.engine.job import (
 )
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 
 #: Parts of a job by their names in `Job`, in the order of memory.
 PARTS: dict[str, type[Part]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
@@ -204,7 +205,7 @@ def _fits(
 
     def broken(_: Any, *values: Any) -> Any:
         conditions, (first, second, third) = values[: len(only)], values[len(only) :]
-        return where(*conditions) & (first != 0) & (first + second + third > longest)
+        return named(where(*conditions) & (first != 0) & (first + second + third > longest), "is_too_long")
 
     return Rule(
         only,
@@ -259,7 +260,7 @@ class JobCheck(wiring.Component):
         m = Module()
         word, valid = Signal(WORD_BITS, name="job_word", reset_less=True), Signal(name="job_word_valid")
         word_index, job_index = Signal(range(Job.WORDS), name="word_index"), Signal(COUNT_BITS, name="job_index")
-        sealed = valid & (word_index == Job.WORDS - 1)
+        sealed = named(valid & (word_index == Job.WORDS - 1), "job_complete")
         judged = Signal(name="verdict")
         m.d.sync += [
             word.eq(self.word.payload),
@@ -289,7 +290,7 @@ class JobCheck(wiring.Component):
         m.submodules.crc = ResetInserter(judged)(crc)  # a reset takes fewer LUTs than the component's ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
         damaged, foreign = Signal(4, name="damaged_parts", reset_less=True), Signal(name="is_foreign", reset_less=True)
-        differ = crc.crc ^ word[SEAL_BITS:] ^ job_index
+        differ = named(crc.crc ^ word[SEAL_BITS:] ^ job_index, "crc_difference")
         size = len(differ) // len(damaged)
         m.d.sync += [
             damaged.eq(Cat(differ[size * part : size * (part + 1)].any() for part in range(len(damaged)))),

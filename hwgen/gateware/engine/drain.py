@@ -14,6 +14,7 @@ from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.lookup import ram_attributes
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
 #: Fields that accompany the sums of a beat.
@@ -152,7 +153,7 @@ class DrainWalk(wiring.Component):
     def _elaborate_next(self, m: Module) -> None:
         """Fetch the next job; note whether its words of the output buffer are free, and whether it has beats."""
         vacant, upcoming = Signal(name="is_next_job_vacant", init=1), self._next
-        taken = self._take | self._pass
+        taken = named(self._take | self._pass, "job_taken")
         short = Signal(COUNT_BITS, name="stored_margin")
         m.d.comb += [self.jobs.ready.eq(vacant), short.eq(self.stored - upcoming.wait_stored)]
         m.d.sync += [

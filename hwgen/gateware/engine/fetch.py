@@ -11,6 +11,7 @@ from hwgen.gateware.engine.check import PARTS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Job, Load, Part
 from hwgen.gateware.lookup import ram_attributes
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
 #: Offset of the bit in a job's first word that marks the last job of a program.
@@ -175,7 +176,7 @@ class FetchUnit(wiring.Component):
         """
         pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")
         word_index = Signal(range(Job.WORDS), name="word_index")
-        last = word_index == Job.WORDS - 1
+        last = named(word_index == Job.WORDS - 1, "is_last_word")
         m.d.comb += [pushed.eq(self.word.valid & last)]
         with m.If(self.word.valid):
             m.d.sync += word_index.eq(Mux(last, 0, word_index + 1))

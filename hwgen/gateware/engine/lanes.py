@@ -14,6 +14,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.steps import step_layout
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 
 #: Width of row and column indices of windows and taps, in bits: ``-2**15`` to ``2**15 - 1``.
 INDEX_BITS = 16
@@ -200,7 +201,7 @@ class Lanes(wiring.Component):
             move.eq(Mux(step.row, job.row_rest, job.column_rest)),
             turned.eq(base + move - config.pixels),
         ]
-        moved = Mux(turned >= 0, turned, base + move)
+        moved = named(Mux(turned >= 0, turned, base + move), "moved_bank")
         with m.If(step.block):
             m.d.sync += [rest.eq(job.start_rest), row_rest.eq(job.start_rest), carry.eq(0)]
         with m.Elif(step.row):

@@ -14,6 +14,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, Load
 from hwgen.gateware.engine.port import Target, answer_layout, read_layout
 from hwgen.gateware.engine.reuse_buffer import map_write
 from hwgen.gateware.engine.weight_buffer import weight_write
+from hwgen.gateware.naming import named
 
 
 class LoadUnit(wiring.Component):
@@ -151,7 +152,7 @@ class LoadUnit(wiring.Component):
             with m.Case(Target.WEIGHTS):
                 m.d.comb += begin_place.eq(part.w_base)
         rest = Signal(range(2 * self.config.pixels), name="row_bank_sum")
-        wraps = rest >= self.config.pixels
+        wraps = named(rest >= self.config.pixels, "bank_wraps")
         m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
         m.d.sync += [
             next_block.eq(block_place + part.x_plane),
@@ -230,7 +231,7 @@ class Placement(wiring.Component):
         address, bank = Signal.like(tag.place, name="word_address"), Signal.like(tag.rest, name="word_bank")
         next_address = Signal.like(address, name="next_word_address", reset_less=True)
         next_bank = Signal.like(bank, name="next_word_bank", reset_less=True)
-        fresh = answer.first & tag.fresh
+        fresh = named(answer.first & tag.fresh, "is_fresh_word")
         m.d.comb += [address.eq(Mux(fresh, tag.place, next_address)), bank.eq(Mux(fresh, tag.rest, next_bank))]
         word, wraps = (
             Signal(8 * LANES, name="word"),

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.naming import named
 
 #: Width of the number of cycles per beat, in bits.
 PACE_BITS = 8
@@ -241,7 +242,7 @@ class MemoryPort(wiring.Component):
     def _address(self, run: data.View) -> Value:
         """Return the byte address of a burst's first beat. Wide beats begin with an even word."""
         if self.config.bus_words == 1:
-            return run.address * LANES
+            return named(run.address * LANES, "byte_address")
         return Cat(run.address[0] & ~run.wide, run.address[1:]) * LANES
 
     def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:

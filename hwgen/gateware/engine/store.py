@@ -12,6 +12,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Store
 from hwgen.gateware.engine.port import room, write_layout, written_layout
 from hwgen.gateware.lookup import delayed
+from hwgen.gateware.naming import named
 
 #: Number of granted bursts that can wait to be read from the output buffer.
 BURSTS = 4
@@ -140,7 +141,7 @@ class StoreUnit(wiring.Component):
             for name in ("next_burst_address", "next_block_address")
         )
         m.d.sync += [behind.eq(begin + words), next_block.eq(block + part.o_plane)]
-        new_block = Mux(burst.new_box, part.o_base, next_block)
+        new_block = named(Mux(burst.new_box, part.o_base, next_block), "new_block_address")
         with m.If(take):
             m.d.sync += begin.eq(Mux(burst.new_block, new_block, behind))
             with m.If(burst.new_block):

@@ -22,6 +22,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.store import CHAIN, PART_BITS
+from hwgen.gateware.naming import named
 
 #: Size of the digest in a load, in words, and in bits.
 DIGEST_WORDS, DIGEST_BITS = 2, 64
@@ -164,7 +165,7 @@ class Loader(wiring.Component):
         m.d.sync += [self.o.valid.eq(0), self.o.payload.begin.eq(0), self.o.payload.end.eq(0)]
         m.d.sync += self.o.payload.data.eq(word.data)
         expected = Mux(word_index[0], Const(config.digest >> PART_BITS), Const(config.digest % (1 << PART_BITS)))
-        same = fits & (word.data == expected)
+        same = named(fits & (word.data == expected), "is_same_digest")
         with m.FSM():
             with m.State("WAIT"):
                 m.d.comb += [closing.eq(self.i.valid | ~good), crc.start.eq(1)]

@@ -21,6 +21,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports, words_ahead
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, bits_for_range, delayed, delayed_fast, sparse_table
+from hwgen.gateware.naming import named
 from hwgen.gateware.pieces import LUT_WAYS, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.pyramid.spans import Axis, Cut, Span
 from hwgen.gateware.pyramid.timing import HALVES
@@ -289,9 +290,11 @@ class _Fill:
             self.following_word = Signal(
                 bits_for_range(0, most + pitch), name=f"write_{name}_word_address_ahead", init=words[0] + pitch
             )
-        self.ends = self.beat == self._table(self.span, [max(count - 1, 0) for count in self._counts])
+        self.ends = named(
+            self.beat == self._table(self.span, [max(count - 1, 0) for count in self._counts]), "is_span_end"
+        )
         self.none = self._table(self.span, [int(not count) for count in self._counts])
-        self.spans_end = self.span == len(cuts) - 1
+        self.spans_end = named(self.span == len(cuts) - 1, "is_last_span")
 
     @staticmethod
     def _table(span: Value, values: list[int]) -> Value:
@@ -312,7 +315,8 @@ class _Fill:
             words = [begin // self._banks * self._pitch for begin in self._begins]
             first = self._table(self.following, words)
             if other_half is not None:  # chosen rather than added, as the path to here is long
-                first = Mux(other_half, self._table(self.following, [first + self._base for first in words]), first)
+                second = self._table(self.following, [first + self._base for first in words])
+                first = named(Mux(other_half, second, first), "first_word_address")
             m.d.comb += word.eq(first)
             m.d.sync += [
                 self.beat.eq(0),
@@ -347,7 +351,8 @@ def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Va
     if not turn:
         return phase, Const(words * pitch)
     wraps = sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
-    return Mux(wraps, phase + turn - banks, phase + turn), Mux(wraps, (words + 1) * pitch, words * pitch)
+    ahead = named(Mux(wraps, phase + turn - banks, phase + turn), "bank_phase_ahead")
+    return ahead, named(Mux(wraps, (words + 1) * pitch, words * pitch), "words_ahead")
 
 
 class _Place:
@@ -371,8 +376,8 @@ class _Place:
             self.phase = Signal(range(banks), name=f"patch_{name}_bank_index")
             self.word = Signal(words, name=f"patch_{name}_word_address")
         self.ends = self.window == self._table([span.windows - 1 for span in axis.walks])
-        self.spans_end = self.span == len(axis.walks) - 1
-        self.patch_ends = self.patch == axis.extent - 1 - places[-1]
+        self.spans_end = named(self.span == len(axis.walks) - 1, "is_last_span")
+        self.patch_ends = named(self.patch == axis.extent - 1 - places[-1], "is_patch_end")
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
@@ -625,10 +630,10 @@ class PyramidBuffer(wiring.Component):
         stepping, fold_ends, window_ends, row_ends, tile_ends = (
             Signal(name=name) for name in ("step_valid", "fold_end", "window_end", "row_end", "tile_end")
         )
-        window_last = self.fold == window.output_folds - 1
+        window_last = named(self.fold == window.output_folds - 1, "is_last_window_fold")
         folds_in = _InputFold(m, window, step=stepping, fold_ends=fold_ends, window_last=window_last)
         taps_end = stepping & folds_in.ends
-        last = folds_in.ends & (turn == window.tap_folds - 1)
+        last = named(folds_in.ends & (turn == window.tap_folds - 1), "is_last_step")
         m.d.comb += [
             self.start.eq(idle & self.room & there),
             stepping.eq(self.start | ~idle),

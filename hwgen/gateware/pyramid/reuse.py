@@ -31,6 +31,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, uncommon
 from hwgen.gateware.lookup import ram_attributes, sparse_table
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.pyramid.spans import Axis, Cut
 from hwgen.gateware.stream import BeatFormat
@@ -223,14 +224,14 @@ class _Position:
         self._cuts = cuts
         self.span = Signal(range(len(cuts)), name=f"{name}_span_index")
         self.beat = Signal(range(max(cut.size for cut in cuts)), name=f"{name}_index")
-        self.ends = self.beat == self._table([cut.size - 1 for cut in cuts])
-        self.spans_end = self.span == len(cuts) - 1
+        self.ends = named(self.beat == self._table([cut.size - 1 for cut in cuts]), "is_span_end")
+        self.spans_end = named(self.span == len(cuts) - 1, "is_last_span")
         self.old = self._below([cut.kept for cut in cuts])
         self._advances = self._keeps()
         self.passes = self._below(self._advances)
         self.unused = self._below([cut.unused for cut in cuts])
         self.last_used = self.span == max(number for number, cut in enumerate(cuts) if cut.used)
-        self.next_is_last = self.span == max(len(cuts) - 2, 0)
+        self.next_is_last = named(self.span == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _keeps(self) -> list[int]:
         """By span: its first beat that the next one needs too."""
@@ -254,7 +255,7 @@ class _Position:
         """Whether the beat comes before its span's limit."""
         if not any(limits):
             return Const(0, 1)
-        return self.beat < self._table(limits)
+        return named(self.beat < self._table(limits), "is_below_limit")
 
     def step(self, m: Module) -> None:
         """To the next beat; at the end of the span back to the first."""
@@ -357,7 +358,7 @@ class ReuseBuffer(wiring.Component):
         full = Signal(name="is_register_full")
         value = Signal(config.input.data_bits, name="register_beat", reset_less=True)
         at_entry = _along(m, "has_beat", Const(1), moves, reset_less=False)[-2]
-        comes_in = _along(m, "is_input", ~row.old & ~column.old, moves)[-2]
+        comes_in = _along(m, "is_input", named(~row.old & ~column.old, "is_new_pixel"), moves)[-2]
         emits = _along(m, "is_output", ~row.unused & ~column.unused, moves)[-1]
         m.d.comb += [
             leaves.eq(full & (self.o.ready | ~emits)),

@@ -1,0 +1,46 @@
+"""Chosen names of results that have no signal of their own.
+
+A user's Verilog has a wire for some operators' results. Signals carry their names; a result carries its name where
+Amaranth keeps a value's place in the source, which reaches the Verilog writer (`hwgen.verilog`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from amaranth.hdl import Value
+from amaranth.hdl._ast import Operator, Part, Slice, SwitchValue  # type: ignore[attr-defined]  # not in the stubs
+
+__all__ = ["chosen_name", "named"]
+
+_MARK = "named:"
+T = TypeVar("T")
+
+
+def named(value: T, name: str) -> T:
+    """Return ``value`` as it is, with a name for the wire that its outermost operator may need in Verilog.
+
+    Parameters
+    ----------
+    value : Value or other type
+        A slice, or a value with another sign, names the operator below it. Signals and constants keep what they are,
+        as do integers, for functions that compute with either.
+    name : str
+        Name of the wire, in the field's words. Of several names that a result is given, the first one counts.
+    """
+    result: object = value
+    while isinstance(result, Slice) or (isinstance(result, Operator) and result.operator in ("u", "s")):
+        result = result.value if isinstance(result, Slice) else result.operands[0]
+    if isinstance(result, Operator | Part | SwitchValue) and not _is_named(result):
+        result.src_loc = (f"{_MARK}{name}", 0)
+    return value
+
+
+def chosen_name(source: str) -> str:
+    """Return the name in a cell's source, ``file:line`` in RTLIL; empty if the result has no chosen name."""
+    return source.removeprefix(_MARK).rpartition(":")[0] if source.startswith(_MARK) else ""
+
+
+def _is_named(value: Value) -> bool:
+    """Return whether a value has a chosen name already."""
+    return value.src_loc is not None and str(value.src_loc[0]).startswith(_MARK)

@@ -1,0 +1,72 @@
+"""Registry of the simulators: the name of each one, where it is, and what it can do.
+
+This module imports none of them, so that the command line and the checks of options begin at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from hwgen.errors import InputError
+
+__all__ = ["DEFAULT", "SIMULATORS", "Entry", "entry", "names"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A simulator's entry. Shared code asks for these properties, never for a simulator's name.
+
+    Parameters
+    ----------
+    module : str
+        Module whose ``SIMULATOR`` is the simulator (`hwgen.simulate.simulator.Simulator`).
+    wave_endings : tuple of str
+        Endings of the waveform files that the simulator writes. The last one is the default.
+    reads_verilog : bool
+        Whether the simulator reads emitted Verilog. Otherwise it runs the component itself.
+    is_parallel : bool
+        Whether simulations of one design run side by side, on this machine or on a cluster.
+    selects_waves : bool
+        Whether waveforms can be of some frames and layers, and show what the layers' streams carry.
+    """
+
+    module: str
+    wave_endings: tuple[str, ...]
+    reads_verilog: bool = True
+    is_parallel: bool = False
+    selects_waves: bool = False
+
+
+_ENTRIES: Mapping[str, Entry] = MappingProxyType(
+    {
+        "verilator": Entry(
+            module="hwgen.simulate.verilator", wave_endings=(".vcd", ".fst"), is_parallel=True, selects_waves=True
+        ),
+        "icarus": Entry(module="hwgen.simulate.icarus", wave_endings=(".vcd", ".fst")),
+        "amaranth": Entry(module="hwgen.simulate.amaranth_sim", wave_endings=(".vcd",), reads_verilog=False),
+    }
+)
+SIMULATORS = tuple(_ENTRIES)
+"""Names of all simulators."""
+DEFAULT = "verilator"
+"""Name of the simulator that is used where none is asked for: the fastest."""
+
+
+def entry(name: str) -> Entry:
+    """Return the entry of the simulator of a name.
+
+    Raises
+    ------
+    InputError
+        If there is no such simulator.
+    """
+    if name not in _ENTRIES:
+        raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {name!r}")
+    return _ENTRIES[name]
+
+
+def names(able: Callable[[Entry], bool]) -> str:
+    """Return the names of the simulators that can do something, with "or" between them."""
+    return " or ".join(name for name, each in _ENTRIES.items() if able(each))
