@@ -13,7 +13,7 @@ from hwgen.errors import CheckError
 from hwgen.gateware.engine.axi import Response
 from hwgen.gateware.engine.port import Error
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.simulate import verilator, waves
+from hwgen.simulate import driven, verilator, waves
 
 __all__ = ["DRAIN", "TOP", "EngineRun", "Fault", "Memory", "compiled", "files", "run"]
 
@@ -138,7 +138,7 @@ def run(
     arguments += [address for region in regions.values() for address in region]
     with processes.workplace() as place:
         write_files({"image.bin": image, **{name: text for name, text in verilog.items() if name != f"{TOP}.v"}}, place)
-        answers = verilator.drive([str(program), *map(str, arguments)], place, TOP, tick)
+        answers = driven.drive([str(program), *map(str, arguments)], place, TOP, tick)
         after = (place / "result.bin").read_bytes()
     if wave_file:
         waves.pack(wave_file.absolute())

@@ -148,7 +148,8 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
     content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
     if watched and options.wave_file:
         waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
-    return used.sources(waves.decoded(content, top, watched), top)
+        content = waves.decoded(content, top, watched)
+    return used.sources(content, top)
 
 
 def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Job) -> Raw:

@@ -13,23 +13,17 @@ from contextlib import suppress
 from functools import cache
 from importlib import metadata, resources, util
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from hwgen import cache as kept
 from hwgen import digest, installing, processes
-from hwgen.emit import stimuli
-from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
-from hwgen.simulate import contents, cpp, waves
+from hwgen.simulate import contents, cpp
+from hwgen.simulate.driven import DRIVER, CppSimulator, macros
 from hwgen.simulate.job import Job
-from hwgen.simulate.result import Raw
-from hwgen.simulate.simulator import Simulator
 from hwgen.simulate.simulator import program as find_program
 
-__all__ = ["SIMULATOR", "Verilator", "compiled", "drive", "fst_lacks"]
+__all__ = ["SIMULATOR", "Verilator", "compiled", "fst_lacks"]
 
 PROGRAM = "simulator"
 """The file of a compiled simulator."""
@@ -45,7 +39,7 @@ _VERILATOR = (
 )
 
 
-class Verilator(Simulator):
+class Verilator(CppSimulator):
     """Simulator that compiles the Verilog to C++, with Verilator and g++."""
 
     def check_tools(self) -> None:
@@ -69,92 +63,10 @@ class Verilator(Simulator):
         ToolError
             If g++ or Verilator is missing or fails, or the cache can't be written.
         """
-        header = {
-            "HWGEN_DRAIN": DRAIN,
-            "HWGEN_LAYERS": len(job.taps),
-            "HWGEN_INPUTS": len(job.inputs),
-            "HWGEN_OUTPUTS": len(job.outputs),
-            "HWGEN_SOURCES(SOURCE)": " ".join(
-                f"SOURCE({n}, {port.name}, {port.beat.data_bits + 1})" for n, port in enumerate(job.inputs)
-            ),
-            "HWGEN_SINKS(SINK)": " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
-            "HWGEN_TAPS(TAP)": " ".join(f"TAP({number})" for number in range(len(job.taps))),
-        }
-        return compiled(files[f"{top}.v"], top, "driver.cpp", header, wave_file=job.options.wave_file, say=job.say)
-
-    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
-        program = self.build(job, files, top)
-        scopes = waves.scopes(top, waves.streams(job.config), job.options.wave_layers)
-        with processes.workplace() as place:
-            write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
-            (place / "scopes").write_text("".join(f"{scope}\n" for scope in scopes))
-            for number, (payloads_in, sizes) in enumerate(zip(job.payloads, job.reads, strict=True)):
-                np.ascontiguousarray(payloads_in, "<u4").tofile(place / f"input_{number}.bin")
-                sizes.astype("<u4").tofile(place / f"reads_{number}.bin")
-            for number, sizes in enumerate(job.writes):
-                sizes.astype("<u4").tofile(place / f"writes_{number}.bin")
-            arguments: list[object] = ["input", "output", "reads", "writes", job.frames]
-            arguments += [job.idle, job.options.reset_at or 0]
-            arguments += [
-                job.options.memory.latency,
-                job.options.memory.rate,
-                job.options.memory.queue,
-                int(job.options.one_by_one),
-                job.options.wave_file or "",
-                *(job.options.wave_frames or (0, 1 << 62)),
-                *(number for pair in (*job.stalls.sources, *job.stalls.sinks) for number in pair),
-            ]
-            answers = drive([str(program), *map(str, arguments)], place, job.config.name, job.tick)
-
-            if job.options.wave_file:
-                waves.pack(job.options.wave_file)
-
-            def payloads(name: str, words: int) -> np.ndarray:
-                return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
-
-            return Raw.of(
-                answers,
-                payloads=[
-                    payloads(f"output_{n}.bin", stimuli.payload_words(port.beat)) for n, port in enumerate(job.outputs)
-                ],
-                taps=[
-                    payloads(f"output_tap_{n}.bin", stimuli.payload_words(beat)) for n, (beat, _) in enumerate(job.taps)
-                ],
-                wall_s=float(answers["wall"][0]),
-            )
+        return compiled(files[f"{top}.v"], top, DRIVER, macros(job), wave_file=job.options.wave_file, say=job.say)
 
 
 SIMULATOR = Verilator()
-
-
-def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], None]) -> dict[str, list[str]]:
-    """Run the compiled simulator of ``name``; its answers by key. ``tick`` is told its progress.
-
-    Raises
-    ------
-    ToolError
-        If it fails.
-    """
-    answers: dict[str, list[str]] = {}
-    with (folder / "errors").open("w+", errors="replace") as errors:
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
-        with processes.program(command, folder, **pipes) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                key, _, value = line.strip().partition(" ")
-                if key == "progress":
-                    tick(int(value))
-                else:
-                    answers.setdefault(key, []).append(value)
-            status = process.wait()
-        errors.seek(0)
-        complaint = " ".join(errors.read().split())[:300]
-    if status or "wall" not in answers:
-        raise ToolError(f"the simulator of {name} ended with status {status}: {complaint or 'no message'}")
-    return answers
-
-
-# Building
 
 
 def compiled(
