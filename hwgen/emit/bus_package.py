@@ -11,6 +11,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT
 from hwgen.emit import c_driver, ip_xact, package, project, wrapper
+from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.verilog import convert
@@ -92,14 +93,24 @@ class Package(ABC):
             **project.files(self.shell, self.top, board, names),
         }
 
-    def script_rows(self, names: Collection[str]) -> list[tuple[str, str]]:
-        """Return the rows of a report's table of files about those of the scripts that are among ``names``."""
-        rows = {
-            ip_xact.NAME: f"describes the IP of `{self.module}` in IP-XACT: the folder as it is",
-            package.NAME: f"makes an IP of `{self.module}` in Vivado, in a folder of its own",
-            project.NAME: "makes a Vivado project of it for the board, and its bitstream",
-        }
-        return [(f"`{name}`", text) for name, text in rows.items() if name in names]
+    def report(self, template: str, text: str, files: Collection[str], **values: Any) -> bytes:
+        """Return ``report.md``.
+
+        Parameters
+        ----------
+        template : str
+            Template beside this file, which extends ``report.md.j2``.
+        text : str
+            What the report says of the plan, in Markdown.
+        files : collection of str
+            Names of all files in the folder.
+        values
+            Further values of the template.
+        """
+        shared = {"text": text.rstrip("\n"), "files": files, "top": self.top, "module": self.module}
+        table = "\n".join(wrapper.table(self.shell.registers))
+        made = render(template, **shared, shell=self.shell, register_table=table, **values)
+        return made.encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, kw_only=True)

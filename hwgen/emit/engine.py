@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, makefile, wrapper
+from hwgen.emit import engine_wrapper, makefile
 from hwgen.emit.engine_wrapper import EnginePackage
-from hwgen.emit.folder import LINT, check_folder, replace_folder, report_of_files, waivers
+from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
 from hwgen.errors import BoardError, ConfigError, InputError
 from hwgen.fields import Entries, shown
 from hwgen.gateware.engine.config import EngineConfig
@@ -137,8 +137,7 @@ def build(
         "plan.json": plan_json.encode(),
         **(others or {}),
     }
-    text = _report(report, name, program, package, contents)
-    contents["report.md"] = text.encode(errors="backslashreplace")
+    contents["report.md"] = package.report("engine.md", report, contents, program=program, program_file=name)
     replace_folder(contents, directory, say, force=force)
     return directory
 
@@ -216,55 +215,3 @@ def _checked(folder: Path, name: str, wanted: str) -> bytes:
 
 def _sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _report(text: str, name: str, program: Program, package: EnginePackage, contents: Collection[str]) -> str:
-    """What `text` says of the plan, the files, the memory of the program, and the ports."""
-    regions = [("input", program.input), *((f"output {each.name}", each) for each in program.outputs)]
-    rows = [
-        (f"`{TOP}.v`", f"module `{TOP}` and those below it"),
-        (f"`{NAME}`", "the engine's sizes; `hwgen compile MODEL --engine DIR` makes programs of other networks by it"),
-        (f"`{name}`", "the program: jobs, weights and parameters, with a header (docs/reference/engine.md)"),
-        (
-            f"`{package.module}.v`",
-            f"module `{package.module}`, the engine with buses for a board (see below)",
-        ),
-        (
-            f"`{wrapper.REGISTERS}`, `{TOP}_registers.h`, `{TOP}_registers.py`",
-            "its registers, for programs, for C and for Python",
-        ),
-        *package.script_rows(contents),
-        (f"`{TOP}_driver.py`", "runs programs on it on a PYNQ board, from and into NumPy arrays"),
-        (f"`{TOP}_driver.c`, `{TOP}_driver.h`", "runs programs on it from C, without an operating system"),
-        ("`Makefile`", "`make lint`"),
-    ]
-    bits = 8 * program.engine.bus_bytes
-    lines = [
-        *report_of_files(text, rows),
-        "## Memory of the program",
-        "",
-        f"{program.size:,} bytes from the program's base on; its first {len(program.image):,} are jobs, weights and "
-        "parameters."
-        + (f" A run computes {program.batch} frames, which lie one after the other." if program.batch > 1 else ""),
-        "",
-        "| map | offset | channels, rows, columns |",
-        "| --- | ---: | --- |",
-        *(
-            f"| {what} | {each.address:,} | {' x '.join(map(str, each.map.shape))}, blocks of 8 channels |"
-            for what, each in regions
-        ),
-        "",
-        "## Ports",
-        "",
-        "| port | direction | what it is |",
-        "| --- | --- | --- |",
-        "| `clk`, `rst` | in | clock; reset, synchronous, active high |",
-        "| `start`, `stop` | in | runs the program, in a cycle in which none runs; ends the run |",
-        "| `program_base` | in | address of its first job |",
-        "| `pace` | in | cycles that a beat of memory takes, at least 1 |",
-        "| `done`, `error` | out | the run has ended; what ended it |",
-        f"| `m_axi__*` | | AXI4 master to memory, {bits} bits wide |",
-        "",
-        *engine_wrapper.report(package.shell, TOP),
-    ]
-    return "\n".join(lines)

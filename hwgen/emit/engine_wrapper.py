@@ -16,7 +16,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Access, Job, accesses, digest, field_offsets
 from hwgen.gateware.engine.port import Error
 
-__all__ = ["EnginePackage", "report", "shell_of", "to_json"]
+__all__ = ["EnginePackage", "shell_of", "to_json"]
 
 
 def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> EngineShellConfig:
@@ -100,22 +100,3 @@ def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
         },
         "registers": description.to_json(shell.registers),
     }
-
-
-def report(shell: EngineShellConfig, top: str) -> list[str]:
-    """The section of a report on the wrapper."""
-    used, name = shell.resources, wrapper.module(top)
-    return [
-        "## Bus wrapper",
-        "",
-        f"`{name}` in `{name}.v` is `{top}` with an AXI4 master to memory (`m_axi_mem`, {8 * shell.engine.bus_bytes} "
-        "bits), registers",
-        "on AXI4-Lite (`s_axi_control`) and an interrupt; clock `aclk`, reset `aresetn`. It takes about "
-        f"{used.lut:,} LUTs and {used.ff:,}",
-        "flip-flops more, and no cycle of a run.",
-        "",
-        f"Registers, as in `registers.json`, `{top}_registers.h` and `{top}_registers.py`:",
-        "",
-        *wrapper.table(shell.registers),
-        "",
-    ]

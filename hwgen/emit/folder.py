@@ -21,7 +21,7 @@ from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
 
-__all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "report_of_files", "waivers"]
+__all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
 
 #: File of what Verilator's ``-Wall`` is told to accept.
 LINT = "lint.vlt"
@@ -183,43 +183,30 @@ def _contents(
     contents["Makefile"] = makefile.of_bench(top).encode()
     contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
-    text = _report(report, config, package, contents | around, count) + "\n".join(_bus_report(package, slowest))
-    contents["report.md"] = text.encode(errors="backslashreplace")
+    errors, everything = error_ports(config), contents | around
+    contents["report.md"] = package.report(
+        "accelerator.md",
+        report,
+        everything,
+        memories=sum(name.endswith(".mem") for name in everything),
+        beats=[name for name in everything if name.endswith(".hex")],
+        bench=testbench.module(top),
+        frames=count,
+        streams=[*((port, "in", "out") for port in sources), *((port, "out", "in") for port in sinks)],
+        beat_text=_beat_text,
+        errors=errors,
+        has_weights_ports=bool(tied_ports(config)),
+        weights_bits=PART_BITS + 1,
+        ends=(*package.shell.inputs, *package.shell.outputs),
+        speed=wrapper.speed,
+        slowest=slowest,
+    )
     return contents | around
 
 
 def waivers() -> bytes:
     """The contents of `LINT`: the same for all Verilog that is written."""
     return resources.files("hwgen.emit").joinpath(LINT).read_bytes()
-
-
-def _bus_report(package: AcceleratorPackage, slowest: int) -> list[str]:
-    """The report's section on the bus wrapper; ``slowest``: cycles of the slowest layer."""
-    shell, top, name = package.shell, package.top, package.module
-    used = shell.resources
-    rows = [
-        f"| `{end.name}` | `{end.port.name}` | {8 * end.width} | {end.frame_bytes:,} | {end.words.count:,} | "
-        f"{wrapper.speed(end, slowest)} |"
-        for end in (*shell.inputs, *shell.outputs)
-    ]
-    return [
-        "",
-        "## Bus wrapper",
-        "",
-        f"`{name}` in `{name}.v` is `{top}` between AXI4-Streams, with registers on AXI4-Lite (`s_axi_control`) and",
-        f"an interrupt; clock `aclk`, reset `aresetn`. It takes about {used.lut:,} LUTs and {used.ff:,} flip-flops",
-        "more. A frame is the values of its beats, one after the other, lowest channel first, without lanes past the",
-        "last channel.",
-        "",
-        "| stream | port | bits | bytes a frame | words a frame | cycles that it costs |",
-        "| --- | --- | --- | --- | --- | --- |",
-        *rows,
-        "",
-        f"Registers, as in `registers.json`, `{top}_registers.h` and `{top}_registers.py`:",
-        "",
-        *wrapper.table(shell.registers),
-        "",
-    ]
 
 
 def _hex(frames: np.ndarray, port: Port) -> bytes:
@@ -342,79 +329,9 @@ def replace_folder(
                 folder.rmdir()
 
 
-def report_of_files(text: str, rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines of a report: what `text` says of the plan, and a table of these files and of those in every folder."""
-    rows = [
-        *rows,
-        (f"`{LINT}`", "what Verilator's `-Wall` is told to accept in the Verilog, with reasons"),
-        ("`plan.json`", "the plan; it can be edited and given back with `--plan`"),
-    ]
-    table = (f"| {name} | {what} |" for name, what in rows)
-    return [text.rstrip("\n"), "", "## Files", "", "| file | what it is |", "| --- | --- |", *table, ""]
-
-
-def _report(text: str, config: Config, package: AcceleratorPackage, contents: dict[str, bytes], frames: int) -> str:
-    top = package.top
-    memories = [name for name in contents if name.endswith(".mem")]
-    beats = [name for name in contents if name.endswith(".hex")]
-    rows = [
-        (f"`{top}.v`", f"module `{top}` and those below it"),
-        *([(f"`{top}.*.mem` ({len(memories)})", "contents of its memories, read by `$readmemh`")] if memories else []),
-        (f"`{testbench.module(top)}.v`", f"self-checking test bench, {frames} {'frame' if frames == 1 else 'frames'}"),
-        (", ".join(f"`{name}`" for name in beats), "its input beats, and the outputs of the golden model"),
-        (f"`{package.module}.v`", f"module `{package.module}`, the same on AXI4 (see below)"),
-        (
-            f"`{wrapper.REGISTERS}`, `{top}_registers.h`, `{top}_registers.py`",
-            "its registers and streams, for programs, for C and for Python",
-        ),
-        (f"`{top}_driver.py`", "runs it on a PYNQ board, from and into NumPy arrays"),
-        (f"`{top}_driver.c`, `{top}_driver.h`", "runs it from C, without an operating system"),
-        *([(f"`{weights.NAME}`", "what its weights may be, for `hwgen weights`")] if weights.NAME in contents else []),
-        *package.script_rows(contents),
-        ("`Makefile`", "`make icarus`, `make verilator`, `make lint`"),
-    ]
-    lines = [
-        *report_of_files(text, rows),
-        "## Ports",
-        "",
-        "| port | direction | bits | what it is |",
-        "| --- | --- | --- | --- |",
-        "| `clk`, `rst` | in | 1 | clock; reset, synchronous, active high |",
-        *(line for port in input_ports(config) for line in _ports(port, top, ("in", "out"))),
-        *(line for port in output_ports(config) for line in _ports(port, top, ("out", "in"))),
-        *(line for name in error_ports(config) for line in _error_ports(name)),
-        *(_weights_ports() if tied_ports(config) else []),
-        "",
-        "A beat moves in a cycle in which `valid` and `ready` are both high. `valid` does not wait for `ready`, and a",
-        "payload holds until it is taken.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _weights_ports() -> list[str]:
-    return [
-        f"| `weights__payload` | in | {PART_BITS + 1} | a word of a load (`hwgen weights`); top bit: the last one |",
-        "| `weights__valid` | in | 1 | a word is offered |",
-        "| `weights__ready` | out | 1 | it is taken; a load waits until no frame is on its way |",
-        "| `weights_state__good` | out | 1 | the memories hold what they should; otherwise frames wait |",
-        "| `weights_state__error` | out | 1 | a load was wrong |",
-        "| `weights_state__clear` | in | 1 | that stays high until this is |",
-    ]
-
-
-def _error_ports(name: str) -> list[str]:
-    return [
-        f"| `{name}__short` | out | 1 | a frame's last beat came too early; it was completed with zeros |",
-        f"| `{name}__long` | out | 1 | a frame had more beats than it should; they were dropped |",
-        f"| `{name}__clear` | in | 1 | both flags stay high until this is |",
-    ]
-
-
-def _ports(port: Port, top: str, directions: tuple[str, str]) -> list[str]:
-    """Lines of a stream's ports; ``directions`` of what goes with the beats, and of what comes back."""
-    name, beat, order = port.name, port.beat, port.order
-    forth, back = directions
+def _beat_text(port: Port, bench: str) -> str:
+    """Return what a stream's payload is, for people; ``bench`` is the module of the test bench."""
+    beat, order = port.beat, port.order
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"
     beats = "beat" if beat.folds == 1 else "beats"
@@ -423,20 +340,15 @@ def _ports(port: Port, top: str, directions: tuple[str, str]) -> list[str]:
     groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
     of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
     tiles = len(order.rows), len(order.columns)
-    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{testbench.module(top)}.v`), each row-major"
+    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{bench}.v`), each row-major"
     ragged = any(
         end - columns.start != len(columns) * beat.pixels or columns.start != begin
         for (begin, end), columns in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
     )
     rest = "; pixels past the ends of a row may be anything" if ragged else ""
-    what = (
+    return (
         f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), "
         f"{'row-major' if order == beat.raster else travels}: {beat.lanes} {channels}"
         f"{pixels} a beat, the lowest in the lowest bits{side}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
         f"{groups} {'for ' if beat.pixels > 1 else 'a '}{of_pixels}{rest}; the top bit marks the last beat of a frame"
     )
-    return [
-        f"| `{name}__payload` | {forth} | {beat.data_bits + 1} | {what} |",
-        f"| `{name}__valid` | {forth} | 1 | a beat is offered |",
-        f"| `{name}__ready` | {back} | 1 | it is taken |",
-    ]

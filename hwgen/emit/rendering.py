@@ -1,7 +1,7 @@
 """Rendering of the text templates beside this file, with Jinja.
 
-Statements of Jinja stand between ``@%`` and ``%@``, and values between ``@{`` and ``}``: neither occurs in Verilog or
-in a Makefile.
+Statements of Jinja stand between ``@%`` and ``%@``, and values between ``@{`` and ``}``: neither occurs in Verilog,
+in a Makefile, in XML, in C or in Markdown.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
+from xml.sax.saxutils import escape
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -36,6 +37,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["texts"] = _texts
+    environment.filters["xml"] = escape
     return environment
 
 

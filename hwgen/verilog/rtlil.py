@@ -32,10 +32,7 @@ Sig = tuple[Chunk, ...]
 
 @dataclass(slots=True)
 class Wire:
-    """``port`` is ``input``, ``output`` or empty; ``init`` is the value that its register has before the first edge.
-
-    ``source`` is the file and the line that it comes from.
-    """
+    """``port`` is ``input``, ``output`` or empty; ``init`` is the value that its register has before the first edge."""
 
     name: str
     width: int
@@ -43,7 +40,6 @@ class Wire:
     port: str
     attributes: dict[str, str | int]
     init: int | None = None
-    source: str = ""
 
 
 @dataclass(slots=True)
@@ -178,13 +174,13 @@ class _Reader:
     def _wire(self, words: list[str]) -> None:
         attributes = self._take_attributes()
         init = attributes.pop("init", None)
-        source = str(attributes.pop("src", ""))
+        attributes.pop("src", None)
         port = next((word for word in words if word in ("input", "output", "inout")), "")
         if port == "inout":
             raise ValueError(f"ports that are inputs and outputs at once are not supported: {words[-1]}")
         name = words[-1]
         self._module.wires[name] = Wire(
-            name, int(words[1]), "signed" in words, port, attributes, None if init is None else int(init), source
+            name, int(words[1]), "signed" in words, port, attributes, None if init is None else int(init)
         )
 
     def _cell(self, kind: str, name: str) -> Cell:

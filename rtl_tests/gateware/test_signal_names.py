@@ -44,7 +44,7 @@ def test_renamed_variables_rename_no_signal(cases, tmp_path):
 
 
 def test_a_result_keeps_its_first_name():
-    a, b = Signal(4), Signal(4)
+    a, b = Signal(4, name="a"), Signal(4, name="b")
     total = named((a + b)[:4].as_signed(), "first_sum")
     assert named(total, "second_sum") is total
     assert chosen_name(":".join(map(str, total.operands[0].value.src_loc))) == "first_sum"

@@ -2,7 +2,8 @@
 
 All components of a comparison are in one circuit, so that Yosys (in Amaranth's back end), Verilator and g++ start once.
 Both sides see the same random inputs: each one changes its style of values, or how often it is high, now and then.
-Resets come at random in every second stretch of 512 cycles. All outputs of each component are compared in every cycle.
+Resets come at random in every second stretch of 512 cycles. Ports called ``aclk`` and ``aresetn`` are the bench's
+clock and reset. All outputs of each component are compared in every cycle.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ def compare(
     folder: Path,
     *,
     writers: Mapping[str, Writer] | None = None,
+    beside: Mapping[str, bytes] | None = None,
     cycles: int = 6000,
     seed: int = 1,
 ) -> dict[str, list[Outcome]]:
@@ -112,23 +114,26 @@ def compare(
         An empty folder.
     writers : mapping of str to callable, optional
         Writers by name; `hwgen.verilog.convert` as ``gate`` if not given.
+    beside : mapping of str to bytes, optional
+        Verilog and memory files, by name, of modules that components have instances of: the same for all writers.
     cycles : int
         Cycles that are compared.
     seed : int
         Seed of the inputs.
     """
-    writers = writers or {"gate": convert}
+    writers, beside = writers or {"gate": convert}, beside or {}
     together = SideBySide([make() for make in makers])
     sides = {name: write(SideBySide([make() for make in makers]), name) for name, write in writers.items()}
     gold = _mended(verilog_of_amaranth.convert(together, name="gold", emit_src=False))
     texts = [gold.encode(), *(files[f"{name}.v"] for name, files in sides.items())]
+    texts += [text for name, text in beside.items() if name.endswith(".v")]
     texts.append(_bench(together, len(makers), list(sides), cycles).encode())
     files = {
         "design.v": b"\n".join(texts),
         "driver.cpp": DRIVER.encode(),
         "design.h": f"#define SEED {seed}\n".encode(),
     }
-    for written in sides.values():
+    for written in (*sides.values(), beside):
         verilog.write_files({name: text for name, text in written.items() if not name.endswith(".v")}, folder)
     run = subprocess.run([compiled(files, folder)], cwd=folder, capture_output=True, text=True, check=True)
     found = {}
@@ -165,6 +170,7 @@ def _bench(together: SideBySide, count: int, sides: Sequence[str], cycles: int) 
     members = {
         name: (member.flow is In, len(getattr(together, name))) for name, member in together.signature.members.items()
     }
+    has_own_clock = any(name.endswith("__aclk") for name in members)
     lines = [
         "module bench(input wire clk);",
         "    integer cycle = 0;",
@@ -180,10 +186,15 @@ def _bench(together: SideBySide, count: int, sides: Sequence[str], cycles: int) 
             lines += [f"    wire [{width - 1}:0] {side}_{name};" for side in ("gold", *sides)]
         else:
             lines.append(f"    wire [{width - 1}:0] {name};")
-            lines.append(f"    stimulus #(.WIDTH({width})) of_{name} (.clk(clk), .value({name}));")
+            clocks = {"aclk": "clk", "aresetn": "!rst"}
+            if (port := name.rpartition("__")[2]) in clocks:
+                lines.append(f"    assign {name} = {clocks[port]};")
+            else:
+                lines.append(f"    stimulus #(.WIDTH({width})) of_{name} (.clk(clk), .value({name}));")
     for side in ("gold", *sides):
         ports = [f".{name}({name if is_input else f'{side}_{name}'})" for name, (is_input, _) in members.items()]
-        lines.append(f"    {side} {side} (.clk(clk), .rst(rst), {', '.join(ports)});")
+        ports += [] if has_own_clock else [".clk(clk)", ".rst(rst)"]
+        lines.append(f"    {side} {side} ({', '.join(ports)});")
     for part in range(count):
         outputs = {
             name: width

@@ -23,7 +23,7 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.bus.engine_shell import EngineShell, EngineShellConfig
 from hwgen.gateware.bus.shell import Shell
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.engine import Engine, EngineDesign
 from hwgen.verilog import convert, expression
 
 pytestmark = pytest.mark.skipif(
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 #: Cycles in which an output must change at least: components that stay idle show nothing.
 LEAST_MOVES = 50
+SMALL = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
 
 
 def check(makers: Mapping[str, two_state.Maker], folder, **options: Any) -> None:
@@ -136,10 +137,29 @@ def test_pyramids(tmp_path):
 
 @pytest.mark.long
 def test_engine(tmp_path):
-    engine = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
-    parts = EngineDesign(engine=engine).components
+    parts = EngineDesign(engine=SMALL).components
     assert len(parts) >= 8
     check({name: part.component for name, part in parts.items()}, tmp_path, cycles=3000)
+
+
+@pytest.mark.long
+def test_wrapper_of_an_accelerator(tmp_path):
+    """The module that a board takes in, with the accelerator inside: both writers have the same accelerator."""
+    config = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20).config
+    shell = wrapper.shell_of(config)
+    check({"wrapper": lambda: shell.wrapper("net")}, tmp_path, beside=convert(Accelerator(config), "net"))
+
+
+@pytest.mark.long
+def test_small_engine(tmp_path):
+    check({"engine": lambda: Engine(SMALL)}, tmp_path, cycles=3000)
+
+
+@pytest.mark.long
+def test_wrapper_of_an_engine(tmp_path):
+    """The module that a board takes in, with a small engine inside: both writers have the same engine."""
+    shell = EngineShellConfig(engine=SMALL, pace=1, build_hash=0)
+    check({"wrapper": lambda: shell.wrapper("net")}, tmp_path, beside=convert(Engine(SMALL), "net"), cycles=3000)
 
 
 @pytest.mark.long
