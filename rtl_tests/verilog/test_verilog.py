@@ -26,6 +26,7 @@ from hwgen.emit import engine, synthesis, verilog
 from hwgen.emit.synthesis import SideBySide
 from hwgen.errors import InternalError, ToolError
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.naming import named
 from hwgen.verilog import convert, rtlil
 from hwgen.verilog.expression import const, selected, signed_const
 from hwgen.verilog.faces import faces
@@ -364,7 +365,7 @@ class Named(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        both = self.left + self.right
+        both = named(self.left + self.right, "sum_of_sides")
         state = Signal(8, init=3)
         with m.If(self.left == 3):
             m.d.sync += state.eq(state + both)
@@ -375,7 +376,7 @@ class Named(wiring.Component):
 
 
 def test_names_of_the_source():
-    """By hand: a variable's name for what the netlist calls by a number, an if for an if, one always block."""
+    """By hand: a chosen name for what the netlist calls by a number, an if for an if, one always block."""
     text = convert(Named(), "named", head="One line.")["named.v"].decode()
     assert text == (
         """\
@@ -398,12 +399,12 @@ module named (
 """
         + text[text.index("    wire ") :]
     )
-    assert re.search(r"wire \[\d:0\] both = \$signed\(\{1'b0, left\}\) \+ \$signed\(right\);", text)
+    assert re.search(r"wire \[\d:0\] sum_of_sides = \$signed\(\{1'b0, left\}\) \+ \$signed\(right\);", text)
     assert text.endswith(
         """\
     always @(posedge clk) begin
         if (left == 4'd3) begin
-            state <= $signed(state) + $signed(both);
+            state <= $signed(state) + $signed(sum_of_sides);
         end else if (flag) begin
             state <= 8'd0;
         end
