@@ -1,4 +1,4 @@
-"""The ends of a model around the hardware: what the host does in front of it and behind it."""
+"""Description of the host's parts of a model, in front of the hardware and behind it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a tensor of the model lies on a feature map that holds the same values in another order.
+    """Layout of a tensor of the model whose values a feature map holds in another order.
 
     Parameters
     ----------
     map : tuple of int
-        ``(C, H, W)``.
+        Shape of the map, ``(C, H, W)``.
     parts : tuple of int
-        Factors of these, in their order, into which a frame is split.
+        Factors of the map's dimensions, in order. A frame is reshaped to these dimensions.
     order : tuple of int
-        For each factor, as the tensor has them, which of ``parts`` it is.
+        Permutation of ``parts`` in the tensor: index into ``parts`` of each of the tensor's factors.
     shape : tuple of int
-        Of a frame of the tensor, without the batch.
+        Shape of a frame of the tensor, without the batch.
     """
 
     map: tuple[int, int, int]
@@ -29,33 +29,33 @@ class Layout:
     shape: tuple[int, ...]
 
     def to_frames(self, maps: np.ndarray) -> np.ndarray:
-        """The tensor ``(n, *shape)`` of maps ``(n, C, H, W)``."""
-        parted = maps.reshape(len(maps), *self.parts)
-        return parted.transpose(0, *(1 + place for place in self.order)).reshape(len(maps), *self.shape)
+        """Return the tensor ``(n, *shape)`` of maps ``(n, C, H, W)``."""
+        split = maps.reshape(len(maps), *self.parts)
+        return split.transpose(0, *(1 + part for part in self.order)).reshape(len(maps), *self.shape)
 
     def to_maps(self, frames: np.ndarray) -> np.ndarray:
-        """Maps ``(n, C, H, W)`` of the tensor ``(n, *shape)``."""
-        parted = frames.reshape(len(frames), *(self.parts[place] for place in self.order))
-        places = [1 + self.order.index(place) for place in range(len(self.order))]
-        return parted.transpose(0, *places).reshape(len(frames), *self.map)
+        """Return the maps ``(n, C, H, W)`` of a tensor ``(n, *shape)``."""
+        split = frames.reshape(len(frames), *(self.parts[part] for part in self.order))
+        axes = [1 + self.order.index(part) for part in range(len(self.order))]
+        return split.transpose(0, *axes).reshape(len(frames), *self.map)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputEnd:
-    """One of the model's inputs.
+    """Input of the model.
 
     Parameters
     ----------
     name : str
-        The model's name of it.
+        Name of the input in the model.
     shape : tuple of int
-        A frame of it as the model has it, without the batch: ``(C, H, W)``, ``(features,)`` or another.
+        Shape of a frame in the model, without the batch: ``(C, H, W)``, ``(features,)`` or another.
     layout : Layout, optional
-        How it lies on the map that the hardware takes; ``None`` if in the map's order.
+        Layout on the map of the hardware; ``None`` if the values have the map's order.
     limits : tuple of int, optional
-        The least and the greatest integer that the hardware gets, where the model clips those of its input.
+        Minimum and maximum integer that the hardware gets, if the model clips its input.
     taken : bool
-        Whether it is one of the hardware's; otherwise only what is left for the host takes it, as it is given.
+        Whether the hardware reads this input. Otherwise only the host's remainder reads it, unchanged.
     """
 
     name: str
@@ -67,22 +67,22 @@ class InputEnd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputEnd:
-    """What stands behind the hardware up to one of the model's outputs.
+    """Output of the model, with the host's operators from the hardware's last integer tensor to this output.
 
     Parameters
     ----------
     name : str
-        The model's name of its output.
+        Name of the output in the model.
     tensor : str
-        And of the last integer tensor before it, at which the hardware ends.
+        Name of the last integer tensor before the output, at which the hardware ends.
     shape : tuple of int
-        A frame of that tensor as the model has it, without the batch: ``(C, H, W)``, ``(features,)`` or another.
+        Shape of a frame of that tensor in the model, without the batch: ``(C, H, W)``, ``(features,)`` or another.
     layout : Layout, optional
-        How it lies on the map; ``None`` if in the map's order.
+        Layout on the map of the hardware; ``None`` if the values have the map's order.
     behind : tuple of str
-        Operators on the host between the two, in order.
+        Operators on the host from the tensor to the output, in order.
     tail : bytes, optional
-        Their ONNX model, from the integer tensor to the output; ``None`` if there is nothing.
+        ONNX model of these operators; ``None`` if there are none.
     """
 
     name: str
@@ -95,30 +95,30 @@ class OutputEnd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Remainder:
-    """What is left to ONNX Runtime behind several tensors together, or where only a part of a model is built.
+    """Remainder of a model that ONNX Runtime runs on the host, on several tensors or behind a part of the model.
 
     Parameters
     ----------
     tensors : tuple of str
-        Of the model: those at which the hardware ends, one for each of its outputs, in their order.
+        Names of the model's tensors at which the hardware ends, one for each output of the hardware, in order.
     model : bytes
-        The ONNX model of what is left; empty where that is nothing.
+        ONNX model of the remainder; empty if there are no operators.
     maps : tuple of str
-        The names under which it takes these tensors as integers.
+        Names of the remainder's inputs for these tensors, as integers.
     integers : tuple of OutputEnd
-        Its inputs that are the hardware's, by their tensors.
+        Inputs of the remainder that are also inputs of the hardware, as integers.
     integers_of : tuple of str
-        Which of the model's inputs each of these is.
+        Name of the model's input for each of ``integers``.
     given : tuple of str
-        Those that are the model's inputs as they are, floats mostly.
+        Names of the model's inputs that the remainder reads unchanged, mostly floats.
     outputs : tuple of str
-        The whole model's outputs; those that are among ``maps`` or ``integers`` are no outputs of the remainder.
+        Names of all outputs of the model. Outputs among ``maps`` or ``integers`` are not outputs of ``model``.
     operators : tuple of str
-        What it runs, in order.
+        Operators of the remainder, in order.
     macs_covered : float
-        Share of the whole model's multiply-accumulates that is built.
+        Share of the model's multiply-accumulates that the hardware computes.
     whole : bool
-        Whether that is no choice: what is left are operators of the host alone, as behind a last integer tensor.
+        Whether the hardware computes all that it can: the remainder has operators of the host only.
     """
 
     tensors: tuple[str, ...]
@@ -135,22 +135,22 @@ class Remainder:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Host:
-    """The host's part of a model that came as ONNX.
+    """Host's part of an ONNX model.
 
     Parameters
     ----------
     inputs : tuple of InputEnd
-        One for each input of the model; those that are taken are the network's, in its order.
+        Inputs of the model. Those with ``taken`` are the network's inputs, in order.
     outputs : tuple of OutputEnd
-        One for each output of the model; where there is a remainder, for each tensor at which the hardware ends.
+        Outputs of the model; with a remainder, one entry for each tensor at which the hardware ends.
     before : tuple of str
         Operators on the host in front of the first integer tensor, in order.
     batch : int, optional
-        Frames that the model takes at a time; ``None`` if any number.
+        Number of frames that the model takes at a time; ``None`` for any number.
     remainder : Remainder, optional
-        What ONNX Runtime makes of all that the hardware gives, where it takes several tensors at once.
+        Operators on the host that read several tensors of the hardware at once.
     optimised : bool
-        Whether ONNX Runtime may compute in integers what is left between DequantizeLinear and QuantizeLinear.
+        Whether ONNX Runtime can compute in integers between DequantizeLinear and QuantizeLinear on the host.
     """
 
     inputs: tuple[InputEnd, ...]
@@ -162,5 +162,5 @@ class Host:
 
     @property
     def taken(self) -> tuple[InputEnd, ...]:
-        """The inputs that are the hardware's."""
+        """Inputs of the model that the hardware reads."""
         return tuple(end for end in self.inputs if end.taken)

@@ -1,4 +1,4 @@
-"""What of a model can be built, operator by operator."""
+"""Survey of a model: a verdict for every operator, whether it can be built in hardware."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ VERDICTS = ("built", "folded", "host", "unsupported")
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One node of a model, and what becomes of it.
+    """Node of a model, with its verdict.
 
     Parameters
     ----------
     node, op : str
-        Its name (that of its output, where it has none) and its operator, with the domain where that is not ONNX's.
+        Name of the node (or of its output, if it has no name), and its operator, with a domain other than ONNX's.
     verdict : str
-        ``built``: it is a layer; ``folded``: it became a constant or a part of a layer, or nothing depends on it;
-        ``host``: it runs in front of the first or behind the last integer tensor; ``unsupported``.
+        ``built``: the node is a layer. ``folded``: the node is a constant or a part of a layer, or nothing depends on
+        it. ``host``: the node runs on the host. ``unsupported``: the node can't be built.
     reason : str
-        Which layer it is or went into, where it runs, or why it can't be built.
+        Layer that contains the node, or the reason for the verdict.
     help : str
-        What would work instead, where that is known.
+        Alternative that would work, if one is known.
     layers : tuple of str
-        Names of the layers that were made of it.
+        Names of the layers that the node became.
     macs : int or None
-        Multiply-accumulates of a frame: 0 of what is no convolution and no matrix product, ``None`` if not known.
+        Number of multiply-accumulates per frame: 0 for other operators than convolutions and matrix products, ``None``
+        if unknown.
     obstacle : bool
-        Whether it is unsupported by itself, not for what stands before or behind it.
+        Whether the node itself is unsupported, independently of the nodes around it.
     """
 
     node: str
@@ -45,7 +46,7 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The part of a model up to some tensors: their names, and its share of the multiply-accumulates."""
+    """Part of a model up to some tensors: their names, and the part's share of the multiply-accumulates."""
 
     tensors: tuple[str, ...]
     macs_covered: float
@@ -53,25 +54,26 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Survey:
-    """All operators of a model, in the graph's order.
+    """Survey of a model: the verdicts of all operators, in the graph's order.
 
     Parameters
     ----------
     name : str
-        Of the model.
+        Name of the model.
     operators : tuple of Operator
+        Nodes with their verdicts.
     obstacles : tuple of str
-        A line for each thing that can't be built; one may concern the model's inputs or outputs, not an operator.
+        Messages of all obstacles, one line each. An obstacle can also concern an input or output of the model.
     layers : tuple of Op
-        Those that could be made, whether or not all else can be built.
+        Layers that can be built, even if other operators can't.
     chain : bool
-        Whether all can be built, and each layer takes just the output of the one before.
+        Whether all operators can be built, and each layer reads only the layer before.
     other_weights : tuple of (str, int)
-        Name and bits of the weights of unsupported convolutions and matrix products; 8 bits for each float.
+        Name and total bits of the weights of each unsupported convolution and matrix product; 8 bits per float.
     part : Part or None
-        What ``--until auto`` builds, if not all can be built but something.
+        Part of the model that ``--until auto`` builds, if not all operators can be built.
     rest_refused : str
-        Why ONNX Runtime can't run what that leaves, so that there is no such part.
+        Reason why ONNX Runtime can't run the remainder, so that there is no such part.
     """
 
     name: str
@@ -85,11 +87,11 @@ class Survey:
 
     @property
     def macs_covered(self) -> float:
-        """Share of the multiply-accumulates that is built, of those that are known."""
+        """Share of the known multiply-accumulates that can be built."""
         return share(self.operators, [operator for operator in self.operators if operator.verdict == "built"])
 
 
 def share(operators: Sequence[Operator], built: Sequence[Operator]) -> float:
-    """Multiply-accumulates of some operators as a share of all that are known; 1 if there are none."""
+    """Return the share of the known multiply-accumulates that some operators have; 1 if there are none."""
     total = sum(operator.macs or 0 for operator in operators)
     return sum(operator.macs or 0 for operator in built) / total if total else 1.0

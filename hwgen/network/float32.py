@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes in float32, rounding by rounding."""
+"""Float32 computations of ONNX Runtime, with equal rounding in every step."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from hwgen.network.maps import IntegerType
 
 @dataclass(frozen=True)
 class Label:
-    """What the integers of a map stand for: ``scale * (integer - zero)``; ``scale`` is a float32 number."""
+    """Scale (a float32 number) and zero point of a map: an integer represents ``scale * (integer - zero)``."""
 
     scale: float
     zero: int
 
     def reals(self, values: np.ndarray) -> np.ndarray:
-        """ONNX DequantizeLinear of integers, float32."""
+        """Return the real values of integers, as ONNX DequantizeLinear does, float32."""
         return (values.astype(np.int64) - self.zero).astype(np.float32) * np.float32(self.scale)
 
 
 def quantize_linear(values: np.ndarray, scale: np.float32 | float, zero: int, kind: IntegerType) -> np.ndarray:
-    """ONNX QuantizeLinear of float32 ``values``, as int64."""
+    """Return the integers of float32 ``values``, as ONNX QuantizeLinear does, int64."""
     steps = np.rint(values / np.float32(scale)).astype(np.float64)
     return np.clip(steps + zero, kind.minimum, kind.maximum).astype(np.int64)
 
 
 def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: Label) -> np.ndarray:
-    """ONNX Runtime's QLinearAdd before it rounds to integers and saturates: float32, of integer arrays that broadcast.
+    """Return QLinearAdd's result before rounding to integers and saturation, float32; the arrays broadcast.
 
-    It computes ``fma(a, ra, fma(b, rb, base))`` with ``ra = a_scale / y_scale`` (``rb`` alike) and
+    ONNX Runtime computes ``fma(a, ra, fma(b, rb, base))`` with ``ra = a_scale / y_scale`` (``rb`` alike) and
     ``base = y_zero - fma(ra, a_zero, rb * b_zero)``: the zero point is inside the rounding.
     """
     scale = np.float32(result.scale)
@@ -41,9 +41,9 @@ def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: 
 
 
 def qlinear_mul(products: np.ndarray, of_a: Label, of_b: Label, result: Label) -> np.ndarray:
-    """ONNX Runtime's QLinearMul before it rounds to integers and saturates: float32, of products of integers.
+    """Return QLinearMul's result before rounding to integers and saturation, float32, for integer products.
 
-    These are less their zero points. The output's zero point is inside the rounding.
+    The products are those of integers less their zero points. The output's zero point is inside the rounding.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = np.float32(of_a.scale) * np.float32(of_b.scale) / np.float32(result.scale)
@@ -51,10 +51,11 @@ def qlinear_mul(products: np.ndarray, of_a: Label, of_b: Label, result: Label) -
 
 
 def fma(factor: np.ndarray | np.float32, other: np.ndarray | np.float32, addend: np.ndarray | np.float32) -> np.ndarray:
-    """float32 ``factor * other + addend``, rounded once."""
+    """Return ``factor * other + addend`` in float32, rounded once."""
     product = np.multiply(factor, other, dtype=np.float64)  # exact
     total = np.asarray(product + addend)
-    # What the sum lacks. A float64 with its last bit set, where it lacks something, rounds to float32 as the sum does.
+    # Rounding error of the sum. With its last bit set where there is an error, float64 rounds to float32 as the exact
+    # sum does.
     back = total - product
     lacking = (product - (total - back)) + (addend - back)
     even = (total.view(np.int64) & 1) == 0

@@ -1,6 +1,6 @@
-"""The golden model: a network computed in integers, with NumPy; float32 where ONNX Runtime rounds to it.
+"""Golden model: computes a network with NumPy, in integers, and in float32 where ONNX Runtime rounds to float32.
 
-What a layer computes is its operator's own (`hwgen.network.ops`).
+Each operator computes its own layers (`hwgen.network.ops`).
 """
 
 from __future__ import annotations
@@ -17,77 +17,103 @@ from hwgen.network.ops import Op
 from hwgen.progress import tell
 
 Frames = np.ndarray | Sequence[np.ndarray]
-"""Of a network with one input ``(n, C, H, W)`` of the input's type; of one with several a sequence of such."""
+"""Frames of a network: an array ``(n, C, H, W)`` of the input's type, or one such array for each of several inputs."""
 
 
 def by_input(frames: Frames) -> tuple[np.ndarray, ...]:
-    """The frames of each input."""
+    """Return the frames of each input, as a tuple."""
     return (frames,) if isinstance(frames, np.ndarray) else tuple(frames)
 
 
 def run(network: Network, frames: Frames) -> np.ndarray:
-    """The only output ``(n, C, H, W)`` of the output type for some frames.
+    """Return the only output for some frames, ``(n, C, H, W)`` of the output type.
 
-    Raises InputError where ``frames`` has another shape or type, ConfigError where the network has several outputs.
+    Raises
+    ------
+    InputError
+        If ``frames`` has another shape or type.
+    ConfigError
+        If the network has several outputs.
     """
     network.output  # noqa: B018 (there must be one)
     return outputs(network, frames)[0]
 
 
 def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None = None) -> tuple[np.ndarray, ...]:
-    """All outputs, each ``(n, C, H, W)`` of its type, in the network's order; ``frames`` as in :func:`run`.
+    """Return all outputs for some frames, each ``(n, C, H, W)`` of its type, in the network's order.
 
-    Where the frames are a part of more, ``begin`` is the number of the first, of ``total``.
+    Parameters
+    ----------
+    frames : ndarray, or sequence of ndarray
+        Frames of each input, as for :func:`run`.
+    begin, total : int
+        Index of the first frame among ``total`` frames, for messages about progress.
+
+    Raises
+    ------
+    InputError
+        If ``frames`` has another shape or type.
     """
-    given = check_frames(network, frames)
-    total = len(given[0]) if total is None else total
-    found = tuple(np.empty((len(given[0]), *each.shape), each.type.dtype) for each in network.output_maps)
-    for first, some in parts(given):
-        for number, frame in enumerate(zip(*some, strict=True), first):
-            tell(f"{network.name}: golden model", begin + number, total, "frame")
+    sources = check_frames(network, frames)
+    total = len(sources[0]) if total is None else total
+    results = tuple(np.empty((len(sources[0]), *end.shape), end.type.dtype) for end in network.output_maps)
+    for first, part in parts(sources):
+        for frame_index, frame in enumerate(zip(*part, strict=True), first):
+            tell(f"{network.name}: golden model", begin + frame_index, total, "frame")
             for layer, values in _layers(network, [values[None] for values in frame]):
-                for place in network.places(layer.name):
-                    found[place][number] = values[0]
-    return found
+                for output_index in network.output_indices(layer.name):
+                    results[output_index][frame_index] = values[0]
+    return results
 
 
 def trace(network: Network, frames: Frames) -> Iterator[tuple[Op, np.ndarray]]:
-    """Each layer in turn with its outputs ``(n, C, H, W)``; ``frames`` as in :func:`run`."""
+    """Yield each layer with its outputs, ``(n, C, H, W)``, for frames as in :func:`run`."""
     yield from _layers(network, check_frames(network, frames))
 
 
 def _layers(network: Network, frames: Sequence[np.ndarray]) -> Iterator[tuple[Op, np.ndarray]]:
-    """The same; maps that no layer reads any more are forgotten."""
+    """Yield each layer with its outputs. A map is dropped when its last reader is computed."""
     maps = dict(zip(network.inputs, frames, strict=True))
-    last = {edge: number for number, edges in enumerate(network.edges) for edge in edges}
-    for number, (layer, edges) in enumerate(zip(network.layers, network.edges, strict=True)):
+    last = {edge: index for index, edges in enumerate(network.edges) for edge in edges}
+    for index, (layer, edges) in enumerate(zip(network.layers, network.edges, strict=True)):
         outputs = np.empty((len(frames[0]), *layer.output.shape), layer.output.type.dtype)
-        for place, output in enumerate(outputs):
-            output[:] = layer.compute(*(maps[edge][place] for edge in edges))
+        for frame_index, output in enumerate(outputs):
+            output[:] = layer.compute(*(maps[edge][frame_index] for edge in edges))
         maps[layer.name] = outputs
-        for edge in {edge for edge in edges if last[edge] == number}:
+        for edge in {edge for edge in edges if last[edge] == index}:
             del maps[edge]
         yield layer, outputs
 
 
 def check_frames(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
-    """The frames of each input.
+    """Return the frames of each input, as a tuple.
 
-    Raises InputError unless there are as many of each, at least one, ``(n, C, H, W)`` of the input's type.
+    Raises
+    ------
+    InputError
+        If an input has no frames, inputs have different numbers of frames, or a shape or type differs.
     """
-    given = by_input(frames)
-    if len(given) != len(network.inputs):
+    sources = by_input(frames)
+    if len(sources) != len(network.inputs):
         names = ", ".join(network.input_names)
-        raise InputError(f"{network.name}: frames must be of {len(network.inputs)} inputs ({names}), not {len(given)}")
-    for edge, expected, values in zip(network.inputs, network.input_maps, given, strict=True):
+        raise InputError(
+            f"{network.name}: frames must be of {len(network.inputs)} inputs ({names}), not {len(sources)}"
+        )
+    for edge, expected, values in zip(network.inputs, network.input_maps, sources, strict=True):
         check_input(f"{network.name}: input{edge and ' '}{edge}", expected, values)
-    if len(counts := {len(values) for values in given}) > 1:
+    if len(counts := {len(values) for values in sources}) > 1:
         raise InputError(f"{network.name}: inputs must have as many frames, not {' and '.join(map(str, counts))}")
-    return given
+    return sources
 
 
 def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
-    """Raise InputError unless ``frames`` is ``(n, C, H, W)`` of this map's type, ``n`` at least 1."""
+    """Refuse frames that are not ``(n, C, H, W)`` of this map's shape and type, or are none.
+
+    Raises
+    ------
+    InputError
+        If a shape, type or value differs. The message begins with ``what``.
+    """
     if not isinstance(frames, np.ndarray) or frames.ndim != 4 or frames.shape[1:] != expected.shape or not len(frames):
         shape = getattr(frames, "shape", type(frames).__name__)
         raise InputError(f"{what} must be of shape (frames, {_sizes(expected)}), not {shape}")

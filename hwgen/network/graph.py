@@ -1,8 +1,7 @@
-"""A network as hwgen sees it: a graph of integer layers between integer feature maps, and where it may be cut.
+"""Network: a graph of integer layers between integer feature maps, with the places at which it can be cut.
 
-Everything quantised is resolved to integers here: weights have their zero point subtracted, scales have
-become significand and shift, fused activations have become bounds. Layers hold no float but the scales of average
-pools, which ONNX Runtime computes in float32.
+All quantisation is resolved to integers: zero points are subtracted from weights, scales are significands and shifts,
+and fused activations are bounds. The only floats are scales of operators that ONNX Runtime computes in float32.
 """
 
 from __future__ import annotations
@@ -19,38 +18,39 @@ from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Copy, Op
 
 INPUT = ""
-"""The edge that enters a network with one input; every other edge has the name of the layer that it leaves."""
+"""Name of the edge from the input of a network with one input. Every other edge has the name of its source layer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """Layers in topological order: each takes what layers before it give, or the network's input.
+    """Network: layers in topological order. Each layer reads outputs of earlier layers, or inputs of the network.
 
     Parameters
     ----------
     name : str
+        Name of the network.
     layers : tuple of Op
+        Layers, each behind all layers that it reads.
     edges : tuple of tuple of str, optional
-        For each layer the names of the edges that enter it, in the order of its inputs: those of the layers that they
-        leave, or of ``inputs``. If not given, the network is a chain, in which each layer takes the output of the one
-        before.
+        Edges that enter each layer, in the order of its inputs. An edge has the name of its source layer, or is one of
+        ``inputs``. By default the network is a chain, in which each layer reads the layer before.
     inputs : tuple of str, optional
-        The edges that enter the network, in the inputs' order; where there are several, none is called as a layer.
+        Edges from the network's inputs, in order. With several inputs, none has the name of a layer.
     outputs : tuple of str, optional
-        The layers that give the network's outputs, in the outputs' order; others may read them, too, and one may stand
-        there twice. The last layer alone if not given.
+        Layers that give the network's outputs, in order. Other layers can read them, and a layer can give several
+        outputs. By default the last layer.
     left_out : tuple of str
-        What of the model is not in it, and why, for people to read.
+        Parts of the model that are not in the network, with reasons, as texts.
     warnings : tuple of str
-        What can hardly be meant, for people to read.
+        Suspicious properties of the model, as texts.
     host : Host, optional
-        What of the model runs on the host; ``None`` where nothing is known of a model around the layers.
+        Part of the model that runs on the host; ``None`` if there is no model around the layers.
 
     Raises
     ------
     ConfigError
-        If there is no layer, names are not unique, an edge comes from no layer before or is of another map than its
-        reader takes, an output is given by no layer, or nothing reads an input or what a layer gives.
+        If there is no layer, names are not unique, an edge has no earlier source or another map than its reader
+        expects, an output has no layer, or an input or a layer's output is not used.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Network:
         self._check_edges()
         if unknown := [name for name in self.output_layers if name not in names]:
             raise ConfigError(f"{self.name}: outputs must be given by layers, not by {unknown[0]!r}")
-        unread = [name for name in names if not self.readers[name] and not self.places(name)]
+        unread = [name for name in names if not self.readers[name] and not self.output_indices(name)]
         if unread:
             raise ConfigError(f"{self.name}: {unread[0]} must be read by a layer, or give an output (as the last does)")
         if self.host is not None and len(self.host.taken) != len(self.inputs):
@@ -103,12 +103,12 @@ class Network:
 
     @property
     def input(self) -> FeatureMap:
-        """The map of the only input.
+        """Map of the only input.
 
         Raises
         ------
         ConfigError
-            If there are several.
+            If the network has several inputs.
         """
         if len(self.inputs) > 1:
             names = ", ".join(self.inputs)
@@ -117,28 +117,28 @@ class Network:
 
     @cached_property
     def input_maps(self) -> tuple[FeatureMap, ...]:
-        """The map of each input."""
-        found: dict[str, FeatureMap] = {}
+        """Map of each input, in order."""
+        maps: dict[str, FeatureMap] = {}
         for layer, edges in zip(self.layers, self.edges, strict=True):
             for edge, taken in zip(edges, layer.inputs, strict=False):
-                found.setdefault(edge, taken)
-        return tuple(found[edge] for edge in self.inputs)
+                maps.setdefault(edge, taken)
+        return tuple(maps[edge] for edge in self.inputs)
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What each input is called: as in the model, otherwise as its edge."""
+        """Names of the inputs: those of the model, or else those of the edges."""
         if self.host is not None:
             return tuple(end.name for end in self.host.taken)
         return tuple(edge or "input" for edge in self.inputs)
 
     @property
     def output(self) -> FeatureMap:
-        """The map of the only output.
+        """Map of the only output.
 
         Raises
         ------
         ConfigError
-            If there are several.
+            If the network has several outputs.
         """
         if len(self.output_layers) > 1:
             names = ", ".join(self.output_names)
@@ -147,115 +147,121 @@ class Network:
 
     @property
     def output_layers(self) -> tuple[str, ...]:
-        """The layer that gives each output."""
+        """Name of the layer that gives each output, in order."""
         return self.outputs or (self.layers[-1].name,)
 
     @cached_property
     def output_maps(self) -> tuple[FeatureMap, ...]:
-        """The map of each output."""
+        """Map of each output, in order."""
         maps = {layer.name: layer.output for layer in self.layers}
         return tuple(maps[name] for name in self.output_layers)
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """What each output is called: as in the model, otherwise as its layer; all different."""
+        """Unique names of the outputs: those of the model, or else those of the layers."""
         if self.host is not None:
             return tuple(end.name for end in self.host.outputs)
-        found: list[str] = []
+        unique: list[str] = []
         for name in self.output_layers:
-            numbered = (f"{name}_{number}" for number in count(2))
-            found.append(next(new for new in chain([name], numbered) if new not in found))
-        return tuple(found)
+            numbered = (f"{name}_{suffix}" for suffix in count(2))
+            unique.append(next(new for new in chain([name], numbered) if new not in unique))
+        return tuple(unique)
 
-    def places(self, name: str) -> tuple[int, ...]:
-        """Which of the outputs a layer gives."""
-        return tuple(place for place, layer in enumerate(self.output_layers) if layer == name)
+    def output_indices(self, name: str) -> tuple[int, ...]:
+        """Return the indices of the outputs that a layer gives."""
+        return tuple(index for index, layer in enumerate(self.output_layers) if layer == name)
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """The names of the layers that each edge enters; a layer that takes it twice stands there twice."""
-        found: dict[str, tuple[str, ...]] = dict.fromkeys((*self.inputs, *(layer.name for layer in self.layers)), ())
+        """Names of the layers that read each edge. A layer that reads an edge twice is listed twice."""
+        readers: dict[str, tuple[str, ...]] = dict.fromkeys((*self.inputs, *(layer.name for layer in self.layers)), ())
         for layer, edges in zip(self.layers, self.edges, strict=True):
             for edge in edges:
-                found[edge] = (*found[edge], layer.name)
-        return found
+                readers[edge] = (*readers[edge], layer.name)
+        return readers
 
     def with_inputs_read_once(self) -> Network:
-        """The same network, with a copy of each input that several layers read, or one twice, for all of these.
+        """Return the network with a `Copy` behind each input that has several readers.
 
-        A stream that comes in has one reader; a layer's output may have many.
+        An input stream has one reader; a layer's output can have several.
         """
         network = self
         for edge in self.inputs:
             if len(self.readers[edge]) > 1:
                 copy = network._copy_of(edge)
-                edges = tuple(tuple(copy.name if each == edge else each for each in taken) for taken in network.edges)
+                edges = tuple(tuple(copy.name if name == edge else name for name in taken) for taken in network.edges)
                 network = replace(network, layers=(copy, *network.layers), edges=((edge,), *edges))
         return network
 
-    def copy_at(self, place: int) -> Copy | None:
-        """The copy of the map that enters the layers from ``place`` on, if several of them read it, or one twice.
+    def copy_at(self, cut: int) -> Copy | None:
+        """Return a `Copy` of the map that crosses a cut, if it has several readers; otherwise ``None``.
 
-        It is no layer of this network, but the first of every `part` that begins there: as the input of a group, a map
-        comes in once. Its name is that of no layer.
+        The copy is not a layer of this network, but the first layer of every `part` that begins at the cut: the input
+        of a group is a stream with one reader. Its name differs from those of all layers.
+
+        Parameters
+        ----------
+        cut : int
+            Number of layers in front of the cut.
         """
-        edge = self.crossing(place)[0]
+        edge = self.crossing(cut)[0]
         return None if len(self.readers[edge]) == 1 else self._copy_of(edge)
 
     def _copy_of(self, edge: str) -> Copy:
-        """A copy of the map of an edge, under a name that no layer has."""
+        """Return a `Copy` of an edge's map, with a name that no layer has."""
         names, wanted = {layer.name for layer in self.layers}, f"{edge}_copy" if edge else "input"
         name = next(
             name for name in (wanted, *(f"{wanted}_{n}" for n in range(1, len(names) + 2))) if name not in names
         )
-        maps = dict(zip(self.inputs, self.input_maps, strict=True)) | {each.name: each.output for each in self.layers}
+        maps = dict(zip(self.inputs, self.input_maps, strict=True))
+        maps |= {layer.name: layer.output for layer in self.layers}
         return Copy(name=name, input=maps[edge], output=maps[edge], window=Window(kernel=(1, 1)))
 
-    def crossing(self, place: int) -> tuple[str, ...]:
-        """The maps that the first ``place`` layers hand on to the others, by their edges; at 0 the input."""
-        names = (*self.inputs, *(layer.name for layer in self.layers[:place]))
-        return tuple(name for name in names if self._ends[name] >= place)
+    def crossing(self, cut: int) -> tuple[str, ...]:
+        """Return the edges from the first ``cut`` layers to later layers; at 0, the edges of the inputs."""
+        names = (*self.inputs, *(layer.name for layer in self.layers[:cut]))
+        return tuple(name for name in names if self._ends[name] >= cut)
 
     @cached_property
     def _ends(self) -> dict[str, int]:
-        """For each edge the last layer that it enters, by its number; what leaves the network is read behind all."""
-        ends = {edge: number for number, edges in enumerate(self.edges) for edge in edges}
+        """Index of the last layer that reads each edge. For an output, the number of layers."""
+        ends = {edge: index for index, edges in enumerate(self.edges) for edge in edges}
         return ends | dict.fromkeys(self.output_layers, len(self.layers))
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Where the network may be cut in two: numbers of layers that come before a cut, rising; all, in a chain.
+        """Cuts of the network in two: for each cut, the number of layers in front of it, in ascending order.
 
-        The layers before a cut hand a single map on to those behind it, so that either side has one input and one
-        output map. It is the map of the layer right before the cut, of which all others before are ancestors (what a
-        layer gives is read). Hence the cuts don't depend on the order of the layers, but for names: each set of layers
-        that holds its ancestors and hands on one map comes first in every topological order. There is no cut behind a
-        copy of the input, which computes nothing, and none in a network with several inputs or outputs.
+        A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
+        layer right in front of the cut; all other layers in front are its ancestors, because every output is read. So
+        the cuts do not depend on the topological order: a set of layers that contains its ancestors and has one
+        crossing map comes first in every such order. A chain can be cut behind each layer. There is no cut behind a
+        copy of the input, which computes nothing, and no cut in a network with several inputs or outputs.
         """
         first, *others = self.inputs
         if len(self.output_layers) > 1 or others:
             return ()
-        cuts, last = [], self._ends[first]  # the last reader of all but the latest map
-        for place, layer in enumerate(self.layers[:-1], start=1):
-            if last < place and (place > 1 or not layer.copies):
-                cuts.append(place)
+        cuts, last = [], self._ends[first]  # index of the last reader of all maps but the latest one
+        for cut, layer in enumerate(self.layers[:-1], start=1):
+            if last < cut and (cut > 1 or not layer.copies):
+                cuts.append(cut)
             last = max(last, self._ends[layer.name])
         return tuple(cuts)
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Where groups may begin and end: the cuts, and both ends of the network."""
+        """Possible boundaries of fusion groups: the cuts, and both ends of the network."""
         return (0, *self.cuts, len(self.layers))
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer takes just the output of the one before, and the last one's output alone leaves."""
+        """Whether each layer reads only the layer before, and the last layer gives the only output."""
         if self.output_layers != (self.layers[-1].name,):
             return False
         return self.edges == tuple((name,) for name in (self.inputs[0], *(layer.name for layer in self.layers[:-1])))
 
     def is_convex(self, names: Collection[str]) -> bool:
-        """Whether no path leaves these layers and comes back: only then can they be computed together."""
+        """Whether no path leaves these layers and returns to them. Only then can they form a fusion group."""
         inside = set(names)
         behind: set[str] = set()
         for layer, edges in zip(self.layers, self.edges, strict=True):
@@ -268,42 +274,44 @@ class Network:
 
     @property
     def macs(self) -> int:
+        """Number of multiply-accumulates per frame."""
         return sum(layer.macs for layer in self.layers)
 
     @property
     def weight_count(self) -> int:
+        """Number of weights, without biases."""
         return sum(layer.weight_count for layer in self.layers)
 
     @property
     def weight_bytes(self) -> int:
-        """All weights once, in whole bytes each."""
+        """Size of all weights, in bytes; each weight takes whole bytes."""
         return sum(layer.weight_bytes for layer in self.layers)
 
     @property
     def map_bytes(self) -> int:
-        """Of a frame: the inputs and the outputs, once each."""
+        """Size of all input and output maps of a frame, in bytes."""
         return sum(end.values * end.type.dtype.itemsize for end in (*self.input_maps, *self.output_maps))
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """The layers without names, weights and integers: equal for two networks of the same shape."""
+        """Shapes of all layers without names, weights and scales. Equal for two networks of the same shape."""
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """The layers ``begin`` to ``end`` alone, between two cuts; the network itself if that is all.
+        """Return the layers ``begin`` to ``end``, between two cuts, as a network; this network if these are all layers.
 
-        A map that several of them take comes in once: behind a cut a copy of it is their first layer (`copy_at`).
+        If several of the layers read the map that crosses the first cut, a copy of it is the first layer (`copy_at`).
 
         Raises
         ------
         ConfigError
-            If the network can't be cut there; names the maps that cross.
+            If the network can't be cut there. The message names the maps that cross.
         """
         if (begin, end) == (0, len(self.layers)):
             return self
-        for place in (begin, end):
-            if place not in self.boundaries:
-                raise ConfigError(self.uncut_text(place))
+        for cut in (begin, end):
+            if cut not in self.boundaries:
+                raise ConfigError(self.uncut_text(cut))
         layers = self.layers[begin:end]
         source = self.crossing(begin)[0]
         edges = tuple(tuple(INPUT if edge == source else edge for edge in edges) for edges in self.edges[begin:end])
@@ -314,24 +322,24 @@ class Network:
             edges = ((INPUT,), *(tuple(edge or copy.name for edge in edges) for edges in edges))
         return Network(name=name, layers=layers, edges=edges)
 
-    def uncut_text(self, place: int) -> str:
-        """Why the network can't be cut behind its first ``place`` layers, and where it can, for people."""
-        crossing, layers = self.crossing(place), self.layers
+    def uncut_text(self, cut: int) -> str:
+        """Return a message why the network can't be cut behind its first ``cut`` layers, and where it can."""
+        crossing, layers = self.crossing(cut), self.layers
         maps = f"the maps of {', '.join(edge or 'the input' for edge in crossing)}"
-        ends = [layers[max(cuts) - 1].name for cuts in [[cut for cut in self.cuts if cut < place]] if cuts]
-        ends += [layers[cut - 1].name for cut in self.boundaries[1:] if cut > place][:1]
+        before, behind = [end for end in self.cuts if end < cut], [end for end in self.boundaries[1:] if end > cut]
+        ends = [layers[end - 1].name for end in (*before[-1:], *behind[:1])]
         return (
-            f"{self.name} can't be cut between {layers[place - 1].name} and {layers[place].name}: {maps} would cross, "
+            f"{self.name} can't be cut between {layers[cut - 1].name} and {layers[cut].name}: {maps} would cross, "
             f"where one may; cut behind {' or '.join(ends)}"
         )
 
     def first(self, count: int) -> Network:
-        """The first ``count`` layers, under the same name.
+        """Return the first ``count`` layers as a network of the same name.
 
         Raises
         ------
         InputError
-            If there are not so many, ``count`` is not positive, or more than one map leaves them.
+            If there are fewer layers, ``count`` is not positive, or several maps would cross the cut.
         """
         if not 1 <= count <= len(self.layers):
             raise InputError(f"{self.name} has {len(self.layers)} layers; the first must be 1 to that, not {count}")
@@ -341,14 +349,14 @@ class Network:
         return part if part is self else replace(part, name=self.name)
 
     def before_dense(self) -> Network:
-        """The layers of a chain before the first fully connected one; what is left out is named.
+        """Return the layers of a chain in front of the first fully connected layer. ``left_out`` names the others.
 
         Raises
         ------
         ModelError
-            If that is the very first.
+            If the first layer is fully connected.
         """
-        dense = next((number for number, layer in enumerate(self.layers) if layer.dense), len(self.layers))
+        dense = next((index for index, layer in enumerate(self.layers) if layer.dense), len(self.layers))
         if dense == 0:
             raise ModelError(f"{self.name}: no convolution or pool to plan: the first layer is fully connected")
         if dense == len(self.layers):

@@ -1,8 +1,8 @@
-"""What of a model runs on the host: in front of its first integer tensor, and behind its last one.
+"""Host's parts of a model: operators in front of the first integer tensor, and behind the last one.
 
-The hardware takes and gives integers. QuantizeLinear in front of them is NumPy's (`hwgen.network.quantise`); what
-stands behind them, DequantizeLinear, Softmax, reshaping and the like, is cut off the model when it is imported
-(`hwgen.network.onnx.host`) and run by ONNX Runtime, so that the outputs have its bits too.
+The hardware reads and writes integers. NumPy computes QuantizeLinear in front of it (`hwgen.network.quantise`). The
+importer cuts the operators behind it (DequantizeLinear, Softmax, reshaping ..) off the model
+(`hwgen.network.onnx.host`). ONNX Runtime runs them, so that outputs equal ONNX Runtime's in every bit.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ SETTINGS = {
     "session.disable_double_qdq_remover": "1",
     "session.qdq_matmulnbits_accuracy_level": "1",
 }
-"""Of the sessions whose values hwgen's equal (docs/reference). With them, what stands behind the hardware does
-not depend on what a session can't see, which is in front: int8 there, quantisers of other scales."""
+"""Settings of the ONNX Runtime sessions whose values hwgen's equal (docs/reference/numbers.md).
+
+With them, the results behind the hardware do not depend on operators in front that a session can't see.
+"""
 _MOST_VALUES = 1 << 28
-"""Of a model's batch, which is filled up where frames are fewer."""
+"""Maximum number of values in a batch of the model. A batch is filled up if there are fewer frames."""
 _AT_A_TIME = 32
-"""Frames of a part of a model that is left for the host, which may hold convolutions."""
+"""Number of frames per run of a remainder, which can contain convolutions."""
 
 
 def inputs(network: Network) -> tuple[InputEnd, ...]:
-    """The model's inputs."""
+    """Return the inputs of the model."""
     if network.host is not None:
         return network.host.inputs
     names = zip(network.input_names, network.input_maps, strict=True)
@@ -46,39 +48,37 @@ def inputs(network: Network) -> tuple[InputEnd, ...]:
 
 
 def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
-    """Those of them that the hardware takes, by their names, and the map that each is there."""
+    """Return the inputs that the hardware reads, by name, each with its map in the hardware."""
     ends = (end for end in inputs(network) if end.taken)
     return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 
 
-def integers(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
-    """The last integer tensor before output ``place``, ``(n, C, H, W)``, in the shape that the model gives it."""
+def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
+    """Return the last integer tensor before an output in the model's shape, for maps ``(n, C, H, W)``."""
     if network.host is None:
         return maps
-    return _frames(network.host.outputs[place], maps)
+    return _frames(network.host.outputs[output_index], maps)
 
 
 def _frames(end: OutputEnd, maps: np.ndarray) -> np.ndarray:
-    """Maps ``(n, C, H, W)`` in the shape that the model gives them."""
+    """Return maps ``(n, C, H, W)`` in the model's shape."""
     return maps.reshape(len(maps), *end.shape) if end.layout is None else end.layout.to_frames(maps)
 
 
-def outputs(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
-    """The model's own output ``place``, ``(n, ...)``, in its type and shape, from its last integer tensor.
+def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
+    """Return an output of the model, ``(n, ...)``, in its type and shape, from the hardware's maps ``(n, C, H, W)``.
 
-    That tensor comes as the hardware gives it, ``(n, C, H, W)``.
-
-    ONNX Runtime computes what stands behind that tensor: all frames as one batch where the model takes any number of
-    them, otherwise as many at a time as the model says (the last ones with copies of the last frame, if need be). A
-    model that takes any number, but gives something else than one row a frame, gets its frames one by one.
+    ONNX Runtime computes the operators behind the last integer tensor. If the model takes any number of frames, all
+    frames are one batch. Otherwise each batch has the model's number of frames, and copies of the last frame fill the
+    last batch. A model that takes any number, but does not return one row per frame, gets single frames.
 
     Raises
     ------
     ModelError
-        If ONNX Runtime can't run it, or the model does not give one row a frame.
+        If ONNX Runtime can't run the operators, or the model does not return one row per frame.
     """
-    frames = integers(network, maps, place)
-    if network.host is None or (end := network.host.outputs[place]).tail is None:
+    frames = integers(network, maps, output_index)
+    if network.host is None or (end := network.host.outputs[output_index]).tail is None:
         return frames
     session = _Session(network, end.behind, end.tail)
     (values,) = _run(network, session, [frames])
@@ -86,7 +86,7 @@ def outputs(network: Network, maps: np.ndarray, place: int = 0) -> np.ndarray:
 
 
 def names(network: Network) -> tuple[str, ...]:
-    """The names of the model's own outputs."""
+    """Return the names of the model's outputs."""
     remainder = None if network.host is None else network.host.remainder
     return network.output_names if remainder is None else remainder.outputs
 
@@ -94,26 +94,27 @@ def names(network: Network) -> tuple[str, ...]:
 def given(
     network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """The model's own outputs, each ``(n, ...)``, from all maps that the hardware gives, each ``(n, C, H, W)``.
+    """Return all outputs of the model, each ``(n, ...)``, from all maps of the hardware, each ``(n, C, H, W)``.
 
     Parameters
     ----------
-    frames, prepared : sequence of ndarray
-        What went into each input of the model, as it was given, ``(n, ...)``; and into each of the hardware's, as the
-        maps that it takes, ``(n, C, H, W)``: what is left of a model for the host may need it again. Where that takes
-        floats, and integers were given, it gets the floats that these stand for.
+    frames : sequence of ndarray
+        Frames of each input of the model, as the user gave them, ``(n, ...)``.
+    prepared : sequence of ndarray
+        Maps of each input of the hardware, ``(n, C, H, W)``. A remainder of the model can read inputs again. If it
+        reads floats, and the user gave integers, it gets their real values.
 
     Raises
     ------
     ModelError
-        If ONNX Runtime can't run what is the host's, or it does not give one row a frame.
+        If ONNX Runtime can't run the host's operators, or they do not return one row per frame.
     """
     remainder = None if network.host is None else network.host.remainder
     if remainder is None:
-        return [outputs(network, values, place) for place, values in enumerate(maps)]
+        return [outputs(network, values, index) for index, values in enumerate(maps)]
     known = {
-        name: integers(network, values, place)
-        for place, (name, values) in enumerate(zip(remainder.maps, maps, strict=True))
+        name: integers(network, values, index)
+        for index, (name, values) in enumerate(zip(remainder.maps, maps, strict=True))
     }
     maps_of = dict(zip(network.input_names, prepared, strict=True))
     again = zip(remainder.integers, remainder.integers_of, strict=True)
@@ -132,7 +133,7 @@ def given(
 
 
 def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
-    """Frames of one of the model's inputs as the model takes them: integers for floats become these."""
+    """Return frames of an input in the model's type. Integers that a user gave for floats become their real values."""
     end, source = taken(network).get(name, (None, None))
     if end is None or source is None:
         return frames
@@ -143,11 +144,11 @@ def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
 
 
 def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What a session makes of some inputs, ``(n, ...)`` each."""
+    """Run a session on some inputs, ``(n, ...)`` each, and return its outputs."""
     assert network.host is not None
     if network.host.batch is not None:
         return _in_batches(network, session, feeds, network.host.batch)
-    with suppress(ModelError):  # it comes again, unless ONNX Runtime only can't take so many frames
+    with suppress(ModelError):  # unless only the number of frames is the cause, the error is raised again below
         together = session.run(feeds)
         if all(values.ndim and len(values) == len(feeds[0]) for values in together):
             return together
@@ -155,90 +156,93 @@ def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray]) -> li
 
 
 def _in_batches(network: Network, session: _Session, feeds: Sequence[np.ndarray], batch: int) -> list[np.ndarray]:
-    """The same, ``batch`` frames at a time."""
+    """Run a session in batches of ``batch`` frames, and return its outputs."""
     count = len(feeds[0])
     if batch > 1 and batch * sum(math.prod(feed.shape[1:]) for feed in feeds) > _MOST_VALUES:
         raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
     padded = [np.concatenate([feed, np.repeat(feed[-1:], -count % batch, axis=0)]) for feed in feeds]
     runs = [session.run([feed[start : start + batch] for feed in padded]) for start in range(0, len(padded[0]), batch)]
-    found = []
-    for parts in zip(*runs, strict=True):
-        if all(part.ndim and len(part) == batch for part in parts):
-            found.append(np.concatenate(parts)[:count])
+    results = []
+    for batches in zip(*runs, strict=True):
+        if all(values.ndim and len(values) == batch for values in batches):
+            results.append(np.concatenate(batches)[:count])
         elif batch > 1:
-            shape = parts[0].shape
+            shape = batches[0].shape
             raise ModelError(f"{network.name}: its output of shape {shape} must have {batch} rows, one a frame")
         else:
-            found.append(np.stack(parts))  # the batch of 1 is no dimension of the output
-    return found
+            results.append(np.stack(batches))  # the output has no dimension for the batch of 1
+    return results
 
 
 def describe(network: Network) -> dict[str, Any]:
-    """Input, output and host's part for ``plan.json``: tensors with names, shapes, types, scales and zero points.
+    """Return the description of inputs, outputs and host for ``plan.json``.
 
-    A tensor in another order than its map's also has ``map``, (C, H, W), and the factors of it, ``parts``, of which its
-    dimensions are made in this ``order``. An input whose integers the model clips has ``limits``. Several outputs are a
-    list, ``outputs``, in which each also has the model's name of it and what stands behind it; several inputs are a
-    list, ``inputs``.
+    Tensors have name, shape, type, scale and zero point. A tensor in another order than its map also has ``map``
+    (C, H, W), ``parts`` (factors of the map's dimensions), and ``order`` (their permutation). An input whose integers
+    the model clips has ``limits``. With several inputs, they are the list ``inputs``. With several outputs, they are
+    the list ``outputs``, each with the model's name and the operators behind it.
     """
     host, several = network.host, len(network.output_layers) > 1
-    found = []
-    for place, each in enumerate(network.output_maps):
+    tensors = []
+    for index, result in enumerate(network.output_maps):
         if host is None:
-            found.append(_tensor(each, network.output_names[place] if several else "output", each.shape))
+            tensors.append(_tensor(result, network.output_names[index] if several else "output", result.shape))
         else:
-            end = host.outputs[place]
-            found.append(_tensor(each, end.tensor, end.shape, end.layout))
+            end = host.outputs[index]
+            tensors.append(_tensor(result, end.tensor, end.shape, end.layout))
         if several:
-            behind = [] if host is None else list(host.outputs[place].behind)
-            found[-1] = {"output": network.output_names[place], **found[-1], "behind": behind}
+            behind = [] if host is None else list(host.outputs[index].behind)
+            tensors[-1] = {"output": network.output_names[index], **tensors[-1], "behind": behind}
     sources = [
-        {**_tensor(each, end.name, end.shape, end.layout), **({"limits": list(end.limits)} if end.limits else {})}
-        for end, each in taken(network).values()
+        {**_tensor(source, end.name, end.shape, end.layout), **({"limits": list(end.limits)} if end.limits else {})}
+        for end, source in taken(network).values()
     ]
     return {
         **({"inputs": sources} if len(sources) > 1 else {"input": sources[0]}),
-        **({"outputs": found} if several else {"output": found[0]}),
+        **({"outputs": tensors} if several else {"output": tensors[0]}),
         "host": {"before": [] if host is None else list(host.before), "behind": _behind(network)},
         **({} if (part := part_of(network)) is None else _part(part)),
     }
 
 
 def part_of(network: Network) -> Remainder | None:
-    """What is left of a model of which only a part is built; ``None`` if all of it is."""
+    """Return the remainder of a model of which the hardware computes only a part; ``None`` if it computes all."""
     remainder = None if network.host is None else network.host.remainder
     return None if remainder is None or remainder.whole else remainder
 
 
 def _part(remainder: Remainder) -> dict[str, Any]:
-    """What says up to where a model is built, where that is not all of it."""
+    """Return the entries of ``plan.json`` for a model of which only a part is built."""
     return {"until": list(remainder.tensors), "macs_covered": remainder.macs_covered}
 
 
 def _behind(network: Network) -> list[str]:
-    """Operators behind the hardware, output after output."""
+    """Return the operators behind the hardware, output by output."""
     if network.host is not None and network.host.remainder is not None:
         return list(network.host.remainder.operators)
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
 
 
 def line(network: Network) -> str:
-    """What runs on the host, for people: ``on the host: QuantizeLinear before; Softmax behind``; else empty."""
+    """Return a line with the host's operators, for example ``on the host: QuantizeLinear before; Softmax behind``.
+
+    The line is empty if the host has no operators.
+    """
     if network.host is None:
         return ""
-    parts: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before")]
+    sides: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before")]
     if network.host.remainder is not None:
-        parts.append((_shortened(network.host.remainder.operators), "behind"))
+        sides.append((_shortened(network.host.remainder.operators), "behind"))
     for end in network.host.outputs:
-        parts.append(
+        sides.append(
             (end.behind, "behind" if len(network.host.outputs) == 1 else f"behind {' '.join(end.name.split())}")
         )
-    said = "; ".join(f"{', '.join(operators)} {where}" for operators, where in parts if operators)
-    return said and f"on the host: {said}"
+    text = "; ".join(f"{', '.join(operators)} {where}" for operators, where in sides if operators)
+    return text and f"on the host: {text}"
 
 
 def part_line(network: Network) -> str:
-    """Up to where a model is built, for people; empty if that is all of it."""
+    """Return a line that names the part of the model in hardware; empty if the hardware computes all of it."""
     remainder = part_of(network)
     if remainder is None:
         return ""
@@ -248,12 +252,12 @@ def part_line(network: Network) -> str:
 
 
 def _shortened(operators: Iterable[str]) -> tuple[str, ...]:
-    """Each operator once, with how many there are."""
+    """Return each operator once, with its number of occurrences if there are several."""
     return tuple(name if count == 1 else f"{count} {name}" for name, count in Counter(operators).items())
 
 
 def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: Layout | None = None) -> dict[str, Any]:
-    """Of a tensor that lies otherwise than its map also the map, and how it is split and reordered."""
+    """Return the description of a tensor for ``plan.json``, with its layout if this differs from the map's."""
     reordered: dict[str, Any] = {}
     if layout is not None:
         reordered = {"map": list(layout.map), "parts": list(layout.parts), "order": list(layout.order)}
@@ -268,7 +272,10 @@ def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: 
 
 
 def session_options(optimised: bool) -> onnxruntime.SessionOptions:
-    """Of a session whose values hwgen's equal; ``optimised``: it computes in integers where it can."""
+    """Return the options of an ONNX Runtime session whose values hwgen's equal.
+
+    With ``optimised``, ONNX Runtime computes in integers where it can.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -281,7 +288,7 @@ def session_options(optimised: bool) -> onnxruntime.SessionOptions:
 
 
 class _Session:
-    """ONNX Runtime on what stands behind the last integer tensors of a ``network``'s model."""
+    """ONNX Runtime session for the operators behind the last integer tensors of a model."""
 
     def __init__(self, network: Network, operators: Sequence[str], tail: bytes) -> None:
         import onnxruntime
@@ -292,17 +299,17 @@ class _Session:
             self._session: onnxruntime.InferenceSession = onnxruntime.InferenceSession(
                 tail, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # ONNX Runtime raises many kinds
+        except Exception as error:  # ONNX Runtime raises exceptions of many classes
             raise self._failed(error) from None
         self._inputs = [value.name for value in self._session.get_inputs()]
 
     def run(self, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """All outputs, for the inputs in their order."""
+        """Return all outputs for some inputs, in the session's order."""
         try:
-            found = self._session.run(None, dict(zip(self._inputs, feeds, strict=True)))
+            results = self._session.run(None, dict(zip(self._inputs, feeds, strict=True)))
         except Exception as error:
             raise self._failed(error) from None
-        return [np.asarray(values) for values in found]
+        return [np.asarray(values) for values in results]
 
     def _failed(self, error: Exception) -> ModelError:
         text = " ".join(str(error).split())[:300]

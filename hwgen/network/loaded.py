@@ -1,4 +1,4 @@
-"""Networks whose weights the hardware takes at run time."""
+"""Networks whose weights the hardware loads at run time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from hwgen.network.ops import Add, Conv, GlobalAveragePool
 
 
 def loaded(network: Network) -> Network:
-    """The same network for hardware that takes other weights, biases and scales of convolutions, and other scales of
-    global average pools and of additions; of all other layers the constants stay. One that is so already is given back.
+    """Return the network for hardware that loads weights at run time.
+
+    The hardware then loads weights, biases and scales of convolutions, and scales of global average pools and of
+    additions. The constants of all other layers are fixed. A network that is loaded already is returned unchanged.
 
     Raises
     ------
@@ -31,9 +33,9 @@ def loaded(network: Network) -> Network:
 
 
 def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
-    """The same network for hardware that is there: weights of a layer have as many bits as in it, by the layer's name.
+    """Return the network for existing hardware, with the hardware's weight widths in bits, by layer name.
 
-    Weights may come out smaller than those that it was built of; bits that they don't need are sign bits then.
+    Weights can need fewer bits than the hardware has; the other bits are sign bits.
     """
     layers = tuple(
         replace(layer, loaded_bits=weight_bits[layer.name])
@@ -45,5 +47,5 @@ def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
 
 
 def is_loaded(network: Network) -> bool:
-    """Whether it is one of these."""
+    """Whether the hardware of this network loads weights at run time."""
     return any(getattr(layer, "loaded", False) for layer in network.layers)

@@ -1,4 +1,4 @@
-"""Frames that are mapped from a file: read part by part, and given back to the system when a part is done with."""
+"""Memory-mapped frames: read in parts, with each part's memory released behind its use."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 PART_VALUES = 1 << 22
-"""Values of the frames that are worked on at a time."""
+"""Number of values in a part, over all arrays."""
 
 
 def parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Yield some frames of each array at a time, with the number of the first; at least one part.
+    """Yield successive parts of some arrays, each with the index of its first frame. There is at least one part.
 
     Parameters
     ----------
     arrays : sequence of ndarray
-        As many frames each, ``(n, ...)``. Pages of those that are mapped are given back behind each part.
+        Arrays ``(n, ...)`` of equally many frames. Mapped pages are released behind each part.
     multiple : int
-        All parts but the last have a multiple of so many frames.
+        The number of frames in every part but the last is a multiple of this number.
     """
     count = len(arrays[0])
     values = sum(max(1, array[:1].size) for array in arrays)
@@ -31,7 +31,7 @@ def parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int
 
 
 def release(array: np.ndarray) -> None:
-    """Let the system take back the memory of an array that is mapped from a file; it is read anew when it is used."""
+    """Release the memory pages of an array that is mapped from a file. Later accesses read the file again."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

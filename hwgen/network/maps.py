@@ -1,4 +1,4 @@
-"""Feature maps, their integers, and the windows that slide over them."""
+"""Feature maps, integer types, and sliding windows."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from hwgen.errors import ConfigError
 
 
 def signed_bits(low: int, high: int) -> int:
-    """Bits of a two's complement number that holds ``low`` to ``high``."""
+    """Return the width of a two's complement type that holds ``low`` to ``high``, in bits."""
     return 1 + max(high, -low - 1, 0).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerType:
-    """A two's complement or unsigned integer of ``bits`` bits."""
+    """Integer type of ``bits`` bits, in two's complement or unsigned."""
 
     bits: int
     signed: bool
 
     @property
     def minimum(self) -> int:
+        """Minimum value of the type."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def maximum(self) -> int:
+        """Maximum value of the type."""
         return (1 << (self.bits - self.signed)) - 1
 
     @property
     def dtype(self) -> np.dtype:
-        """The smallest NumPy type that holds it."""
+        """Narrowest NumPy type that holds all values."""
         width = next(w for w in (8, 16, 32, 64) if w >= self.bits)
         return np.dtype(f"{'' if self.signed else 'u'}int{width}")
 
     def narrowed(self, *values: int) -> IntegerType:
-        """The narrowest type of the same sign that holds ``values``, of 2 bits at least."""
+        """Return the narrowest type of the same signedness that holds ``values``, with at least 2 bits."""
         low, high = min(values), max(values)
         bits = signed_bits(low, high) if self.signed else high.bit_length()
         return IntegerType(bits=max(bits, 2), signed=self.signed)
@@ -53,20 +55,20 @@ UINT16 = IntegerType(bits=16, signed=False)
 INT32 = IntegerType(bits=32, signed=True)
 
 MOST_SIDE = 65_535
-"""Channels, rows and columns of a map, padding included: what 16 bits count."""
+"""Maximum number of channels, rows or columns of a map, padding included: the range of 16-bit counters."""
 MOST_PIXELS = 1 << 24
-"""Rows times columns of a map, padding included (4,096 x 4,096): the exact schedule lists them one by one."""
+"""Maximum number of pixels of a map, padding included (4,096 x 4,096). The exact schedule has an entry per pixel."""
 MOST_WEIGHTS = 1 << 28
-"""Of a network: 2 GiB in the golden model, twice VGG-16 with its classifier."""
+"""Maximum number of weights of a network: 2 GiB in the golden model, twice VGG-16 with its classifier."""
 
 
 def check_map(what: str, channels: int, height: int, width: int) -> None:
-    """Refuse maps beyond `MOST_SIDE` and `MOST_PIXELS`.
+    """Refuse a map that exceeds `MOST_SIDE` or `MOST_PIXELS`.
 
     Raises
     ------
     ConfigError
-        ``what`` starts its message.
+        If the map is too large. The message begins with ``what``.
     """
     size = f"{channels} x {height} x {width} (channels, rows, columns)"
     if max(channels, height, width) > MOST_SIDE:
@@ -76,12 +78,12 @@ def check_map(what: str, channels: int, height: int, width: int) -> None:
 
 
 def check_window(what: str, window: Window, channels: int, height: int, width: int) -> None:
-    """Refuse windows over maps that are too large with their padding, and numbers beyond `MOST_SIDE`.
+    """Refuse a window if the padded map is too large, or kernel, stride or dilation exceed `MOST_SIDE`.
 
     Raises
     ------
     ConfigError
-        ``what`` starts its message.
+        If a size is too large, or a dilation not positive. The message begins with ``what``.
     """
     top, left, bottom, right = window.padding
     check_map(f"{what}: the padded map", channels, height + top + bottom, width + left + right)
@@ -95,10 +97,10 @@ def check_window(what: str, window: Window, channels: int, height: int, width: i
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMap:
-    """One layer's input or output, ``channels x height x width`` integers.
+    """Feature map: a layer's input or output of ``channels x height x width`` integers.
 
-    ``zero_point`` is the integer that stands for zero; ``scale`` is the size of one step (float32, ``None``
-    where the model gives none). Only the host uses ``scale``: to quantise float inputs.
+    ``zero_point`` is the integer for the real value 0. ``scale`` is the real value of one step (float32; ``None`` if
+    the model states none). Only the host uses ``scale``, to quantise float inputs.
     """
 
     channels: int
@@ -113,10 +115,12 @@ class FeatureMap:
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
         return self.channels, self.height, self.width
 
     @property
     def values(self) -> int:
+        """Number of values."""
         return self.channels * self.height * self.width
 
     def __str__(self) -> str:
@@ -124,17 +128,17 @@ class FeatureMap:
 
 
 def covered(taps: int, dilation: int) -> int:
-    """Pixels from the first of so many taps to the last, one ``dilation`` apart, both included."""
+    """Return the number of pixels from the first to the last of ``taps`` taps that are ``dilation`` pixels apart."""
     return (taps - 1) * dilation + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Kernel, stride, zero padding and dilation of a sliding window; pairs are (vertical, horizontal).
+    """Sliding window: kernel, stride, padding and dilation. Pairs are (vertical, horizontal).
 
-    ``kernel`` counts taps, and ``dilation`` is the distance from one tap to the next: a 3 x 3 kernel with dilation 2
-    covers 5 x 5 pixels, of which it reads 9. ``padding`` is (top, left, bottom, right) as in ONNX. ``ceil_mode`` and
-    ``auto_pad`` are resolved before: what they add is part of the padding.
+    ``kernel`` counts taps, and ``dilation`` is the distance between neighbouring taps: a 3 x 3 kernel with dilation 2
+    covers 5 x 5 pixels and reads 9 of them. ``padding`` is (top, left, bottom, right), as in ONNX. It includes the
+    padding from ``ceil_mode`` and ``auto_pad``.
     """
 
     kernel: tuple[int, int]
@@ -144,24 +148,25 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Rows and columns that a window covers, from its first tap to its last."""
+        """Height and width that a window covers, from its first tap to its last tap."""
         return covered(self.kernel[0], self.dilation[0]), covered(self.kernel[1], self.dilation[1])
 
     @property
     def taps(self) -> int:
+        """Number of taps, ``Kh * Kw``."""
         return self.kernel[0] * self.kernel[1]
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of windows over a ``height x width`` map (0 or less: no window fits)."""
+        """Return the number of rows and columns of windows over a ``height x width`` map; 0 or less if none fits."""
         top, left, bottom, right = self.padding
         rows = (height + top + bottom - self.extent[0]) // self.stride[0] + 1
         columns = (width + left + right - self.extent[1]) // self.stride[1] + 1
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """The rows (axis 0) or columns that windows ``begin`` to ``end`` cover, beyond the map too.
+        """Return the rows (axis 0) or columns that windows ``begin`` to ``end`` cover, padding included.
 
-        Both are half-open intervals of integers, or of arrays of them.
+        Both are half-open intervals of integers, or of integer arrays.
         """
         before = self.padding[axis]
         return begin * self.stride[axis] - before, (end - 1) * self.stride[axis] - before + self.extent[axis]

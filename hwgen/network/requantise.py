@@ -1,4 +1,4 @@
-"""Requantisation: from the accumulators of a layer to its integers."""
+"""Requantisation: turns the accumulators of a layer into output integers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Requantisation:
-    """From accumulators to outputs: ``clip(round_half_even(acc * significand / 2**shift) + zero_point)``.
+    """Requantisation rule: ``clip(round_half_even(acc * significand / 2**shift) + zero_point)``.
 
-    ``significand`` (24 bits, in ``[2**23, 2**24)``) and ``shift`` (0 or more) are int64 arrays of one entry an
-    output channel: together the float32 ``x_scale * w_scale / y_scale``. ``low`` and ``high`` are the bounds
-    after the zero point, those of the output type or tighter where a Relu or Clip was fused.
+    ``significand`` (24 bits, in ``[2**23, 2**24)``) and ``shift`` (0 or more) are int64 arrays with one entry per
+    output channel. Together they are the float32 number ``x_scale * w_scale / y_scale``. ``low`` and ``high`` are the
+    bounds behind the zero point: the range of the output type, or narrower with a fused Relu or Clip.
 
-    With ``float32`` the accumulator is rounded to float32 before the product, and the product before it is rounded to
-    an integer, as ONNX Runtime's integer kernels do; all roundings are to nearest, ties to even. Without it the
-    product is exact.
+    With ``float32``, the accumulator is rounded to float32 before the product, and the product before it is rounded to
+    an integer, as in ONNX Runtime's integer kernels. All roundings are to nearest, ties to even. Without ``float32``,
+    the product is exact.
     """
 
     significand: np.ndarray
@@ -28,18 +28,18 @@ class Requantisation:
     float32: bool = False
 
     def of(self, channels: slice) -> Requantisation:
-        """That of some output channels."""
+        """Return the rule for some output channels."""
         return replace(self, significand=self.significand[channels], shift=self.shift[channels])
 
 
 def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: int) -> np.ndarray:
-    """Integer accumulators ``(M, n)`` to int64 outputs ``(M, n)``.
+    """Return the int64 outputs ``(M, n)`` for integer accumulators ``(M, n)``.
 
-    ``bound`` is the largest magnitude among ``accumulators`` that can occur, below 2**60. Outputs have 32 bits at most.
+    ``bound`` is an upper bound on the magnitude of the accumulators, below 2**60. Outputs have at most 32 bits.
     """
     significand, shift = requantisation.significand[:, None], requantisation.shift[:, None]
     if requantisation.float32:
-        # Products are below 2**84. Where the factor is below float32's least normal number they are far below 1/2.
+        # Products are below 2**84. If the factor is below float32's minimum normal number, they are far below 1/2.
         factor = np.ldexp(significand.astype(np.float32), -np.minimum(shift, 1 << 10).astype(np.int32))
         product = np.rint(accumulators.astype(np.float32) * factor)
         reach = np.float32(1 << 33)  # beyond any output
@@ -47,7 +47,7 @@ def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: 
     elif bound << 24 < 1 << 61:
         quotient = _rounded(accumulators * significand, shift)
     else:
-        # Products past int64. Where the shift is below 24, the factor is 1 or more: what is clamped saturates anyway.
+        # Products exceed int64. With a shift below 24 the factor is at least 1, so that clamped values saturate anyway.
         clamped = np.clip(accumulators, -(1 << 33), 1 << 33)
         quotient = np.where(
             shift < 24,
@@ -59,11 +59,11 @@ def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: 
 
 
 def _rounded(product: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """``product / 2**shift``, half to even; ``product`` below 2**61."""
-    shift = np.minimum(shift, 62)  # makes 0 of every product
+    """Return ``product / 2**shift``, rounded half to even, for products below 2**61."""
+    shift = np.minimum(shift, 62)  # gives 0 for every product
     quotient = product >> shift
     product -= quotient << shift
-    # Twice the remainder against the divisor: above rounds up, equal rounds up to even.
+    # Twice the remainder is compared with the divisor: if greater, round up; if equal, round to even.
     product <<= 1
     product += quotient & 1
     quotient += product > (np.ones_like(shift) << shift)
@@ -71,15 +71,15 @@ def _rounded(product: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def _rounded_in_halves(accumulators: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """``accumulators * significand / 2**shift``, half to even, for products past int64 and shifts of 24 or more.
+    """Return ``accumulators * significand / 2**shift``, half to even, for products beyond int64 and shifts from 24 on.
 
-    A product is ``upper * 2**24 + lower``; only whether bits of ``lower`` below its highest one are set matters.
+    A product is ``upper * 2**24 + lower``. Below the highest bit of ``lower``, only whether any bit is set matters.
     """
     lower = (accumulators & 0xFFFFFF) * significand
     upper = (accumulators >> 24) * significand + (lower >> 24)
-    # Halves of the last place of ``upper``, and whether there is more.
+    # Whether any bit of ``lower`` below its highest bit is set.
     more = (lower & 0x7FFFFF) != 0
-    shift = np.minimum(shift - 24, 61)  # makes 0 of every product
+    shift = np.minimum(shift - 24, 61)  # gives 0 for every product
     quotient = upper >> shift
     twice = ((upper - (quotient << shift)) << 1) + (lower >> 23 & 1)
     divisor = np.ones_like(shift) << shift

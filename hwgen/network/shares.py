@@ -1,4 +1,4 @@
-"""Sums of two maps by tables: what each value of an operand adds to the output, and how their sum is rounded."""
+"""Tables for additions of two maps: the share of each value of an operand in the output, and the rounding of sums."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.network.ops.join import MOST_BITS, Add
 
-#: Bits behind the binary point that are tried in turn: with true ties, and with fractions as float32 has it.
+#: Numbers of fractional bits that are tried in turn, with ties to even, and with rounding in the order of float32.
 FRACTIONS, FLOAT_FRACTIONS = (6, 7, 8, 10, 12), (12, 16, 20, 22, 24, 26, 28, 30, 32)
 
-#: Rounds in which tables are mended before the next fraction is tried.
+#: Maximum number of iterations that correct the tables, before the next number of fractional bits is tried.
 MOST_ROUNDS = 64
 
-#: Beyond any share of an output.
+#: Bound beyond every share of an output.
 _FAR = 1 << 60
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What each value of two operands adds to their sum, and how that is rounded, in units of ``2**-fraction``."""
+    """Shares of the values of two operands in their sum, with the rounding table, in units of ``2**-fraction``."""
 
     tables: tuple[tuple[int, ...], tuple[int, ...]]
     fraction: int
@@ -29,10 +29,10 @@ class Shares:
 
 
 def find_shares(op: Add) -> Shares:
-    """Tables whose rounded sum is the layer's output for every pair of values.
+    """Return tables whose rounded sum is the layer's output for every pair of values.
 
-    A few bits are enough where scales have nothing in common, or everything (`_with_ties`). Where they nearly have,
-    what float32 makes of almost-ties decides, and more bits must tell them apart (`_by_order`).
+    A few fractional bits suffice if the scales are unrelated, or in a simple ratio (`_with_ties`). If the ratio is
+    nearly simple, float32's rounding of near-ties decides, and more bits must distinguish them (`_by_order`).
 
     Raises
     ------
@@ -45,21 +45,21 @@ def find_shares(op: Add) -> Shares:
         *((bits, _by_order) for bits in FLOAT_FRACTIONS),
     ):
         a, b = (np.rint(np.ldexp(share, fraction)).astype(np.int64) for share in (first, second))
-        found = search(op, fraction, a, b)
-        if found is not None:
-            return found
+        shares = search(op, fraction, a, b)
+        if shares is not None:
+            return shares
     raise PlanError(f"{op.name}: no tables of {FLOAT_FRACTIONS[-1]} bits give its sums at scales {op.labels}")
 
 
 def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Tables near these whose sums are rounded to the outputs, ties to even; ``None`` if none were found.
+    """Return tables near ``a`` and ``b`` whose sums round to the outputs, ties to even; ``None`` if the search fails.
 
-    An output asks that the sum of its two shares lies between two bounds: so many difference constraints. The
-    Bellman-Ford algorithm solves these if they have a solution: each table is mended by the bounds that the other one
-    leaves, until both fit.
+    Every output is a difference constraint: the sum of its two shares must be between two bounds. The Bellman-Ford
+    algorithm solves the constraints, if they have a solution: it corrects each table by the bounds from the other
+    table, until both tables satisfy them.
     """
     wanted, one = op.table - op.zero_after, 1 << fraction
-    odd = wanted & 1  # an even output takes the ties at both its ends
+    odd = wanted & 1  # ties at both ends belong to the even output
     low = np.where(op.table == op.low, -_FAR, wanted * one - one // 2 + odd)
     high = np.where(op.table == op.high, _FAR, wanted * one + one // 2 - odd)
     for _ in range(MOST_ROUNDS):
@@ -73,10 +73,10 @@ def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares |
 
 
 def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """The fractions from which on sums of these tables are rounded up; ``None`` if the tables don't tell enough.
+    """Return shares with a rounding table for these tables; ``None`` if their sums do not determine the outputs.
 
-    Outputs rise with the real sum. So they do with the tables' sum, if these are fine enough; then a fraction lies
-    between the greatest sum with one output and the least with the next.
+    Outputs increase with the real sum. If the tables are fine enough, outputs also increase with the tables' sum. The
+    rounding threshold is then between the maximum sum with one output and the minimum sum with the next output.
     """
     sums, one = (a[:, None] + b).ravel(), 1 << fraction
     order = np.argsort(sums, kind="stable")
@@ -86,9 +86,9 @@ def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | 
     rounding = np.full(1 << MOST_BITS, one // 2)
     for whole in range(op.low - op.zero_after, op.high - op.zero_after):
         above = int(np.searchsorted(outputs, whole + op.zero_after, side="right"))
-        least = max(whole * one, int(sums[above - 1]) + 1) if above else whole * one
-        most = min((whole + 1) * one, int(sums[above])) if above < len(sums) else (whole + 1) * one
-        if most < least:
+        lower = max(whole * one, int(sums[above - 1]) + 1) if above else whole * one
+        upper = min((whole + 1) * one, int(sums[above])) if above < len(sums) else (whole + 1) * one
+        if upper < lower:
             return None
-        rounding[whole % len(rounding)] = np.clip(whole * one + one // 2, least, most) - whole * one
+        rounding[whole % len(rounding)] = np.clip(whole * one + one // 2, lower, upper) - whole * one
     return Shares((tuple(a.tolist()), tuple(b.tolist())), fraction, tuple(rounding.tolist()))

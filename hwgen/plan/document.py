@@ -257,7 +257,7 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
 
 def _fifos_of(name: str, network: Network, found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """A layer's FIFOs in the order of its readers. One that has a single reader need not say which."""
-    readers = (*network.readers[name], *(_output(network, place) for place in network.places(name)))
+    readers = (*network.readers[name], *(_output(network, place) for place in network.output_indices(name)))
     left = list(found.get(name, []))
     if len(left) > len(readers):
         raise PlanError(f"plan has {_count(len(left))} FIFOs from {name}")

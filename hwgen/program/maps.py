@@ -90,7 +90,7 @@ def steps(network: Network) -> tuple[Step, ...]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
             continue
-        alone = {edge for edge in edges if network.readers[edge] == (layer.name,) and not network.places(edge)}
+        alone = {edge for edge in edges if network.readers[edge] == (layer.name,) and not network.output_indices(edge)}
         before = [step for name, step in found.items() if name in alone and joined(step.ops, layer)]
         if before:  # of two maps that are added the one that comes last
             del found[before[-1].name]

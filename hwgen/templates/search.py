@@ -295,7 +295,9 @@ class GroupSearch:
         network = self.network
         multipliers = [self.task.multipliers[layer.name] for layer in network.layers]
         pixels = {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
-        readers = [len(network.readers[layer.name]) + len(network.places(layer.name)) for layer in network.layers]
+        readers = [
+            len(network.readers[layer.name]) + len(network.output_indices(layer.name)) for layer in network.layers
+        ]
         stages = [self.template.stage(layer) for layer in network.layers]
         # An input of the group has its reader's pixels.
         chosen = zip(network.edges, way.unrolls, strict=True)

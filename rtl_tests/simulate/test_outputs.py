@@ -307,7 +307,7 @@ def test_outputs_of_a_network(headed):
     network = model.network
     assert network.output_names == ("coarse_out", "fine_out", "stem_out")
     assert network.readers[network.output_layers[2]]
-    assert network.places(network.output_layers[2]) == (2,)
+    assert network.output_indices(network.output_layers[2]) == (2,)
     assert model.outputs["fine_out"] == network.output_maps[1]
     assert not network.is_chain
     with pytest.raises(ConfigError, match=r"has 3 outputs \(coarse_out, fine_out, stem_out\), where one is needed$"):

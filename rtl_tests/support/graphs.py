@@ -387,7 +387,7 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
         tn = draw(st.integers(1, stage.most_lanes[0]))
         tm = tn if stage.channelwise else draw(st.integers(1, stage.most_lanes[1]))
         unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_rows else 1, tp)
-        readers = len(network.readers[layer.name]) + len(network.places(layer.name))
+        readers = len(network.readers[layer.name]) + len(network.output_indices(layer.name))
         plans.append(draw(choices(stage, unroll, pixels[edges[0]], readers)))
     return tuple(plans)
 
