@@ -29,7 +29,7 @@ from hwgen import boards, network, plan
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.quantise import quantise
-from hwgen.templates.tile import TileGroup
+from hwgen.templates.engine import engine_group
 
 #: CPU seconds and MB at most; `None` where a network only must not become slower.
 MARKS: dict[str, tuple[int | None, int]] = {
@@ -103,9 +103,8 @@ def measure(name: str, board: str, batch: int) -> dict[str, Any]:
     """Plan one network in this process."""
     loaded = load(name)
     load_s = time.process_time()
-    made = plan.make(loaded, boards.load(board), template="tile", batch=batch)
-    (group,) = made.groups
-    assert isinstance(group, TileGroup)
+    made = plan.make(loaded, boards.load(board), template="engine", batch=batch)
+    group = engine_group(made.groups[0])
     seconds = time.process_time()
     return {
         "network": name,

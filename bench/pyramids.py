@@ -26,7 +26,7 @@ from hwgen.gateware.pyramid.layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.templates.base import Group
 from hwgen.templates.pyramid import Pyramid, pyramid_cycles
-from hwgen.templates.tiles import RECOMPUTE
+from hwgen.templates.pyramid_tiles import RECOMPUTE
 
 FRAMES = 4
 

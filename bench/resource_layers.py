@@ -17,7 +17,7 @@ from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.pyramid import in_tiles
-from hwgen.templates.tiles import RECOMPUTE, REUSE, axes
+from hwgen.templates.pyramid_tiles import RECOMPUTE, REUSE, axes
 
 
 @dataclass(frozen=True, kw_only=True)

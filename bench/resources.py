@@ -15,7 +15,7 @@ from pathlib import Path
 from resource_layers import DILATED, FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of
 
 from hwgen.emit import synthesis
-from hwgen.templates.tiles import RECOMPUTE
+from hwgen.templates.pyramid_tiles import RECOMPUTE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "figures" / "resources.md"

@@ -31,13 +31,14 @@ import small_models
 
 import hwgen
 from hwgen.emit import synthesis
-from hwgen.plan.engine import group_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DIGITS = ROOT / "examples" / "digits"
 FRAMES = 3
 RENAMED_KEYS: dict[str, str] = {}
 """Keys of plan.json that a change renames, old to new. ``compare`` renames them in BEFORE."""
+RENAMED_VALUES = {("template", "tile"): "engine"}
+"""New values that a change gives to keys of plan.json, by key and old value. ``compare`` replaces them in BEFORE."""
 TOLERATED = ("lut", "ff")
 """Keys of figures that may differ by the tolerance."""
 
@@ -73,7 +74,7 @@ class SmallModel(Case):
 DIGITS_8, DIGITS_FLOAT = str(DIGITS / "digits.onnx"), str(DIGITS / "digits-float.onnx")
 CALIBRATION = {"calibration": str(DIGITS / "calibration.npy")}
 PYRAMID = {"template": "pyramid", "dsp": 300}
-ENGINE = {"template": "tile"}
+ENGINE = {"template": "engine"}
 CASES = {
     "digits": Case(DIGITS_8, "zedboard"),
     "digits, two MACs": Case(DIGITS_8, "zedboard", {"macs_per_dsp": 2}),
@@ -163,7 +164,7 @@ def measure(case: Case, yosys: bool = False) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         frames = model.random_frames(FRAMES)
         folder = Path(temporary) / "design"
-        design.build(folder, None if group_of(design.plan) else frames)
+        design.build(folder, None if design.plan.engine else frames)
         measured |= {"verilog": files(folder), **_run(design, frames)}
         for source in case.programs:
             other = hwgen.load(source)
@@ -195,9 +196,12 @@ def _synthesised(design: hwgen.Design) -> dict[str, Any]:
 
 
 def renamed(document: Any) -> Any:
-    """Return a JSON value with the keys of `RENAMED_KEYS` renamed at every depth."""
+    """Return a JSON value with the keys and values of `RENAMED_KEYS` and `RENAMED_VALUES` renamed at every depth."""
     if isinstance(document, dict):
-        return {RENAMED_KEYS.get(key, key): renamed(value) for key, value in document.items()}
+        values = {key: renamed(value) for key, value in document.items()}
+        return {
+            RENAMED_KEYS.get(key, key): RENAMED_VALUES.get((key, str(value)), value) for key, value in values.items()
+        }
     return [renamed(value) for value in document] if isinstance(document, list) else document
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hwgen.schedule.engine import MemoryTiming
     from hwgen.simulate.compare import Seen
     from hwgen.simulate.engine import Memory
-    from hwgen.templates.tile import TileGroup
+    from hwgen.templates.engine import EngineGroup
 
 __all__ = ["EngineRun", "ProgramDesign"]
 
@@ -105,9 +105,9 @@ class ProgramDesign(Design):
     """Circuit of the engine, if it exists already."""
 
     @property
-    def _group(self) -> TileGroup:
+    def _group(self) -> EngineGroup:
         """The plan's only group."""
-        from hwgen.templates.tile import engine_group
+        from hwgen.templates.engine import engine_group
 
         return engine_group(self.plan.groups[0])
 

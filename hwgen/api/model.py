@@ -207,12 +207,12 @@ class Model(GoldenModel):
         from hwgen.emit import engine as folder
         from hwgen.program.file import Program
         from hwgen.simulate.frames import check_program
-        from hwgen.templates.tile import Tile
+        from hwgen.templates.engine import EngineTemplate
 
         circuit = folder.read(engine)
         found = Program.read(Path(program), circuit.engine)
         check_program(found, self.network)
-        template = Tile(engine=circuit.engine, memory=circuit.memory)
+        template = EngineTemplate(engine=circuit.engine, memory=circuit.memory)
         timing = template.timing(circuit.board, memory_latency, bandwidth)
         run = EngineRun(circuit, found, timing, waves=waves, progress=progress, jobs=jobs, cluster=cluster)
         return run.compared(self, x)

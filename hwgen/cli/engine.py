@@ -22,7 +22,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Those of ``hwgen compile``."""
     options.model_options(parser)
     options.until_option(parser)
-    parser.add_argument("--engine", required=True, metavar="DIR", help="what hwgen build --template tile wrote")
+    parser.add_argument("--engine", required=True, metavar="DIR", help="what hwgen build --template engine wrote")
     parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
     options.steering_options(parser, "batch")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: NAME.program in DIR)")
@@ -58,7 +58,7 @@ def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     """Those that ``hwgen simulate`` has for engines that exist."""
-    parser.add_argument("--engine", metavar="DIR", help="run on this engine, which hwgen build --template tile wrote")
+    parser.add_argument("--engine", metavar="DIR", help="run on this engine, which hwgen build --template engine wrote")
     parser.add_argument("--program", metavar="FILE", help="with --engine: this program, in place of compiling one")
 
 

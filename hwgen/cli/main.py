@@ -51,8 +51,8 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
   hwgen sweep examples/digits/digits.onnx --board zedboard --dsp 50:220:10 --macs-per-dsp 1,2 -o sweep.csv
   hwgen plan vgg16:7@64x64,int16 --board vc709
-  hwgen plan mobilenetv1 --board zedboard --template tile --bandwidth 0.8
-  hwgen build examples/digits/digits.onnx --board zedboard --template tile -o build/engine
+  hwgen plan mobilenetv1 --board zedboard --template engine --bandwidth 0.8
+  hwgen build examples/digits/digits.onnx --board zedboard --template engine -o build/engine
   hwgen compile resnet8 --engine build/engine
   hwgen simulate resnet8 --engine build/engine --random 1
   hwgen golden examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy --bits 16 \

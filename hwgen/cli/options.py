@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from hwgen.errors import InputError
@@ -121,7 +122,10 @@ def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, requ
 def steering_options(sub: argparse.ArgumentParser, *names: str) -> None:
     """Options that steer a plan, one value each; all of them if none is named."""
     for name, entry in _in_sections(names):
-        sub.add_argument(flag(name), help=entry.help, **entry.kind.argument())
+        argument = entry.kind.argument()
+        if entry.kind.former:
+            argument["type"] = _telling_new_names(name, entry, argument["type"])
+        sub.add_argument(flag(name), help=entry.help, **argument)
 
 
 def swept_options(sub: argparse.ArgumentParser) -> None:
@@ -129,9 +133,22 @@ def swept_options(sub: argparse.ArgumentParser) -> None:
     entries = _in_sections()
     for name, entry in entries:
         if entry.swept is not None:
-            metavar = entry.kind.swept_metavar
-            sub.add_argument(flag(name), help=entry.swept, metavar=metavar, type=entry.kind.parse_values)
+            parse = _telling_new_names(name, entry, entry.kind.parse_values)
+            sub.add_argument(flag(name), help=entry.swept, metavar=entry.kind.swept_metavar, type=parse)
     steering_options(sub, *(name for name, entry in entries if entry.swept is None))
+
+
+def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return the parser of an option's text that also prints a line on stderr for each former name in the text."""
+
+    def parse_and_tell(text: str) -> Any:
+        for word in text.split(","):
+            if word in entry.kind.former:
+                current = entry.kind.current(word)
+                print(f"hwgen: {flag(name)} {word} is now called {flag(name)} {current}", file=sys.stderr)
+        return parse(text)
+
+    return parse_and_tell
 
 
 def _in_sections(names: Sequence[str] = ()) -> list[tuple[str, Option]]:

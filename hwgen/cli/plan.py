@@ -84,7 +84,7 @@ def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
         return f"--{given} makes no difference: a plan that is given is not searched"
     if any(not group.template.holds_weights for group in design.plan.groups):
         return None
-    return f"--{given} makes no difference: only plans on an engine (--template tile) are searched side by side"
+    return f"--{given} makes no difference: only plans on an engine (--template engine) are searched side by side"
 
 
 def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:

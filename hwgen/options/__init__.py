@@ -20,8 +20,10 @@ RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS = range(7)
 """Sections of the options, in the order in which help lists them."""
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
-STREAM, PYRAMID, ENGINE = TEMPLATES = ("stream", "pyramid", "tile")
-"""Names of the templates, the one that is wanted most first."""
+STREAM, PYRAMID, ENGINE = TEMPLATES = ("stream", "pyramid", "engine")
+"""Names of the templates, the preferred one first."""
+FORMER_TEMPLATES: dict[str, str] = {"tile": ENGINE}
+"""Today's names of templates by their former names, which users can still give."""
 REUSE, RELOAD, RECOMPUTE = OVERLAPS = ("reuse", "reload", "recompute")
 """Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again."""
 CONSTANT, RUNTIME = "constant", "runtime"
@@ -162,10 +164,10 @@ class Aim:
         swept="what multiplies in requantisers",
     )
     template: str | None = option(
-        Choice(*TEMPLATES),
+        Choice(*TEMPLATES, former=FORMER_TEMPLATES),
         TEMPLATE,
-        "build all groups row by row, or tile by tile, or compute all layers on an engine (tile) from off-chip "
-        "memory (default: the first of these that fits)",
+        "build all groups row by row (stream) or tile by tile (pyramid), or compute all layers on an engine from "
+        "off-chip memory (default: the first of these that fits)",
         swept="how layers are computed",
         must_be=" or ".join(TEMPLATES),
     )
@@ -247,6 +249,7 @@ class Options(Steering, Aim):
             value = getattr(self, name)
             if value is not None or defaults()[name] is not None:
                 entry.check(name, value)
+                object.__setattr__(self, name, entry.kind.current(value))
 
 
 def table() -> dict[str, Option]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from numbers import Integral, Real
 from typing import Any, cast
@@ -35,6 +35,9 @@ class Kind(ABC):
         Placeholder of several values in the help of a sweep; ``metavar`` if not given.
     """
 
+    former: Mapping[str, str] = {}
+    """Names of values by their former names, which are accepted, too."""
+
     def __init__(self, type_name: str, must_be: str, metavar: str | None = None, swept_metavar: str | None = None):
         self.type_name, self.must_be = type_name, must_be
         self.metavar, self.swept_metavar = metavar, swept_metavar or metavar
@@ -42,6 +45,10 @@ class Kind(ABC):
     @abstractmethod
     def accepts(self, value: Any) -> bool:
         """Return whether a value of Python is right."""
+
+    def current(self, value: Any) -> Any:
+        """Return a right value under its name of today."""
+        return self.former.get(value, value) if isinstance(value, str) else value
 
     def parse(self, text: str) -> Any:
         """Return the value in a text of the command line; raise ArgumentTypeError if the text holds none."""
@@ -104,19 +111,28 @@ class Pair(Kind):
 
 
 class Choice(Kind):
-    """Some words and numbers."""
+    """Some words and numbers.
 
-    def __init__(self, *choices: str | int):
+    Parameters
+    ----------
+    *choices : str or int
+        Right values.
+    former : mapping of str to str, optional
+        Choices by their former names.
+    """
+
+    def __init__(self, *choices: str | int, former: Mapping[str, str] | None = None):
         *first, last = names = [str(choice) for choice in choices]
         swept_metavar = ",".join(names) if len(",".join(names)) <= SHORT else "NAMES"
         super().__init__(f"{{{str(choices)[1:-1]}}}", f"{', '.join(first)} or {last}", swept_metavar=swept_metavar)
-        self.choices = choices
+        self.choices, self.former = choices, former or {}
 
     def accepts(self, value: Any) -> bool:
-        return any(value == choice and (_is_count(value) or isinstance(value, str)) for choice in self.choices)
+        choices = (*self.choices, *self.former)
+        return any(value == choice and (_is_count(value) or isinstance(value, str)) for choice in choices)
 
     def parse(self, text: str) -> Any:
-        return {str(choice): choice for choice in self.choices}.get(text, text)
+        return {str(choice): choice for choice in self.choices}.get(text, self.current(text))
 
     def parse_values(self, text: str) -> list[Any]:
         words = [self.parse(word) for word in text.split(",")]

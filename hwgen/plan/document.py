@@ -14,7 +14,7 @@ from hwgen.network import host
 from hwgen.network.graph import Network
 from hwgen.network.loaded import is_loaded, loaded
 from hwgen.network.ops import Op
-from hwgen.options import CONSTANT, RUNTIME
+from hwgen.options import CONSTANT, FORMER_TEMPLATES, RUNTIME
 from hwgen.plan.plan import Plan
 from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.stall import check_stall
@@ -236,21 +236,22 @@ def _check_names(names: list[str], network: Network) -> None:
 
 
 def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
-    template = field(group, "template", str, "plan group")
-    if template not in TEMPLATES:
-        raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {shown(template)}")
-    if (own := TEMPLATES[template].group(group, network, board)) is not None:
+    name = field(group, "template", str, "plan group")
+    template = TEMPLATES.get(FORMER_TEMPLATES.get(name, name))
+    if template is None:
+        raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {shown(name)}")
+    if (own := template.group(group, network, board)) is not None:
         return own
     fifos = field(group, "fifos", list, "plan group")
     found: dict[str, list[dict[str, Any]]] = {}
     for fifo in fifos:
         found.setdefault(field(fifo, "from", str, "plan FIFO"), []).append(fifo)
-    stage = TEMPLATES[template].stage
+    stage = template.stage
     layers = tuple(
         _read_layer(entry, stage(layer), _fifos_of(layer.name, network, found), board)
         for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
-    read = Group(network=network, layers=layers, template=TEMPLATES[template].read(group, network, layers))
+    read = Group(network=network, layers=layers, template=template.read(group, network, layers))
     check_stall(read.config)
     return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
 

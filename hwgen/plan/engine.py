@@ -10,13 +10,7 @@ from hwgen.network.graph import Network
 from hwgen.plan import document
 from hwgen.plan.plan import Plan
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.templates.tile import Tile, TileGroup
-
-
-def group_of(plan: Plan) -> TileGroup | None:
-    """Return the only group of a plan if an engine computes it."""
-    (group, *others) = plan.groups
-    return group if isinstance(group, TileGroup) and not others else None
+from hwgen.templates.engine import EngineTemplate
 
 
 def on_engine(
@@ -27,24 +21,34 @@ def on_engine(
     text: str | None = None,
     batch: int | None = None,
 ) -> Plan:
-    """A network on this engine, cut as a ``plan.json`` says, or as the search finds it for runs of ``batch`` frames.
+    """Return the plan of a network on an engine that exists, searched or read from the text of a ``plan.json``.
+
+    Parameters
+    ----------
+    memory : MemoryTiming
+        Timing of the off-chip memory that a search assumes.
+    text : str, optional
+        Text of a ``plan.json``. The plan is searched if the text is not given.
+    batch : int, optional
+        Number of frames that one run of a searched plan computes; 1 if not given.
 
     Raises
     ------
     PlanError
-        If it can't compute a layer or has no room for it; if the plan can't work or is of another engine.
+        If the engine can't compute a layer or has no room for it. If the given plan can't work or is for another
+        engine. If both ``text`` and ``batch`` are given.
     """
     if text is None:
-        group = Tile(engine=engine, memory=memory, batch=1 if batch is None else batch).grouped(network)
+        group = EngineTemplate(engine=engine, memory=memory, batch=1 if batch is None else batch).grouped(network)
         return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
     if batch is not None:
         raise PlanError("a given plan has its own batch: give batch or plan, not both")
     plan = document.read(text, network, board)
-    if (found := group_of(plan)) is None:
-        raise PlanError("plan is not on an engine: it has no group of the template 'tile' alone")
-    if found.template.engine != engine:
+    if plan.engine is None:
+        raise PlanError("plan is not on an engine: it has no group of the template 'engine' alone")
+    if plan.engine != engine:
         raise PlanError(
-            f"plan is of another engine, {digest(found.template.engine)}, this one is {digest(engine)}: leave it out, "
-            "and it is planned for this one"
+            f"plan is of another engine, {digest(plan.engine)}, this one is {digest(engine)}: leave it out, and it is "
+            "planned for this one"
         )
     return plan

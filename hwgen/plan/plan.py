@@ -11,6 +11,7 @@ from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.plan.placement import Placement, place
 from hwgen.schedule.solve import Cycles
@@ -63,6 +64,11 @@ class Plan:
     def placement(self) -> Placement:
         """Where the groups run."""
         return place(self.groups, self.board, self.dsp)
+
+    @property
+    def engine(self) -> EngineConfig | None:
+        """Engine whose program computes the whole network; ``None`` for an accelerator of its layers."""
+        return self.groups[0].engine if len(self.groups) == 1 else None
 
     @property
     def obstacle(self) -> str | None:

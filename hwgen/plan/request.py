@@ -11,8 +11,8 @@ from hwgen.boards import Board
 from hwgen.errors import InputError, PlanError
 from hwgen.options import BUS_BITS, CONSTANT, ENGINE, PYRAMID, STREAM, Options, Steering, asked_template
 from hwgen.templates import TEMPLATES
+from hwgen.templates.engine import check_batch
 from hwgen.templates.task import Goal
-from hwgen.templates.tile import check_batch
 
 #: Cycles beyond which a bound is none.
 MOST_CYCLES = 1 << 62

@@ -78,7 +78,7 @@ class Check:
         """The template that could hold the network on the board by its weights and its least rows.
 
         ``stream`` if both fit in its memory, ``pyramid`` if the weights do and the layers are a chain of those that may
-        take tiles, convolutions and pools; ``None`` if neither, or without a board. An engine (``tile``) has weights in
+        take tiles, convolutions and pools; ``None`` if neither, or without a board. An ``engine`` has weights in
         off-chip memory. Whether a plan fits, planning alone says.
         """
         if self.board is None or self.weight_bits > memory_bits(self.board):
@@ -159,7 +159,7 @@ class Check:
         """Which template could hold the weights."""
         what = "the network" if self.supported else "it, were all of it built"
         if self.template is None:
-            return f"no template could hold {what} on chip; an engine (template tile) has weights in off-chip memory"
+            return f"no template could hold {what} on chip; an engine (template engine) has weights in off-chip memory"
         held = "row by row" if self.template == "stream" else "tile by tile"
         return f"template {self.template} ({held}) could hold {what}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hwgen.options import ENGINE
+
 __all__ = ["COLUMNS", "OWN", "UNDER_OWN", "UNDER_TABLE", "of", "text"]
 
 COLUMNS = {
@@ -26,7 +28,7 @@ UNDER_TABLE = (
 """The same in short."""
 
 OWN: Mapping[str, Mapping[str, str]] = {
-    "tile": {
+    ENGINE: {
         "tile": "rows x columns of output pixels that are computed together",
         "order": "outer loops: boxes of the input, folds of output maps",
         "steps": "cycles in which the array multiplies",
@@ -40,7 +42,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
 """Columns of templates that have their own, by the template's name."""
 
 UNDER_OWN: Mapping[str, tuple[str, ...]] = {
-    "tile": (
+    ENGINE: (
         "tile: rows x columns of the output at a time. order: outer loops. steps: cycles with multiply-adds.",
         "read, written: bytes. cycles: from the end of the layer before. MACs: in a cycle. work: of all multipliers.",
     )

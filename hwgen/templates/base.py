@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from hwgen.boards import Board
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.schedule.solve import Cycles, steady_cycles
@@ -167,6 +168,11 @@ class Group:
     def circuit(self) -> Any:
         """Configuration of the circuit, as synthesis takes it."""
         return self.config
+
+    @property
+    def engine(self) -> EngineConfig | None:
+        """Engine whose program computes the group; ``None`` if the layers have circuits of their own."""
+        return None
 
     @cached_property
     def map_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """Pyramids: a group is computed tile by tile, with what neighbouring tiles share kept or computed again (Alwani 2015).
 
-The tile of the group's output is the pyramid's tip; `hwgen.templates.tiles` says what each layer's part of it is, and
-`hwgen.templates.tips` which tips are worth trying.
+The tile of the group's output is the tip of the pyramid. `hwgen.templates.pyramid_tiles` derives the tile of each layer
+from the tip, and `hwgen.templates.tips` lists the tips that a search tries.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
 from hwgen.templates.fields import field, read_input_pixels
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import IN_TILES, stage_of
 from hwgen.templates.task import Task, lanes_out
-from hwgen.templates.tiles import axes
 from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, most, tips
 from hwgen.templates.unroll import Search, Way, interval
 from hwgen.templates.work import LayerWork, ceil_div
@@ -52,7 +52,7 @@ class Pyramid(Template):
     tile : tuple of int
         Rows and columns of a pyramid's tip, its part of the group's output.
     overlap : str
-        What becomes of what neighbouring pyramids share; see `hwgen.templates.tiles`.
+        What becomes of what neighbouring pyramids share; see `hwgen.templates.pyramid_tiles`.
     pixels : int
         Neighbouring pixels of a beat of the group's input.
     """
@@ -69,7 +69,7 @@ class Pyramid(Template):
         Raises
         ------
         PlanError
-            As `hwgen.templates.tiles.axes`.
+            As `hwgen.templates.pyramid_tiles.axes`.
         """
         return axes(network.layers, self.tile, self.overlap)
 

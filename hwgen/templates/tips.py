@@ -16,8 +16,8 @@ import numpy as np
 
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.ops import Op
+from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.refusal import Refusal, attempt
-from hwgen.templates.tiles import axes
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Pixels of a beat of the input of a group of pyramids, tried in turn.

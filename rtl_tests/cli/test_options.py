@@ -198,12 +198,25 @@ def test_overlap_without_a_pyramid(refused, here, monkeypatch):
 def test_places_for_steps_that_a_plan_has_not(here, capfd):
     """Only plans on an engine are searched side by side."""
     assert cli.main(["plan", *SMALL, "--jobs", "2", "-o", "plan.json"]) == 0
-    said = "--jobs makes no difference: only plans on an engine (--template tile) are searched side by side\n"
+    said = "--jobs makes no difference: only plans on an engine (--template engine) are searched side by side\n"
     assert said in capfd.readouterr().out
     assert cli.main(["build", *SMALL, "--plan", "plan.json", "--cluster", "local:2", "-o", "made"]) == 0
     assert "--cluster makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
-    assert cli.main(["plan", *SMALL, "--template", "tile", "--jobs", "1"]) == 0
+    assert cli.main(["plan", *SMALL, "--template", "engine", "--jobs", "1"]) == 0
     assert "makes no difference" not in capfd.readouterr().out
+
+
+def test_former_name_of_a_template_is_accepted_with_a_line(here, capfd):
+    said = "hwgen: --template tile is now called --template engine\n"
+    assert cli.main(["plan", *SMALL, "--template", "engine", "-o", "new.json"]) == 0
+    assert capfd.readouterr().err == ""
+    assert cli.main(["plan", *SMALL, "--template", "tile", "-o", "old.json"]) == 0
+    assert capfd.readouterr().err == said
+    assert Path("old.json").read_text() == Path("new.json").read_text()
+    assert cli.main(["sweep", *SMALL, "--template", "stream,tile", "-o", "sweep.csv"]) == 0
+    assert said in capfd.readouterr().err
+    rows = Path("sweep.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[2] for row in rows] == ["stream", "engine"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +227,7 @@ def test_where_a_plan_is_searched(here, monkeypatch, options, given):
     """As the options say; without them in as many processes as there are cores."""
     asked, beside = [], work.beside
     monkeypatch.setattr(work, "beside", lambda *where: (asked.append(where), beside(*where))[1])
-    assert cli.main(["plan", *SMALL, "--template", "tile", *options]) == 0
+    assert cli.main(["plan", *SMALL, "--template", "engine", *options]) == 0
     assert asked == [given]
 
 

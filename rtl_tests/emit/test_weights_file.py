@@ -503,7 +503,7 @@ def test_plan_refusals(tmp_path):
     refused: list[tuple[dict[str, Any], str]] = [
         ({"template": "pyramid"}, "weights at run time go with the template stream, not with pyramid"),
         ({"tile": (2, 2)}, "weights at run time go with the template stream, not with pyramid"),
-        ({"template": "tile"}, "weights at run time go with the template stream, not with tile"),
+        ({"template": "engine"}, "weights at run time go with the template stream, not with engine"),
         ({"in_turn": True}, "weights at run time go with one group of all layers, not with groups or in_turn"),
         ({"requantise": "auto"}, "weights at run time go with requantise dsp, not auto"),
     ]

@@ -20,7 +20,7 @@ from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
-from hwgen.templates.tiles import RECOMPUTE, RELOAD, axes
+from hwgen.templates.pyramid_tiles import RECOMPUTE, RELOAD, axes
 
 SEEDS = st.integers(0, 2**32)
 

@@ -22,7 +22,7 @@ from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
 from hwgen.options import OVERLAPS, REUSE
-from hwgen.templates.tiles import axes
+from hwgen.templates.pyramid_tiles import axes
 
 SEEDS = st.integers(0, 2**32)
 

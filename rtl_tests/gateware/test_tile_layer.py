@@ -21,7 +21,7 @@ from hwgen.network.ops import MaxPool
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
-from hwgen.templates.tiles import RECOMPUTE, RELOAD, REUSE, axes
+from hwgen.templates.pyramid_tiles import RECOMPUTE, RELOAD, REUSE, axes
 
 #: Windows whose first ones lie in the padding: between these a pixel is skipped; two of those bring four columns.
 SKIPS = Window(kernel=(2, 2), stride=(3, 3), padding=(2, 2, 0, 0))

@@ -15,7 +15,7 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.network import shapes
-from hwgen.templates.tiles import RECOMPUTE, RELOAD, REUSE, axes
+from hwgen.templates.pyramid_tiles import RECOMPUTE, RELOAD, REUSE, axes
 
 ALEXNET = shapes.load("alexnet-set").layers[:4]
 

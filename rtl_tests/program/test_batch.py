@@ -284,7 +284,7 @@ def digits() -> Network:
 
 def test_plans(digits):
     """What a run takes, and a frame's share of it; read back, the same jobs."""
-    made = plan.make(digits, BOARD, template="tile", bandwidth=0.8, batch=3)
+    made = plan.make(digits, BOARD, template="engine", bandwidth=0.8, batch=3)
     document = json.loads(plan.write(made))
     run = counted(schedule(digits, EngineConfig(), frames=3))
     cycles, moved = START_CYCLES + run.cycles + DONE_CYCLES, sum(run.read) + run.fetched + sum(run.written)
@@ -300,11 +300,11 @@ def test_plans(digits):
     line = f"a run computes 3 frames in {cycles:,} cycles, and the table is of a run; "
     assert f"{line}{document['traffic_bytes']['weights']:,} bytes of weights a frame; " in table(made)
     assert table(made).split("for all frames at once: ")[1].startswith("fc\n")
-    assert "a run computes" not in table(plan.make(digits, BOARD, template="tile"))
+    assert "a run computes" not in table(plan.make(digits, BOARD, template="engine"))
 
 
 def test_plans_that_are_refused(digits):
-    made = plan.make(digits, BOARD, template="tile", batch=3)
+    made = plan.make(digits, BOARD, template="engine", batch=3)
     document = json.loads(plan.write(made))
     (told,) = document["groups"]
     told["side_by_side"] = [["conv3", "fc"]]
@@ -315,7 +315,7 @@ def test_plans_that_are_refused(digits):
     told["batch"] = 256
     with pytest.raises(PlanError, match=r"batch must be from 1 to 255 frames, not 256"):
         plan.read(json.dumps(document), digits, BOARD)
-    with pytest.raises(PlanError, match=r"batch goes with the template tile, not with stream"):
+    with pytest.raises(PlanError, match=r"batch goes with the template engine, not with stream"):
         plan.make(digits, BOARD, template="stream", batch=3)
 
 

@@ -19,7 +19,7 @@ from hwgen.explore.fronts import explore
 from hwgen.network import shapes
 from hwgen.report.page import fronts, html, vivado
 from hwgen.simulate.check import compare
-from hwgen.templates.tile import engine_group
+from hwgen.templates.engine import engine_group
 
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -43,7 +43,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def engine() -> hwgen.Design:
-    return hwgen.load("resnet8@8x8").plan("zedboard", template="tile", bandwidth=0.8)
+    return hwgen.load("resnet8@8x8").plan("zedboard", template="engine", bandwidth=0.8)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,8 @@ def check_sections(opened: Opened) -> None:
     [
         ("resnet8", "zedboard", {"macs_per_dsp": "auto"}),
         ("vgg16:7", "vc709", {}),
-        ("alexnet", "zedboard", {"template": "tile"}),
-        ("autoencoder", "zedboard", {"template": "tile", "batch": 4}),
+        ("alexnet", "zedboard", {"template": "engine"}),
+        ("autoencoder", "zedboard", {"template": "engine", "batch": 4}),
         ("decoilfnet-example", "zedboard", {"template": "pyramid"}),
         ("examples/digits/digits.onnx", "zedboard", {"groups": "conv1-pool1,conv3-fc", "in_turn": True}),
     ],

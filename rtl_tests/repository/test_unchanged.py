@@ -34,6 +34,11 @@ def test_renamed_keys_are_no_differences(monkeypatch, capsys):
     assert "case: layers[0].type: conv before, pool after" in capsys.readouterr().out
 
 
+def test_renamed_values_are_no_differences():
+    plan = {"groups": [{"template": "tile", "layers": [{"tile": "tile"}]}]}
+    assert unchanged.renamed(plan) == {"groups": [{"template": "engine", "layers": [{"tile": "tile"}]}]}
+
+
 def test_case_without_an_end_is_a_difference(capsys):
     before = json.loads('{"one": {"dsp": 1}, "two": {"dsp": 2}}')
     assert unchanged.compare(before, {"one": {"dsp": 1}}, plans=False, tolerance=0) == 1

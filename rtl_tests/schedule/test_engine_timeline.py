@@ -21,7 +21,7 @@ from hwgen.schedule.engine import LOAD, loads, stores
 
 @pytest.fixture(scope="module")
 def design():
-    return hwgen.load("resnet8@8x8").plan("zedboard", template="tile", bandwidth=0.8)
+    return hwgen.load("resnet8@8x8").plan("zedboard", template="engine", bandwidth=0.8)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
-from hwgen.templates.tiles import axes
+from hwgen.templates.pyramid_tiles import axes
 
 
 def check(case: Case, frames: np.ndarray) -> None:

@@ -268,7 +268,7 @@ def test_digits_with_labels(here, capfd):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "options", [["--template", "tile"], ["--groups", "conv1-pool1,conv3-fc"], ["--template", "pyramid"]]
+    "options", [["--template", "engine"], ["--groups", "conv1-pool1,conv3-fc"], ["--template", "pyramid"]]
 )
 def test_other_templates(here, capfd, options):
     model = str(DIGITS / "digits.onnx")

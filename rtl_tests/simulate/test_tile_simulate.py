@@ -33,7 +33,7 @@ from hwgen.simulate import Memory, check
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
-from hwgen.templates.tiles import RECOMPUTE, REUSE, axes
+from hwgen.templates.pyramid_tiles import RECOMPUTE, REUSE, axes
 
 needs_icarus = pytest.mark.skipif(
     not (shutil.which("iverilog") and shutil.which("make")), reason="iverilog is missing: apt install iverilog make"

@@ -25,7 +25,7 @@ from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import pack_map
 from hwgen.program.maps import steps
 from hwgen.program.passes import Pass, passes
-from hwgen.templates.tile import TileGroup
+from hwgen.templates.engine import EngineGroup, engine_group
 
 SMALL = EngineConfig(
     maps=16,
@@ -286,10 +286,9 @@ def clamped(scale: float, zero: int) -> Network:
     return agree(model, piece.frames(8))
 
 
-def group_of(made: plan.Plan) -> TileGroup:
+def group_of(made: plan.Plan) -> EngineGroup:
     (group,) = made.groups
-    assert isinstance(group, TileGroup)
-    return group
+    return engine_group(group)
 
 
 def tasks_of(network: Network) -> list[Pass]:

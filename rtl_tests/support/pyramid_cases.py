@@ -21,7 +21,7 @@ from hwgen.network.ops import MaxPool
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import Pyramid, in_tiles
-from hwgen.templates.tiles import REUSE, axes
+from hwgen.templates.pyramid_tiles import REUSE, axes
 
 SEEDS = st.integers(0, 2**32)
 

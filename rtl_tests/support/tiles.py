@@ -20,7 +20,7 @@ from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network.ops import Op
 from hwgen.options import OVERLAPS, REUSE
-from hwgen.templates.tiles import axes
+from hwgen.templates.pyramid_tiles import axes
 
 
 @st.composite

@@ -21,8 +21,8 @@ from hwgen.network.maps import FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
 from hwgen.options import OVERLAPS
 from hwgen.templates.pyramid import Pyramid, pyramid_cycles
+from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.refusal import OverBudgetError
-from hwgen.templates.tiles import axes
 from hwgen.templates.tips import tips
 
 ZEDBOARD = boards.load("zedboard")
@@ -125,7 +125,7 @@ def test_steering_that_can_not_work(steering, why):
         ({"tile": [0, 1]}, "tile must be two integers from 1 to 65,535, rows and columns, not \\[0, 1\\]"),
         ({"tile": None}, "tile must be an array, not null"),
         ({"overlap": "some"}, "overlap must be"),
-        ({"template": "tower"}, "template must be 'stream' or 'pyramid' or 'tile', not \"tower\""),
+        ({"template": "tower"}, "template must be 'stream' or 'pyramid' or 'engine', not \"tower\""),
         ({"input_pixels": 3}, "pixels"),
         ({"input_pixels": 0}, "input_pixels must be 1 to 16, the width of its input, not 0"),
         ({"input_pixels": 10**9}, "input_pixels must be 1 to 16"),

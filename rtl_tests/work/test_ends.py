@@ -200,7 +200,7 @@ def test_signal_while_workers_plan(workshop, number, where, worker):
 def test_signal_while_a_search_goes_side_by_side(workshop, number):
     """A second after it begins; nothing is written."""
     process = workshop.start(
-        "plan", "resnet50", "--board", "zedboard", "--template", "tile", "--jobs", "2", "-o", "p.json"
+        "plan", "resnet50", "--board", "zedboard", "--template", "engine", "--jobs", "2", "-o", "p.json"
     )
     check_end(workshop, process, number, "hwgen.work.worker")
     assert not (workshop.place / "p.json").exists()

@@ -17,7 +17,7 @@ from hwgen.program.tiles import Tiling
 from hwgen.report.page.bins import shares
 from hwgen.report.page.sections import Sections
 from hwgen.templates.base import Group
-from hwgen.templates.tile import MAPS_STAY, TileGroup, engine_group, order
+from hwgen.templates.engine import MAPS_STAY, EngineGroup, engine_group, order
 
 __all__ = ["EngineSections"]
 
@@ -135,18 +135,18 @@ class EngineSections(Sections):
         return {"views": [view], "notes": notes, "fifos": [], "kinds": _KINDS}
 
 
-def _computed(group: TileGroup) -> list[tuple[Figures, Step]]:
+def _computed(group: EngineGroup) -> list[tuple[Figures, Step]]:
     """The layers that have passes of their own, each with those on its way out."""
     own = {each.layer.name: each for each in group.figures if each.tilings}
     return [(own[step.ops[0].name], step) for step in steps(group.network) if step.ops[0].name in own]
 
 
-def _taken(group: TileGroup, step: Step) -> int:
+def _taken(group: EngineGroup, step: Step) -> int:
     """Bytes of the maps that a layer reads, each counted once."""
     return sum(group.schedule.places[edge].size for edge in dict.fromkeys(step.edges))
 
 
-def _layer(group: TileGroup, each: Figures, step: Step) -> dict[str, Any]:
+def _layer(group: EngineGroup, each: Figures, step: Step) -> dict[str, Any]:
     taken = _taken(group, step)
     return {
         "name": step.ops[0].name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hwgen.options import ENGINE
 from hwgen.plan.plan import Plan
 from hwgen.report.page.engine import EngineSections
 from hwgen.report.page.sections import Sections
@@ -12,7 +13,7 @@ from hwgen.templates.base import Group
 __all__ = ["of_group", "of_plan"]
 
 _STREAMS = Sections()
-_BY_TEMPLATE: Mapping[str, Sections] = {"tile": EngineSections()}
+_BY_TEMPLATE: Mapping[str, Sections] = {ENGINE: EngineSections()}
 
 
 def of_group(group: Group) -> Sections:

@@ -47,7 +47,7 @@ WEIGHTS_STAY = ("fold", "box", "tile", "chunk")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tile(Template):
+class EngineTemplate(Template):
     """A group that an engine computes.
 
     Parameters
@@ -87,7 +87,7 @@ class Tile(Template):
         assert refusal is not None
         return Refusal(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
 
-    def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> TileGroup:
+    def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
         """The network on this engine, as given or as the search finds it.
 
         Raises
@@ -99,7 +99,7 @@ class Tile(Template):
             made = schedule(network, self.engine, choices=choices, pace=self.memory.pace, frames=self.batch, **options)
         except ModelError as error:
             raise PlanError(str(error)) from None
-        return TileGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
+        return EngineGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
 
     def rows(self, group: Group) -> list[tuple[str, ...]]:
         of, rows = engine_group(group), []
@@ -145,7 +145,7 @@ class Tile(Template):
         return {"engine": {**sizes, "buffers": buffers}, "memory": asdict(self.memory)}
 
     @classmethod
-    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Tile:
+    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> EngineTemplate:
         entry = entry_of(document, "engine", dict, "plan group")
         buffers = entry_of(entry, "buffers", dict, "plan engine")
         sizes = {**{key: value for key, value in entry.items() if key != "buffers"}, **buffers}
@@ -187,7 +187,7 @@ class Tile(Template):
         return replace(self.memory, latency=self.memory.latency if latency is None else latency, pace=pace.pace)
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        raise PlanError(f"{network.name} is computed by an engine (template tile), not by an accelerator of its layers")
+        raise PlanError(f"{network.name} is computed by an engine, not by an accelerator of its layers")
 
     def summary(self, group: Group) -> list[str]:
         of, engine, memory = engine_group(group), self.engine, self.memory
@@ -214,14 +214,14 @@ class Tile(Template):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TileGroup(Group):
+class EngineGroup(Group):
     """Layers on an engine, and what it is told.
 
     Runs follow each other; cycles are from ``start`` to ``done``. So latency and interval are the same, but if a run
     computes several frames: then the interval is a frame's share of it.
     """
 
-    template: Tile
+    template: EngineTemplate
     schedule: Schedule
 
     def __post_init__(self) -> None:
@@ -283,6 +283,10 @@ class TileGroup(Group):
     def circuit(self) -> EngineDesign:
         return self.design
 
+    @property
+    def engine(self) -> EngineConfig:
+        return self.template.engine
+
     @cached_property
     def resources(self) -> Resources:
         return self.design.resources
@@ -299,9 +303,9 @@ class TileGroup(Group):
         return 0.0
 
 
-def engine_group(group: Group) -> TileGroup:
+def engine_group(group: Group) -> EngineGroup:
     """Return a group of this template as what it is."""
-    assert isinstance(group, TileGroup)
+    assert isinstance(group, EngineGroup)
     return group
 
 

@@ -1,4 +1,4 @@
-"""The template ``tile``: plans of an engine, and how they are written, read and refused."""
+"""The template ``engine``: plans of an engine, and how they are written, read and refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hwgen.program.compile import schedule
 from hwgen.report import legend
 from hwgen.report.plan import table
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
-from hwgen.templates.tile import Tile, TileGroup, pace_of
+from hwgen.templates.engine import EngineGroup, EngineTemplate, pace_of
 
 DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 BOARD = boards.load("zedboard")
@@ -37,7 +37,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def text(digits) -> str:
-    return plan.write(plan.make(digits, BOARD, template="tile"))
+    return plan.write(plan.make(digits, BOARD, template="engine"))
 
 
 # What a plan says
@@ -48,7 +48,7 @@ def text(digits) -> str:
 def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
     """Compiled anew and gone through; the layers' cycles and bytes add up to them."""
     network = hwgen.load(name).network
-    made = plan.make(network, BOARD, template="tile", bandwidth=bandwidth, macs_per_dsp=2)
+    made = plan.make(network, BOARD, template="engine", bandwidth=bandwidth, macs_per_dsp=2)
     jobs = schedule(network, EngineConfig(), pace=pace).jobs
     run = EngineSchedule(EngineConfig(), jobs, MemoryTiming(pace=pace)).run()
     cycles = START_CYCLES + run.cycles + DONE_CYCLES
@@ -61,7 +61,7 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
     document = json.loads(plan.write(made))
     assert document["cycles"] == {"latency": cycles, "interval": cycles}
     (group,) = document["groups"]
-    assert (group["template"], group["engine"]["maps"], group["engine"]["pixels"]) == ("tile", 32, 13)
+    assert (group["template"], group["engine"]["maps"], group["engine"]["pixels"]) == ("engine", 32, 13)
     assert [entry["name"] for entry in group["layers"]] == [layer.name for layer in network.layers]
     again = plan.read(plan.write(made), network, BOARD)
     assert plan.write(again) == plan.write(made)
@@ -72,21 +72,21 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
 @given(network=networks(most_layers=3), pace=st.integers(1, 9))
 def test_plans_read_back(network, pace):
     """Whatever the tiles are: the same jobs, and so the same cycles."""
-    template = Tile(engine=SMALL, memory=MemoryTiming(pace=pace, latency=5))
+    template = EngineTemplate(engine=SMALL, memory=MemoryTiming(pace=pace, latency=5))
     with left_out_if("strides", "buffers hold no tile"):
         group = template.grouped(network)
     document = json.loads(json.dumps(template.document(group)))
-    again = Tile.group(document, network, BOARD)
-    assert isinstance(again, TileGroup)
+    again = EngineTemplate.group(document, network, BOARD)
+    assert isinstance(again, EngineGroup)
     assert again.schedule.jobs == group.schedule.jobs
     assert (again.template, again.cycles) == (template, group.cycles)
 
 
 def test_table(digits):
     """Layers side by side have what they do together in the last one's line: here all but the first one."""
-    made = plan.make(digits, BOARD, template="tile", bandwidth=0.8)
+    made = plan.make(digits, BOARD, template="engine", bandwidth=0.8)
     head, _, *lines = table(made).splitlines()[:8]
-    assert head.split() == ["layer", "kind", "output", *legend.OWN["tile"]]
+    assert head.split() == ["layer", "kind", "output", *legend.OWN["engine"]]
     rows = {line.split()[0]: line.split() for line in lines}
     assert [*group_of(made).schedule.choices[1]] == ["conv2", "conv3", "fc"]
     cycles = {each.layer.name: each.cycles for each in group_of(made).figures}
@@ -114,7 +114,7 @@ def test_what_fits_no_other_way():
     """1,200 x 1,024 weights of 8 bits are 266.7 block RAMs, and more than LUT RAM and block RAM hold together."""
     network = alone(conv(kernel=1, channels=1024, maps=1200, size=(1, 1)))
     made = plan.make(network, BOARD)
-    assert group_of(made).template.name == "tile"
+    assert group_of(made).template.name == "engine"
     (note,) = [note for note in made.notes if note.startswith("computed from off-chip memory")]
     assert note.endswith("as it fits no other: conv: weights need 267 BRAM36, but zedboard (XC7Z020) has 140")
     for options in ({"template": "stream"}, {"objective": "traffic"}, {"dsp": 40}):
@@ -137,7 +137,7 @@ def test_what_fits_no_other_way():
 )
 def test_width_of_the_bus(digits, options, width, pace):
     """As asked for, or the bandwidth's at 100 MHz; the cycles are those of that engine's schedule."""
-    made = plan.make(digits, BOARD, template="tile", **options)
+    made = plan.make(digits, BOARD, template="engine", **options)
     group = group_of(made)
     assert (group.template.engine.bus_bytes, group.template.memory.pace) == (width, pace)
     engine = EngineConfig(bus_bytes=width)
@@ -148,21 +148,34 @@ def test_width_of_the_bus(digits, options, width, pace):
     assert plan.read(plan.write(made), digits, BOARD).interval == made.interval
 
 
+def test_former_name(digits, text):
+    """Both names are one template wherever a user gives one; only the new name is written."""
+    assert plan.write(plan.make(digits, BOARD, template="tile")) == text
+    former = text.replace('"template": "engine"', '"template": "tile"')
+    assert former != text
+    assert plan.write(plan.read(former, digits, BOARD)) == text
+    with pytest.raises(PlanError, match="template must be stream or pyramid or engine, not 'tiles'"):
+        plan.make(digits, BOARD, template="tiles")
+
+
 # What is refused
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"groups": "conv1-fc"}, r"groups and in_turn don't go with the template tile, which computes whole networks"),
-        ({"in_turn": True}, r"groups and in_turn don't go with the template tile, which computes whole networks"),
+        (
+            {"groups": "conv1-fc"},
+            r"groups and in_turn don't go with the template engine, which computes whole networks",
+        ),
+        ({"in_turn": True}, r"groups and in_turn don't go with the template engine, which computes whole networks"),
         (
             {"dsp": 47},
             r"no engine fits, the last that was tried is 16 maps by 5 pixels: plan needs 48 DSP slices, but 47 may",
         ),
         ({"bram": 40}, r"no engine fits, .* BRAM36, but zedboard \(XC7Z020\) has 40"),
         ({"bandwidth": 0.003}, r"bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.003$"),
-        ({"tile": (4, 4)}, r"tile and overlap go with pyramids, not with the template tile"),
+        ({"tile": (4, 4)}, r"tile and overlap go with pyramids, not with the template engine"),
         ({"array": (20, 13)}, r"^array: maps must be a multiple of 16, not 20$"),
         ({"array": (16, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
         ({"array": (64, 13)}, r"no engine fits, the last that was tried is 64 maps by 13 pixels: plan needs 424 DSP"),
@@ -173,14 +186,14 @@ def test_width_of_the_bus(digits, options, width, pace):
 )
 def test_options_that_make_no_engine(digits, options, message):
     with pytest.raises(PlanError, match=message):
-        plan.make(digits, BOARD, template="tile", **options)
+        plan.make(digits, BOARD, template="engine", **options)
 
 
 def test_layers_that_the_engine_lacks():
     layer = conv(kernel=1, channels=1, maps=1)
     network = alone(replace(layer, input=replace(layer.input, type=INT16, zero_point=0)))
     with pytest.raises(PlanError, match=r"^conv: the engine computes with values of at most 8 bits, not with a map of"):
-        plan.make(network, BOARD, template="tile")
+        plan.make(network, BOARD, template="engine")
 
 
 LAYER = ("groups", 0, "layers", 1)  # conv2
@@ -214,7 +227,7 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
             [["conv1", "pool1"]],
             r'side_by_side must have layers with a tile.* not "pool1"',
         ),
-        (("groups", 0, "template"), "tiles", r"^plan group's template must be 'stream' or 'pyramid' or 'tile', not"),
+        (("groups", 0, "template"), "tiles", r"^plan group's template must be 'stream' or 'pyramid' or 'engine', not"),
     ],
 )
 def test_edits_that_make_no_plan(digits, text, place, value, message):
@@ -248,7 +261,7 @@ def test_a_group_that_fits_no_other_way():
     layers = replace(first, name="one"), replace(second, name="two", input=first.output)
     network = Network(name="both", layers=layers)
     made = plan.make(network, BOARD, groups="one,two")
-    assert [group.template.name for group in made.groups] == ["stream", "tile"]
+    assert [group.template.name for group in made.groups] == ["stream", "engine"]
     assert made.interval == sum(group.frame_cycles for group in made.groups)
     assert str(made.obstacle) == "2 groups, some of which an engine computes"
     again = plan.read(plan.write(made), network, BOARD)
@@ -261,7 +274,7 @@ def test_an_array_that_is_asked_for(digits):
     made = plan.make(digits, BOARD, array=(16, 7))
     assert (group_of(made).template.engine.maps, group_of(made).template.engine.pixels) == (16, 7)
     for options in ({"template": "stream"}, {"overlap": "reuse"}):
-        with pytest.raises(PlanError, match=r"^array goes with the template tile, not with"):
+        with pytest.raises(PlanError, match=r"^array goes with the template engine, not with"):
             plan.make(digits, BOARD, array=(16, 7), **options)
-    with pytest.raises(PlanError, match=r"^groups and in_turn don't go with the template tile"):
+    with pytest.raises(PlanError, match=r"^groups and in_turn don't go with the template engine"):
         plan.make(digits, BOARD, array=(16, 7), in_turn=True)

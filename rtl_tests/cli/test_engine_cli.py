@@ -33,7 +33,7 @@ from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import frames
 from hwgen.simulate.check import Mismatch
 from hwgen.simulate.engine import Memory
-from hwgen.templates.tile import engine_group
+from hwgen.templates.engine import engine_group
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
@@ -201,7 +201,7 @@ def test_another_network_on_the_engine(engine, capfd):
 def test_networks_on_the_default_engine(tmp_path, monkeypatch, capfd, bandwidth):
     """One circuit; each network's interval is that of its plan, which is that of a run of the folder."""
     monkeypatch.chdir(tmp_path)
-    how = ["--board", "zedboard", "--template", "tile", "--bandwidth", bandwidth]
+    how = ["--board", "zedboard", "--template", "engine", "--bandwidth", bandwidth]
     assert cli.main(["build", MODEL, *how, "-o", "engine"]) == 0
     for name in (MODEL, "resnet8", "autoencoder"):
         assert cli.main(["plan", name, *how, "-o", "plan.json"]) == 0
@@ -304,12 +304,12 @@ def test_programs_that_do_not_fit(engine, refuse):
 
 
 def test_programs_and_plans_of_another_engine(engine, refuse):
-    assert cli.main(["plan", MODEL, "--board", "zedboard", "--template", "tile", "-o", "plan.json"]) == 0
+    assert cli.main(["plan", MODEL, "--board", "zedboard", "--template", "engine", "-o", "plan.json"]) == 0
     line = refuse("compile", MODEL, "--engine", engine, "--plan", "plan.json")
     assert "plan is of another engine, " in line
     assert cli.main(["plan", MODEL, "--board", "zedboard", "-o", "stream.json"]) == 0
     line = refuse("compile", MODEL, "--engine", engine, "--plan", "stream.json")
-    assert "plan is not on an engine: it has no group of the template 'tile' alone" in line
+    assert "plan is not on an engine: it has no group of the template 'engine' alone" in line
 
 
 def test_network_that_the_engine_can_not_compute(engine, refuse):
@@ -321,7 +321,7 @@ def test_network_that_the_engine_can_not_compute(engine, refuse):
     ("arguments", "message"),
     [
         (["--board", "zedboard"], "--board would plan another circuit than that of --engine"),
-        (["--dsp", "9", "--template", "tile"], "--dsp and --template would plan another circuit"),
+        (["--dsp", "9", "--template", "engine"], "--dsp and --template would plan another circuit"),
         (["--simulator", "icarus"], "an engine runs in verilator only, not in icarus"),
         (["--program", "p", "--plan", "q"], "--program is a plan that was compiled: give it or --plan, not both"),
         (["--bandwidth", "0.0001"], "bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.0001"),
@@ -364,7 +364,7 @@ def test_an_array_is_planned_for_the_memory_that_it_is_run_with(monkeypatch, ref
         raise InputError("planned")
 
     monkeypatch.setattr(hwgen.Design, "simulate", planned_only)
-    for options in (["--template", "tile"], ["--array", "32x13"]):
+    for options in (["--template", "engine"], ["--array", "32x13"]):
         assert "planned" in refuse(
             "simulate", MODEL, "--board", "zedboard", *options, "--bandwidth", "0.2", "--random", "1"
         )
@@ -390,7 +390,7 @@ def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(synthesis, "measure", measure)
     monkeypatch.setattr(work, "pool", lambda *_: nullcontext())  # in this process
-    arguments = ["--board", "zedboard", "--template", "tile", "--array", "16x5", "--json", str(tmp_path / "s.json")]
+    arguments = ["--board", "zedboard", "--template", "engine", "--array", "16x5", "--json", str(tmp_path / "s.json")]
     assert cli.main(["synth", MODEL, *arguments]) == 0
     names = ["memory_side", "steps", "lanes", "maps", "weights", "array", "drains", "finish"]
     document = json.loads((tmp_path / "s.json").read_text())
