@@ -198,10 +198,8 @@ def _synthesised(design: hwgen.Design) -> dict[str, Any]:
 def renamed(document: Any) -> Any:
     """Return a JSON value with the keys and values of `RENAMED_KEYS` and `RENAMED_VALUES` renamed at every depth."""
     if isinstance(document, dict):
-        values = {key: renamed(value) for key, value in document.items()}
-        return {
-            RENAMED_KEYS.get(key, key): RENAMED_VALUES.get((key, str(value)), value) for key, value in values.items()
-        }
+        values = {key: RENAMED_VALUES.get((key, str(value)), value) for key, value in document.items()}
+        return {RENAMED_KEYS.get(key, key): renamed(value) for key, value in values.items()}
     return [renamed(value) for value in document] if isinstance(document, list) else document
 
 

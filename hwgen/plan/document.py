@@ -237,7 +237,7 @@ def _check_names(names: list[str], network: Network) -> None:
 
 def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     name = field(group, "template", str, "plan group")
-    template = TEMPLATES.get(FORMER_TEMPLATES.get(name, name))
+    template = TEMPLATES.get(FORMER_TEMPLATES.get(name) or name)
     if template is None:
         raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {shown(name)}")
     if (own := template.group(group, network, board)) is not None:
