@@ -108,7 +108,7 @@ def memory(layers, tip, overlap) -> int:
     ("steering", "why"),
     [
         ({"template": "stream", "tile": (1, 1)}, "tile and overlap go with pyramids"),
-        ({"template": "rows"}, "template must be stream or pyramid or tile, not 'rows'"),
+        ({"template": "rows"}, "template must be stream or pyramid or engine, not 'rows'"),
         ({"overlap": "none"}, "overlap must be one of reuse, "),
         ({"tile": (0, 1)}, "tile must be two positive integers"),
         ({"tile": (100, 1)}, "tile must be between 1x1 and its output's"),
