@@ -35,8 +35,8 @@ FLOORS = {
     "templates": "errors fields options boards network gateware schedule program",
     "plan": "errors fields options digest cache progress boards network gateware blocking schedule templates",
     "explore": "errors installing progress work boards network plan templates",
-    "report": "errors fields options installing printable boards network gateware blocking schedule program templates plan "
-    "explore",
+    "report": "errors fields options installing printable boards network gateware blocking schedule program templates "
+    "plan explore",
     "verilog": "errors printable progress digest cache gateware",
     "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog",
     "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "
