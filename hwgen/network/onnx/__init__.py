@@ -1,1 +1,1 @@
-"""ONNX models become networks."""
+"""Import of ONNX models as networks."""

@@ -1,8 +1,9 @@
 """Arithmetic with constants that becomes part of a convolution: BatchNormalization, Mul, Div, Add and Sub in floats.
 
-Behind a convolution's sums a factor goes into their scale (a negative one turns the weights' sign), and what is added
-into the bias. In front of a convolution the same is done where that is exact: a factor must be one number for all the
-channels that meet in an output, and nothing may be added where windows are padded, since padding stays zero.
+Behind a convolution, a factor is multiplied into the scale of the sums, and an added constant into the bias. A negative
+factor changes the sign of the weights. In front of a convolution the same is done where that is exact. All channels
+that meet in one output must then have the same factor. Nothing may be added in front of a window with padding, because
+padding stays zero.
 """
 
 from __future__ import annotations
@@ -21,54 +22,59 @@ from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.rescale import MOST_BIAS
 
 _OPERATORS = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
+"""Operators whose arithmetic with constants a convolution behind them can include."""
 _CLOSE = 2.0**-15
-"""Of a step of the output: so much a rounded bias may be off."""
+"""Largest error of a rounded bias, as a fraction of one step of the output."""
 _MOST_FRACTION = 20
-"""Bits of a bias below a step of the accumulators."""
+"""Largest number of fraction bits of a bias: bits below one step of the accumulators."""
 
 
 def is_constant(build: Builder, name: str) -> bool:
-    """Whether a tensor is a constant of the model."""
+    """Return whether a tensor is a constant of the model."""
     return name in build.constants.arrays or name in build.constants.quantised
 
 
 def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
-    """What the node makes of a map of so many channels, if its other inputs are constants."""
+    """Return the affine function that a node applies to a map of ``channels`` channels.
+
+    The node must have the map as one input, and constants as all others. Raises ModelError if it is no such node.
+    """
     if node.op_type == "BatchNormalization":
         return _normalisation(build, node, channels)
-    places = [place for place, name in enumerate(node.input) if is_constant(build, name)]
-    if len(node.input) != 2 or len(places) != 1:
+    constant_indices = [constant_index for constant_index, name in enumerate(node.input) if is_constant(build, name)]
+    if len(node.input) != 2 or len(constant_indices) != 1:
         raise build.refusal(node, "must take a feature map and a constant")
-    (place,) = places
-    values = build.constants.by_channel(node, build.constants.real(node, place, "constant"), build.view)
+    (constant_index,) = constant_indices
+    values = build.constants.by_channel(node, build.constants.real(node, constant_index, "constant"), build.view)
     one, none = np.ones(channels), np.zeros(channels)
     if node.op_type == "Mul":
-        found = Affine(values, none)
+        affine = Affine(values, none)
     elif node.op_type == "Add":
-        found = Affine(one, values)
+        affine = Affine(one, values)
     elif node.op_type == "Sub":
-        found = Affine(-one, values) if place == 0 else Affine(one, -values)
-    elif place == 0:
+        affine = Affine(-one, values) if constant_index == 0 else Affine(one, -values)
+    elif constant_index == 0:
         raise build.refusal(node, "divides a constant by a feature map; only a feature map by a constant is supported")
     else:
-        found = Affine(1 / values, none)
-    if not np.isfinite([found.gain, found.offset]).all():
+        affine = Affine(1 / values, none)
+    if not np.isfinite([affine.gain, affine.offset]).all():
         raise build.refusal(node, "its constant must hold finite numbers, and none of 0 to divide by")
-    return found
+    return affine
 
 
 def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
+    """Return the affine function of a BatchNormalization node with constant parameters."""
     for name, usual in (("training_mode", 0), ("spatial", 1)):
         if attribute(node, name, usual) != usual:
             raise build.refusal(node, f"{name} must be {usual}, as for inference")
     names = ("scale", "bias", "mean", "variance")
-    found = [build.constants.real(node, place, name) for place, name in enumerate(names, start=1)]
-    for name, values in zip(names, found, strict=True):
+    parameters = [build.constants.real(node, index, name) for index, name in enumerate(names, start=1)]
+    for name, values in zip(names, parameters, strict=True):
         if values.shape != (channels,):
             raise build.refusal(node, f"{name} must have the shape ({channels},), not {values.shape}")
-    along = (channels, *[1] * (len(build.view.dims) - 1))  # the first dimension behind the batch must be the channels
+    along = (channels, *[1] * (len(build.view.dims) - 1))  # the channels must be the first dimension behind the batch
     scale, bias, mean, variance = (
-        build.constants.by_channel(node, values.reshape(along), build.view) for values in found
+        build.constants.by_channel(node, values.reshape(along), build.view) for values in parameters
     )
     gain = scale / np.sqrt(variance + float(attribute(node, "epsilon", 1e-5)))
     offset = bias - mean * gain
@@ -78,7 +84,11 @@ def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affin
 
 
 def _apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Mul, Div or Sub: behind sums with constants part of them, else a function of one value, or of several maps."""
+    """Import a Mul, Div or Sub.
+
+    Behind sums, an operator with a constant is folded into the sums. Otherwise it is a function of one value, or joins
+    maps.
+    """
     state = build.state
     if isinstance(state, Sums) and any(is_constant(build, name) for name in node.input):
         apply_to_sums(build, node, state)
@@ -87,11 +97,12 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _normalise(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a BatchNormalization: fold it into sums, or apply it to dequantised values."""
     state = build.state
     if isinstance(state, Sums):
         apply_to_sums(build, node, state)
     elif isinstance(state, Reals) and build.map.type.bits > MOST_BITS:
-        affine_of(build, node, build.map.channels)  # refuses what it can't be
+        affine_of(build, node, build.map.channels)  # raises an error if the node has no constant parameters
         state.steps.append(node)
         state.for_sums = True
     else:
@@ -101,7 +112,7 @@ def _normalise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
-    """Fold what the node does into the sums."""
+    """Fold the arithmetic of ``node`` into the sums ``state``, which a convolution has left unquantised."""
     affine = affine_of(build, node, build.view.sizes[0])
     affine = Affine(state.of_channels(affine.gain), state.of_channels(affine.offset))
     if state.bounded and not affine.uniform:
@@ -110,7 +121,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
         raise build.refusal(node, "turns the order of values that a MaxPool chose from; quantise them before")
     if state.bounded:
         gain, offset = float(affine.gain[0]), float(affine.offset[0])
-        # Nothing times infinity is no number.
+        # A bound can be infinite, and 0 * infinity is not a number.
         ends = [end * gain + offset if gain else offset for end in (state.low, state.high)]
         state.low, state.high = min(ends), max(ends)
     state.affine = affine if state.affine is None else affine.behind(state.affine)
@@ -120,19 +131,27 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """What the node makes of the current map, channel by channel, if it is arithmetic with constants."""
+    """Return the affine function that a node applies to the current map.
+
+    The result is ``None`` if the node is no arithmetic with constants.
+    """
     if node.op_type not in _OPERATORS or not any(is_constant(build, name) for name in node.input):
         return None
     try:
         return affine_of(build, node, build.map.channels)
-    except ModelError:  # it is none; whether it is anything else is said elsewhere
+    except ModelError:  # not affine; the node's own import refuses the node, or imports it as another function
         return None
 
 
 def note_step(build: Builder, steps: int, step: Affine | None) -> None:
-    """Note what the operators behind a DequantizeLinear have made of its values, if all were arithmetic with constants.
+    """Update the affine function that the operators behind a DequantizeLinear amount to.
 
-    ``steps``: how many there were before the present node, which is ``step`` if it is one of them.
+    Parameters
+    ----------
+    steps : int
+        Number of operators that stood behind the DequantizeLinear before the present node.
+    step : Affine or None
+        Affine function of the present node; ``None`` if it is none. The whole then is no affine function, either.
     """
     state = build.state
     if not isinstance(state, Reals) or len(state.steps) == steps:
@@ -144,7 +163,10 @@ def note_step(build: Builder, steps: int, step: Affine | None) -> None:
 
 
 def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine) -> None:
-    """Sums over a map to which ``first`` was done, in terms of the map as it is."""
+    """Rewrite sums over the map ``first(map)`` as sums over the map itself, with ``first`` folded into them.
+
+    Raises ModelError where no integer weights can include ``first``.
+    """
     channels, groups = len(first.gain), sums.groups
     gains = first.gain.reshape(groups, channels // groups)
     if (gains != gains[:, :1]).any():
@@ -161,7 +183,7 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine)
     offsets = np.repeat(first.offset.reshape(groups, 1, -1), outputs, axis=1).reshape(len(sums.weights), -1)
     taps = sums.weights.sum(axis=(2, 3))
     offset = (taps * offsets).sum(axis=1) * sums.w_scale.astype(np.float64)
-    # The bias stays as it is: only the products take the factor.
+    # The factor applies to the products alone, not to the bias.
     gain = np.repeat(gains[:, 0], outputs)
     unit = sums.unit
     sums.affine = Affine(gain, offset + sums.bias * unit + sums.residue)
@@ -169,7 +191,7 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine)
 
 
 def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse a MaxPool over values whose order is not that of the integers."""
+    """Refuse a MaxPool over values whose order is not the order of the map's integers."""
     state = build.state
     if isinstance(state, Reals) and state.for_sums:
         raise build.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
@@ -179,9 +201,15 @@ def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
-    """The same sums with what was folded in their weights, bias and factor; their bias as fine as the output asks for.
+    """Return the sums with the folded arithmetic included in their weights, bias and factor.
 
-    Where nothing was folded in, and ONNX Runtime rounds the bias itself, it stays as it is.
+    The bias gets as many fraction bits as the output's step asks for. Sums without folded arithmetic are returned as
+    they are, if ONNX Runtime rounds their bias, too.
+
+    Parameters
+    ----------
+    scale : float32
+        Scale of the output that the sums are quantised to.
     """
     if sums.affine is None and (sums.rounded or not sums.residue.any()):
         return sums
@@ -216,3 +244,4 @@ def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
 
 
 OPERATORS = {"BatchNormalization": _normalise, "Div": _apply, "Mul": _apply, "Sub": _apply}
+"""Function that imports each ONNX operator, by the operator's name."""

@@ -1,4 +1,7 @@
-"""Average pools of quantised models, where ONNX Runtime has integer kernels for them: 8 bits in, the same type out."""
+"""Average pools of quantised models, for which ONNX Runtime has integer kernels.
+
+Their inputs and outputs have the same 8-bit type.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,14 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import multiplier
 
 _FACTORS = (2.0**-32, 256.0)
-"""The least factor that ONNX Runtime's kernel for whole maps takes, and the first one that is too large."""
+"""Smallest factor that ONNX Runtime's kernel for whole maps accepts, and the first one that is too large."""
 
 
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
-    """Between DequantizeLinear and QuantizeLinear: ONNX Runtime makes one operator of the three."""
+    """Import an AveragePool or GlobalAveragePool between DequantizeLinear and QuantizeLinear.
+
+    ONNX Runtime fuses the three nodes into one operator.
+    """
     state = plain_operand(build, node)
     if node.input[0] != state.tensor:
         raise build.refusal(
@@ -34,7 +40,7 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
-    """com.microsoft QLinearAveragePool, QLinearGlobalAveragePool."""
+    """Import a QLinearAveragePool or QLinearGlobalAveragePool of com.microsoft."""
     if attribute(node, "channels_last", 0):
         raise build.refusal(node, "channels_last 1 is not supported, 0 is")
     x_scale, _ = build.quantised_input(node, 1)
@@ -43,7 +49,10 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, int]]:
-    """The pool's window over the current map, and its output's rows and columns; the value lies as its output then."""
+    """Return the pool's window over the current map, and the rows and columns of its output.
+
+    The current view becomes the view of the output.
+    """
     here = build.map
     if "Global" in node.op_type:
         averaged = build.view.averaged()
@@ -73,17 +82,28 @@ def _emit(
     geometry: tuple[Window, tuple[int, int]],
     scale: np.float32,
     zero: int,
-    kind: IntegerType,
+    integer_type: IntegerType,
 ) -> None:
+    """Append the layer of an average pool.
+
+    Parameters
+    ----------
+    x_scale : float32
+        Scale of the input.
+    geometry : tuple
+        Window over the map, and rows and columns of the output.
+    scale, zero, integer_type
+        Scale, zero point and type of the output.
+    """
     here, (window, size) = build.map, geometry
-    if kind != here.type or kind.bits != 8:
+    if integer_type != here.type or integer_type.bits != 8:
         raise build.refusal(
             node,
-            f"must take and give integers of one 8-bit type, not {here.type} and {kind}: ONNX Runtime averages others "
-            "in floats",
+            f"must take and give integers of one 8-bit type, not {here.type} and {integer_type}: "
+            "ONNX Runtime averages others in floats",
         )
     if "Global" in node.op_type:
-        output = Map(here.channels, 1, 1, kind, zero, scale)
+        output = Map(here.channels, 1, 1, integer_type, zero, scale)
         rule = _whole_map(build, node, x_scale, output)
         build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
         return
@@ -91,7 +111,7 @@ def _emit(
         node,
         AveragePool,
         window,
-        Map(here.channels, *size, kind, zero, scale),
+        Map(here.channels, *size, integer_type, zero, scale),
         x_scale=float(x_scale),
         y_scale=float(scale),
         include_padding=bool(attribute(node, "count_include_pad", 0)),
@@ -99,26 +119,27 @@ def _emit(
 
 
 def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:
-    """From the sum over a whole map to its average."""
+    """Return the requantisation that turns the sum over a whole map into its average."""
     here = build.map
     assert output.scale is not None
-    pixels, kind = here.height * here.width, here.type
+    pixels, integer_type = here.height * here.width, here.type
     factor = np.float32(x_scale / (output.scale * np.float32(pixels)))
     if not _FACTORS[0] <= factor < _FACTORS[1]:
         raise build.refusal(node, f"x_scale / (y_scale * {pixels}) must be from 2**-32 to below 256, not {factor:g}")
-    bound = pixels * (kind.maximum - kind.minimum)
+    bound = pixels * (integer_type.maximum - integer_type.minimum)
     significand, shift = (np.repeat(array, here.channels) for array in multiplier(np.array([factor]), bound))
     return Requantisation(
         significand=significand,
         shift=shift,
         zero_point=output.zero_point or 0,
-        low=kind.minimum,
-        high=kind.maximum,
+        low=integer_type.minimum,
+        high=integer_type.maximum,
         float32=True,
     )
 
 
 def _reduce_mean(build: Builder, node: onnx.NodeProto) -> None:
+    """Refuse a ReduceMean that no layer includes."""
     raise build.refusal(
         node,
         "is not supported before a layer or a QuantizeLinear: ONNX Runtime averages floats here, in an order that "
@@ -133,3 +154,4 @@ OPERATORS = {
     "QLinearGlobalAveragePool": _qlinear_pool,
     "ReduceMean": _reduce_mean,
 }
+"""Function that imports each ONNX operator, by the operator's name."""

@@ -1,7 +1,7 @@
-"""Whether a model is valid, before anything is built of it: versions, wiring, what ONNX and ONNX Runtime say.
+"""Check of an ONNX model before it is imported: versions, inputs and outputs, wiring, ONNX's checker, ONNX Runtime.
 
-ONNX's checker finds most faults, but calls some by names that help nobody, and takes models that ONNX Runtime refuses.
-So versions, ends and wiring are looked at first, and ONNX Runtime loads what has passed everything else.
+ONNX's checker detects most errors, but some of its messages do not name the cause. It also accepts models that ONNX
+Runtime refuses. Versions, inputs, outputs and wiring are therefore checked first. ONNX Runtime loads the model last.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, ta
 from hwgen.network.onnx.runtime import session
 
 _LONGEST = 6
-"""So many nodes of a cycle are named."""
+"""Largest number of a cycle's nodes that a message names."""
 
 
 def check(model: onnx.ModelProto, name: str) -> None:
-    """Raise ModelError, begun with ``name``, unless ``model`` passes these checks, ONNX's checker and shape inference.
+    """Raise ModelError unless ``model`` is valid; the message begins with ``name``.
 
-    Shape inference is left out for pools with ``ceil_mode``: there it counts windows that start behind the map,
-    which ONNX's text, its reference and ONNX Runtime leave out (as of onnx 1.23).
+    The checks are those of this module, ONNX's checker and ONNX's shape inference. Shape inference is left out for
+    pools with ``ceil_mode``. There it counts windows that begin behind the map. ONNX's text, its reference
+    implementation and ONNX Runtime leave these windows out (as of onnx 1.23).
     """
     _check_versions(model, name)
     _check_ends(model, name)
@@ -46,17 +47,20 @@ def check(model: onnx.ModelProto, name: str) -> None:
 def check_by_runtime(path: Path, model: onnx.ModelProto | None = None) -> None:
     """Raise ModelError unless ONNX Runtime loads the model in the file ``path``; nothing is computed.
 
-    If ``model`` is given, it is loaded in place of the file, where that has operators that ONNX Runtime doesn't know.
+    Parameters
+    ----------
+    model : ModelProto, optional
+        Model that is loaded instead of the file, for a file with operators that ONNX Runtime doesn't know.
     """
     try:
         source = _source(path) if model is None else model.SerializeToString()
         session(source, {"session.disable_prepacking": "1"}, optimised=False)
-    except Exception as error:  # ONNX Runtime raises many kinds
+    except Exception as error:  # ONNX Runtime raises many types of errors
         raise ModelError(f"{path}: ONNX Runtime refuses it: {_reason(error)}") from None
 
 
 def _source(path: Path) -> str | bytes:
-    """What ONNX Runtime takes for a file: its name if that is UTF-8, otherwise its contents."""
+    """Return the path of a file as ONNX Runtime accepts it, or the file's bytes if the path is not UTF-8."""
     try:
         return str(path).encode().decode()
     except UnicodeEncodeError:
@@ -64,7 +68,7 @@ def _source(path: Path) -> str | bytes:
 
 
 def _reason(error: Exception) -> str:
-    """What ONNX Runtime says, without its own file names and functions."""
+    """Return the message of an ONNX Runtime error, without ONNX Runtime's own file and function names."""
     text = " ".join(str(error).split())
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"^Load model from .*? failed: ?", "", text)
@@ -74,17 +78,21 @@ def _reason(error: Exception) -> str:
 
 
 def _check_versions(model: onnx.ModelProto, name: str) -> None:
-    most = {"ai.onnx": onnx.defs.onnx_opset_version(), "com.microsoft": 1}
+    """Refuse operator sets that the installed onnx package doesn't know, or that are declared twice."""
+    latest = {"ai.onnx": onnx.defs.onnx_opset_version(), "com.microsoft": 1}
     domains = [entry.domain or "ai.onnx" for entry in model.opset_import]
     for domain, entry in zip(domains, model.opset_import, strict=True):
-        if domain in most and not 1 <= entry.version <= most[domain]:
-            raise ModelError(f"{name}: the operator set of {domain} must be 1 to {most[domain]}, not {entry.version}")
+        if domain in latest and not 1 <= entry.version <= latest[domain]:
+            raise ModelError(f"{name}: the operator set of {domain} must be 1 to {latest[domain]}, not {entry.version}")
         if domains.count(domain) > 1:
             raise ModelError(f"{name}: the operator set of {domain} is given {domains.count(domain)} times")
 
 
 def _check_ends(model: onnx.ModelProto, name: str) -> None:
-    """What goes in and comes out; sizes of the input must be positive (the batch may be symbolic) and not too large."""
+    """Refuse inputs and outputs that are no tensors, and inputs with sizes below 1 or above `MOST_SIDE`.
+
+    The batch can be symbolic.
+    """
     if not model.graph.output:
         raise ModelError(f"{name}: has no output, so that nothing of it would be computed")
     for what, values in (("input", data_inputs(model)), ("output", model.graph.output)):
@@ -92,13 +100,13 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
             if not value.type.HasField("tensor_type"):
                 raise ModelError(f"{name}: {what} {value.name!r} must be a tensor with a type of its elements")
             if value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
-                number = value.type.tensor_type.elem_type
-                raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {number}")
+                element_type = value.type.tensor_type.elem_type
+                raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {element_type}")
     for value in data_inputs(model):
         dims = value.type.tensor_type.shape.dim
         shown = shape_text(dims)
         for axis, dim in enumerate(dims):
-            # ONNX Runtime takes a negative batch for a symbolic one.
+            # ONNX Runtime reads a negative batch as a symbolic one.
             if dim.HasField("dim_value") and dim.dim_value < 1 and (axis or not dim.dim_value):
                 raise ModelError(
                     f"{name}: input {value.name!r} has a dimension of {dim.dim_value} in ({shown}); "
@@ -112,6 +120,7 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
 
 
 def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
+    """Refuse initialisers of the same name, with negative sizes, or with data that can't be read."""
     for label, count in Counter(tensor.name for tensor in graph.initializer).items():
         if count > 1:
             raise ModelError(f"{name}: {count} initialisers are called {label!r}")
@@ -128,7 +137,7 @@ def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
-    """Refuse attributes that stand for those of a function, outside of functions."""
+    """Refuse attributes outside of functions that refer to an attribute of a function."""
     for node in graph.node:
         for entry in node.attribute:
             if entry.ref_attr_name:
@@ -139,22 +148,22 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
-    """Every tensor has one source, and no node waits for itself."""
+    """Refuse tensors with no source or several sources, and cycles."""
     source: dict[str, onnx.NodeProto] = {}
-    given = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-    given |= {tensor.values.name for tensor in graph.sparse_initializer}
+    provided = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+    provided |= {tensor.values.name for tensor in graph.sparse_initializer}
     for node in graph.node:
         for tensor in filter(None, node.output):
-            if tensor in given or tensor in source:
+            if tensor in provided or tensor in source:
                 other = _named(source[tensor]) if tensor in source else "an input or initialiser of the model"
                 raise ModelError(f"{name}: tensor {tensor!r} comes from {_named(node)} and from {other}")
             source[tensor] = node
     for node in graph.node:
         for tensor in filter(None, node.input):
-            if tensor not in given and tensor not in source:
+            if tensor not in provided and tensor not in source:
                 raise ModelError(f"{name}: {_named(node)} takes {tensor!r}, which nothing in the model gives")
     for value in graph.output:
-        if value.name not in given and value.name not in source:
+        if value.name not in provided and value.name not in source:
             raise ModelError(f"{name}: output {value.name!r} is given by nothing in the model")
     if cycle := _cycle(graph, source):
         shown = [_named(node) for node in cycle]
@@ -163,7 +172,7 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Nodes that feed each other in a circle, in the direction of the data; empty if there are none."""
+    """Return the nodes of one cycle, in the direction of the data; empty if the graph has no cycle."""
     before = {
         id(node): [source[tensor] for tensor in node.input if tensor in source and source[tensor] is not node]
         for node in graph.node
@@ -175,18 +184,24 @@ def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[on
     waiting = _never_ready({key: [id(other) for other in others] for key, others in before.items()})
     if not waiting:
         return []
-    # Each of those that are left waits for another one: going back must come to a node again.
+    # Each remaining node waits for another remaining one, so walking back must reach some node twice.
     path = [nodes[next(iter(waiting))]]
     while True:
         node = next(other for other in before[id(path[-1])] if id(other) in waiting)
-        for place, seen in enumerate(path):
-            if seen is node:
-                return path[place:][::-1]
+        for index, earlier in enumerate(path):
+            if earlier is node:
+                return path[index:][::-1]
         path.append(node)
 
 
 def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
-    """Return the nodes, in their order, that can't be computed once all in ``before`` them have been."""
+    """Return the nodes that can never be computed because they wait for each other, in their order.
+
+    Parameters
+    ----------
+    before : mapping
+        For each node the nodes that must be computed first.
+    """
     after: dict[int, list[int]] = {}
     for node, others in before.items():
         for other in others:
@@ -204,17 +219,20 @@ def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
 
 
 def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes that an output depends on, in the graph's order; ONNX Runtime drops the others."""
+    """Return the nodes that an output depends on, in the graph's order.
+
+    ONNX Runtime drops all other nodes.
+    """
     return _before(graph.node, {value.name for value in graph.output})[::-1]
 
 
 def depends(nodes: Sequence[onnx.NodeProto], tensor: str) -> set[int]:
-    """The nodes, in topological order, that a tensor depends on, by their identity."""
+    """Return the identities (``id``) of the nodes that a tensor depends on; ``nodes`` are in topological order."""
     return {id(node) for node in _before(nodes, {tensor})}
 
 
 def _before(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """The nodes that give some tensors, and what these need; the last first."""
+    """Return the nodes that compute the tensors ``wanted``, and all nodes that these depend on, the last one first."""
     kept = []
     for node in reversed(nodes):
         if wanted & set(filter(None, node.output)):
@@ -224,4 +242,5 @@ def _before(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.Node
 
 
 def _named(node: onnx.NodeProto) -> str:
+    """Return operator and name of a node, for messages."""
     return f"{node.op_type} {title(node)!r}"

@@ -22,14 +22,21 @@ def _depth_to_space(build: Builder, node: onnx.NodeProto) -> None:
     channels = build.map.channels
     if channels % size**2:
         raise build.refusal(node, f"{channels} channels must be a multiple of the {size**2} pixels of a block")
-    if mode == "CRD":  # the pixels of a channel side by side
+    if mode == "CRD":  # the pixels of one output channel are neighbouring input channels
         build.emit_select(node, np.arange(channels).reshape(-1, size**2).T.ravel().tolist())
     emit_depth_to_space(build, node, (size, size))
     build.view = View.channels_first((channels // size**2, build.map.height, build.map.width))
 
 
 def emit_depth_to_space(build: Builder, node: onnx.NodeProto, blocks: tuple[int, int]) -> None:
-    """Each pixel of the current map becomes a block of pixels, of its first channels, the next ones, and so on."""
+    """Turn each pixel of the current map into a block of pixels.
+
+    Parameters
+    ----------
+    blocks : tuple of int
+        Rows and columns of a block. The first pixel of a block gets the pixel's first channels, the next pixel the
+        next.
+    """
     here, (down, right) = build.map, blocks
     sizes = here.height * down, here.width * right
     if max(sizes) > MOST_SIDE:
@@ -52,7 +59,7 @@ def _space_to_depth(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _size(build: Builder, node: onnx.NodeProto) -> int:
-    """Rows and columns of a block."""
+    """Return the block size of a node: the number of rows, and of columns, of a block."""
     check_operand(build, node)
     if build.spatial_axes(node) != (ROWS, COLUMNS):
         raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")
@@ -66,3 +73,4 @@ def _size(build: Builder, node: onnx.NodeProto) -> int:
 
 
 OPERATORS = {"DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth}
+"""Function that imports each ONNX operator, by the operator's name."""

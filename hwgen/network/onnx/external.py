@@ -15,12 +15,12 @@ from hwgen.errors import ModelError
 
 
 def fetch(model: onnx.ModelProto, path: Path) -> None:
-    """Load the external data of ``model``, the contents of the file ``path``.
+    """Load the external data of ``model``, which was read from the file ``path``.
 
     Raises
     ------
     ModelError
-        If data are missing, cut short, outside the model's folder, or not described as they should be.
+        If data are missing, cut short, outside the model's folder, or described wrongly.
     """
     for tensor in _tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
@@ -37,14 +37,17 @@ def fetch(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Initialisers, and the values of Constant nodes; ONNX allows external data nowhere else that hwgen reads."""
+    """Yield the initialisers, and the values of Constant nodes.
+
+    ONNX allows external data nowhere else that hwgen reads.
+    """
     yield from model.graph.initializer
     for node in model.graph.node:
         yield from (entry.t for entry in node.attribute if entry.HasField("t"))
 
 
 def _check(tensor: TensorProto, folder: Path, where: str) -> None:
-    """Refuse what can't be read; says how long the data are where the model does not."""
+    """Refuse external data that can't be read; add their length where the model states none."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if not location:
@@ -73,6 +76,7 @@ def _check(tensor: TensorProto, folder: Path, where: str) -> None:
 
 
 def _number(entries: dict[str, str], key: str, where: str) -> int | None:
+    """Return an entry of the external data as an integer; ``None`` if the entry is missing."""
     text = entries.get(key)
     if text is None:
         return None
@@ -82,7 +86,7 @@ def _number(entries: dict[str, str], key: str, where: str) -> int | None:
 
 
 def _bytes(tensor: TensorProto, where: str) -> int:
-    """That the tensor takes."""
+    """Return the size of a tensor's elements, in bytes."""
     if any(size < 0 for size in tensor.dims):
         raise ModelError(f"{where}: shape {list(tensor.dims)} has a negative dimension")
     try:

@@ -1,4 +1,4 @@
-"""ONNX files: reading them, and what their graphs and nodes say."""
+"""ONNX files: reading them, and access to the contents of graphs and nodes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,28 @@ from hwgen.network.onnx import external as onnx_external
 _Message = TypeVar("_Message", bound=Message)
 
 LARGEST_FILE = (1 << 31) - 1
-"""Bytes of an ONNX file: protobuf takes no more."""
+"""Largest size of an ONNX file, in bytes: protobuf accepts no more."""
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Quant", "IntQuant", "BipolarQuant"}
+"""Operators that only a quantised model contains."""
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
 """Domains of the operators that hwgen knows."""
 CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
+"""Convolutions, and the index of the input that holds the weights."""
 PRODUCTS = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
-"""Operators that multiply and add, and which of their inputs holds the weights."""
+"""Matrix products, and the index of the input that holds the weights."""
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
+"""Endings that quantisers add to the names of nodes and tensors."""
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model in the file ``path``, its external data included.
+    """Return the model in the file ``path``, with its external data.
 
-    Raises ModelError where it can't be read, is no ONNX file, or its external data are missing, cut short or elsewhere
-    than beside it.
+    Raises
+    ------
+    ModelError
+        If the file can't be read or is no ONNX file, or if its external data are missing, cut short or outside its
+        folder.
     """
     try:
         status = path.stat()
@@ -59,7 +65,7 @@ def read(path: Path) -> onnx.ModelProto:
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
-    """The names in ``model``; protobuf gives those that are no UTF-8 as bytes."""
+    """Yield all names in ``model``; protobuf returns a name that is no UTF-8 as bytes."""
     graph = model.graph
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
@@ -72,20 +78,20 @@ def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def is_float(model: onnx.ModelProto) -> bool:
-    """Whether ``model`` takes floats and holds nothing quantised."""
+    """Return whether ``model`` has a float input and holds nothing quantised."""
     if any(node.op_type in _QUANTISED or node.op_type.startswith("QLinear") for node in model.graph.node):
         return False
     return any(value.type.tensor_type.elem_type == TensorProto.FLOAT for value in data_inputs(model))
 
 
 def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """The graph's inputs that no initialiser fills."""
+    """Return the graph's inputs that no initialiser provides."""
     initialised = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in initialised]
 
 
 def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
-    """The fixed sizes of an input, without the batch: ``(C, H, W)``, ``(C, L)``, ``(C,)``, in any order."""
+    """Return the fixed sizes of an input, without the batch: ``(C, H, W)``, ``(C, L)`` or ``(C,)``, in any order."""
     tensor = source.type.tensor_type
     if not tensor.HasField("shape"):
         raise ModelError(f"{where}: input {source.name!r} has no shape; give it (batch, channels, height, width)")
@@ -105,12 +111,12 @@ def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
 
 
 def shape_text(dims: Iterable[onnx.TensorShapeProto.Dimension]) -> str:
-    """``batch, 3, 8, ?``."""
+    """Return dimensions as text, as in ``batch, 3, 8, ?``."""
     return ", ".join(dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims)
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    """The node's attribute, or ``default`` where it has none of this name."""
+    """Return the value of a node's attribute, or ``default`` if the node has no attribute of this name."""
     for entry in node.attribute:
         if entry.name == name:
             return helper.get_attribute_value(entry)
@@ -131,7 +137,7 @@ def copied(message: _Message) -> _Message:
 
 
 class UnusedNames:
-    """Names that no tensor of ``model`` has; each call gives a name once."""
+    """Source of names that no tensor of ``model`` has; each call returns a new name."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
@@ -139,7 +145,7 @@ class UnusedNames:
         self._names |= {tensor.name for tensor in graph.initializer}
 
     def __call__(self, name: str) -> str:
-        """Return ``name``, or a longer one where a tensor is called so."""
+        """Return ``name``, or a longer name where a tensor is called ``name``."""
         while name in self._names:
             name += "_"
         self._names.add(name)
@@ -147,7 +153,10 @@ class UnusedNames:
 
 
 def takes(node: onnx.NodeProto) -> list[str]:
-    """The tensors that a node needs: its inputs, and what graphs in it (of If, Loop, Scan) take from around them."""
+    """Return the names of the tensors that a node reads.
+
+    The names are the node's inputs, and tensors from outside that the graphs in it (of If, Loop, Scan) read.
+    """
     inner: dict[str, None] = {}
     for entry in node.attribute:
         for graph in (*entry.graphs, *([entry.g] if entry.HasField("g") else [])):
@@ -156,12 +165,12 @@ def takes(node: onnx.NodeProto) -> list[str]:
             own |= {name for other in graph.node for name in other.output}
             taken = [name for other in graph.node for name in takes(other)]
             inner |= {name: None for name in (*taken, *(value.name for value in graph.output)) if name not in own}
-    names = list(filter(None, node.input))  # one may stand there twice
+    names = list(filter(None, node.input))  # a name can occur twice
     return [*names, *(name for name in inner if name not in names)]
 
 
 def title(node: onnx.NodeProto) -> str:
-    """The readable part of a node's name; of its output's where it has none."""
+    """Return the readable part of a node's name, or of its output's name if the node has none."""
     name = node.name or next(filter(None, node.output), "") or node.op_type
     for suffix in _SUFFIXES:
         if name.endswith(suffix) and len(name) > len(suffix):
@@ -171,16 +180,16 @@ def title(node: onnx.NodeProto) -> str:
 
 
 def named(node: onnx.NodeProto) -> str:
-    """A node for people: ``Conv node 'conv1'``."""
+    """Return a node as messages name it: ``Conv node 'conv1'``."""
     return f"{node.op_type} node {title(node)!r}"
 
 
 def by(pair: Iterable[int]) -> str:
-    """``3x3``."""
+    """Return sizes as text, as in ``3x3``."""
     return "x".join(map(str, pair))
 
 
 def line(error: BaseException) -> str:
-    """The first line of an error's text that says something."""
+    """Return the first line of an error's text that is not empty."""
     lines = map(str.strip, str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)[:300]

@@ -1,4 +1,4 @@
-"""ONNX import: a quantised model, as ONNX Runtime's quantiser writes it, becomes a Network.
+"""Import of a quantised ONNX model, as ONNX Runtime's quantiser writes it, as a Network.
 
 docs/explanation/architecture.md says which file of this folder does what, and their order.
 """
@@ -21,12 +21,17 @@ from hwgen.network.onnx.walk import Given
 
 
 def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> Network:
-    """The quantised ``model`` as a network called ``name``; ``where`` (a path) starts error messages.
+    """Return the quantised ``model`` as a network called ``name``.
+
+    Parameters
+    ----------
+    where : str, optional
+        Path that starts error messages; ``name`` by default.
 
     Raises
     ------
     ModelError
-        If the model is not valid, or something of it can't be built; several such things are an ObstaclesError.
+        If the model is not valid, or a part of it can't be built; several such parts are an ObstaclesError.
     """
     where = where or name
     with checked(model, where) as given:
@@ -37,9 +42,10 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
 
 @contextmanager
 def checked(model: onnx.ModelProto, where: str) -> Iterator[Given]:
-    """Check a model, and give what is walked for it; errors of configurations are the model's then.
+    """Check a model, and yield the folded model that is walked.
 
-    Absurd scales overflow: what they lead to is checked where it matters.
+    An error of a configuration within the context becomes a ModelError that starts with ``where``. Absurd scales can
+    overflow in NumPy; the checks that matter refuse them.
     """
     check(stand_in(model) if is_qonnx(model) else model, where)
     if model.graph.sparse_initializer:

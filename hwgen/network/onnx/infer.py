@@ -1,4 +1,4 @@
-"""Types, shapes and multiply-accumulates of what is not built, by ONNX shape inference."""
+"""Types, shapes and multiply-accumulates of nodes that are not built, by ONNX shape inference."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from onnx import TensorProto, helper, shape_inference
 from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, data_inputs
 
 Shape = tuple[int, ...]
-"""Sizes, 0 where one is not known."""
+"""Sizes of a tensor's dimensions; 0 where a size is not known."""
 
 _LARGEST = 64
-"""Values of a constant that shape inference is shown: it may be a shape itself."""
+"""Largest number of values of a constant that shape inference reads, because the constant can be a shape."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is known of a tensor: ONNX's type of its elements, and its shape with the batch.
+    """Type and shape of a tensor, as far as they are known.
 
-    The type is 0 where it is not known, or no tensor; the shape is ``None`` where not even the rank is known.
+    Parameters
+    ----------
+    type : int
+        Element type of ONNX; 0 if it is not known, or the value is no tensor.
+    shape : tuple of int, optional
+        Sizes with the batch; ``None`` if not even the rank is known.
     """
 
     type: int = TensorProto.UNDEFINED
@@ -32,7 +37,7 @@ class Tensor:
 class Shapes:
     """Types and shapes of a model's tensors.
 
-    Weights are left out of what shape inference is shown: it needs their sizes only.
+    Shape inference runs on a copy of the model without weights, because it needs only their sizes.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -42,13 +47,21 @@ class Shapes:
         self._found: dict[str, Tensor] | None = None
         self._inferred_with = 0
 
-    def note(self, name: str, kind: int, frame: Sequence[int]) -> None:
-        """What is known of a tensor from elsewhere; inference knows nothing of operators that are not ONNX's own."""
+    def note(self, name: str, element_type: int, frame: Sequence[int]) -> None:
+        """Add the type and shape of a tensor that shape inference can't infer, as of operators that are not ONNX's own.
+
+        Parameters
+        ----------
+        element_type : int
+            Element type of ONNX.
+        frame : sequence of int
+            Sizes without the batch.
+        """
         if name not in self._noted:
-            self._noted[name] = helper.make_tensor_value_info(name, kind, [None, *frame])
+            self._noted[name] = helper.make_tensor_value_info(name, element_type, [None, *frame])
 
     def of(self, name: str) -> Tensor:
-        """What is known of the tensor ``name``."""
+        """Return the type and shape of the tensor ``name``, as far as they are known."""
         if name in self._constants:
             return Tensor(self._constants[name].data_type, tuple(self._constants[name].dims))
         if self._found is None:
@@ -58,6 +71,7 @@ class Shapes:
         return self._found.get(name, Tensor())
 
     def _infer(self) -> dict[str, Tensor]:
+        """Return the types and shapes of all tensors that shape inference infers."""
         graph, skeleton = self._model.graph, onnx.ModelProto()
         self._inferred_with = len(self._noted)
         skeleton.ir_version = max(self._model.ir_version, 4)
@@ -72,9 +86,9 @@ class Shapes:
                 skeleton.graph.initializer.append(tensor)
             else:
                 skeleton.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-        given = {value.name: value for value in graph.value_info}
+        declared = {value.name: value for value in graph.value_info}
         ends = {value.name for value in (*skeleton.graph.input, *graph.output)}
-        skeleton.graph.value_info.extend(value for name, value in (given | self._noted).items() if name not in ends)
+        skeleton.graph.value_info.extend(value for name, value in (declared | self._noted).items() if name not in ends)
         try:
             inferred = shape_inference.infer_shapes(skeleton, data_prop=True).graph
         except (shape_inference.InferenceError, ValueError, RuntimeError, TypeError):
@@ -82,11 +96,16 @@ class Shapes:
         return {value.name: _tensor(value) for value in (*inferred.input, *inferred.value_info, *inferred.output)}
 
     def macs(self, node: onnx.NodeProto) -> int | None:
-        """Multiply-accumulates of a frame: 0 of an operator that is no product, ``None`` if the sizes are not known."""
-        place = {**CONVOLUTIONS, **PRODUCTS}.get(node.op_type)
-        if place is None or len(node.input) <= place or not node.output:
+        """Return the multiply-accumulates of a node per frame; ``None`` if the sizes are not known.
+
+        A node that is no product has 0.
+        """
+        weight_index = {**CONVOLUTIONS, **PRODUCTS}.get(node.op_type)
+        if weight_index is None or len(node.input) <= weight_index or not node.output:
             return 0
-        before, weights, after = (self.of(name).shape for name in (node.input[0], node.input[place], node.output[0]))
+        before, weights, after = (
+            self.of(name).shape for name in (node.input[0], node.input[weight_index], node.output[0])
+        )
         if node.op_type in PRODUCTS:
             sizes = None if after is None or not before else (*after[1:], before[-1])
         else:
@@ -95,7 +114,10 @@ class Shapes:
         return None if sizes is None or 0 in sizes else prod(sizes)
 
     def weights(self, node: onnx.NodeProto) -> tuple[str, int]:
-        """Name and bits of the constant that a product multiplies by; 8 bits for each float. 0 bits if it has none."""
+        """Return name and size, in bits, of the constant that a product multiplies by.
+
+        Each float counts 8 bits. The size is 0 if the node multiplies by no constant.
+        """
         name = node.input[{**CONVOLUTIONS, **PRODUCTS}[node.op_type]]
         producers = {output: other for other in self._model.graph.node for output in other.output}
         while name in producers and producers[name].op_type in ("DequantizeLinear", "QuantizeLinear", "Identity"):
@@ -108,6 +130,7 @@ class Shapes:
 
 
 def _tensor(value: onnx.ValueInfoProto) -> Tensor:
+    """Return type and shape of a tensor, as a model declares them."""
     if not value.type.HasField("tensor_type"):
         return Tensor()
     tensor = value.type.tensor_type

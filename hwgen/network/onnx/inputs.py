@@ -1,9 +1,10 @@
-"""The map that a model's input becomes.
+"""Choice of the feature map that a model's input becomes.
 
-The hardware takes channels of one pixel side by side. Which dimension of the input these are, the first layer says that
-asks: a convolution or a pool wants them first behind the batch, a product along the last dimension of several wants
-them last. The operators in between that reorder dimensions then cost nothing: the host gives maps in that order.
-Operators that make a dimension longer or shorter are followed, too, as long as it is one of the input's own.
+The hardware streams the channels of one pixel together. Which dimension of the input holds the channels is decided by
+the first layer that depends on it. A convolution or a pool needs the channels as first dimension behind the batch. A
+product along the last of several dimensions needs them as last dimension. Operators in between that reorder dimensions
+then cost nothing, because the host sends maps in that order. Operators that make a dimension longer or shorter are
+followed, too, as long as the dimension is one of the input's own.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ _POINTWISE = {
     *("Add", "Clip", "DequantizeLinear", "QLinearAdd", "QLinearMul", "QuantizeLinear", "Relu"),
     *functions.OPERATORS,
 }
-"""Operators that leave each value where it is; other operands go with the first one that is followed."""
+"""Operators that keep the position of each value. Of several operands, the first one with a known view is followed."""
 _CUT = {"Concat", "Gather", "Pad", "QLinearConcat", "Slice", "Split"}
 """Operators that make dimensions longer or shorter."""
 _CHANNELS_FIRST = {
     *("BatchNormalization", "ConvInteger", "ConvTranspose", "QLinearConv"),
     *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
+"""Operators that need the channels as first dimension behind the batch."""
 _PRODUCTS = {"MatMul", "QLinearMatMul"}
+"""Matrix products, which can need the channels as last dimension."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
-"""Of a map, for the dimensions of a tensor with channels first."""
+"""Map axes of a tensor's dimensions with channels first, by the number of dimensions without the batch."""
 
 
 def input_view(
@@ -44,76 +47,108 @@ def input_view(
     batch: int | None,
     shapes: Shapes,
 ) -> View:
-    """How the input ``name`` of ``shape``, one to three sizes behind the batch, lies on the map that it becomes."""
+    """Return the view of the input ``name`` on the map that it becomes.
+
+    Parameters
+    ----------
+    nodes : sequence of NodeProto
+        Nodes of the graph, in topological order.
+    shape : sequence of int
+        One to three sizes of the input, without the batch.
+    batch : int or None
+        Number of frames of a batch; ``None`` if it can be any number.
+    shapes : Shapes
+        Types and shapes of the model's tensors.
+    """
     sizes = (*shape, *[1] * (3 - len(shape)))
-    given = View.of((sizes[0], sizes[1], sizes[2]), [[place] for place in range(len(shape))])
-    views = {name: given}  # each dimension of the input is an axis of its own here
+    source = View.of((sizes[0], sizes[1], sizes[2]), [[dimension] for dimension in range(len(shape))])
+    views = {name: source}  # here each dimension of the input is an axis of its own
     for node in nodes:
-        operands = [views[each] for each in node.input if each in views]
+        operands = [views[operand] for operand in node.input if operand in views]
         if not operands:
             continue
         view = operands[0]
         rank = len(view.dims)
         if node.op_type in _CHANNELS_FIRST and 2 <= rank <= 3:
-            return _seen(given, view, _AXES[rank]) or _as_usual(given)
+            return _seen(source, view, _AXES[rank]) or _as_usual(source)
         if node.op_type in _PRODUCTS and 2 <= rank <= 3:
-            return _seen(given, view, (*_AXES[rank][1:], CHANNELS)) or _as_usual(given)
+            return _seen(source, view, (*_AXES[rank][1:], CHANNELS)) or _as_usual(source)
         for output in filter(None, node.output):
             after = shapes.of(output).shape if node.op_type in _CUT else None
-            found = (_behind(constants, node, each, batch, after) for each in operands)
-            if (behind := next((each for each in found if each is not None), None)) is not None:
+            candidates = (_behind(constants, node, operand, batch, after) for operand in operands)
+            if (behind := next((operand for operand in candidates if operand is not None), None)) is not None:
                 views[output] = behind
-    return _as_usual(given)
+    return _as_usual(source)
 
 
 def _behind(
     constants: Constants, node: onnx.NodeProto, view: View, batch: int | None, shape: Sequence[int] | None
 ) -> View | None:
-    """The view of what a node gives, of this ``shape`` if it changes sizes; ``None`` if that can't be said."""
+    """Return the view of a node's output; ``None`` if it is not known.
+
+    Parameters
+    ----------
+    view : View
+        View of the node's input.
+    shape : sequence of int or None
+        Shape of the output, where the node changes sizes.
+    """
     if node.op_type in _POINTWISE:
         return view
     if node.op_type in MOVES:
         try:
             return moved(constants, node, view, batch)
         except ModelError:
-            return None  # the importer says it, if the node is needed
+            return None  # the import of the node refuses it, if an output depends on the node
     return None if shape is None else _cut(view, shape[1:])
 
 
 def _cut(view: View, shape: Sequence[int]) -> View | None:
-    """The view of a tensor of this ``shape``, where each dimension that is longer or shorter now is a whole axis."""
+    """Return ``view`` with the sizes of ``shape``; ``None`` if a dimension that changes its size is no whole axis."""
     if len(shape) != len(view.dims) or min(shape, default=0) < 1:
         return None
     sizes, dims = list(view.sizes), list(view.dims)
-    for place, (before, size) in enumerate(zip(view.shape, shape, strict=True)):
+    for position, (before, size) in enumerate(zip(view.shape, shape, strict=True)):
         if size == before:
             continue
-        if len(dims[place]) != 1 or before != sizes[dims[place][0].axis]:
+        if len(dims[position]) != 1 or before != sizes[dims[position][0].axis]:
             return None
-        axis = dims[place][0].axis
-        sizes[axis], dims[place] = size, (Atom(axis, size),)
+        axis = dims[position][0].axis
+        sizes[axis], dims[position] = size, (Atom(axis, size),)
     return View((sizes[0], sizes[1], sizes[2]), tuple(dims))
 
 
-def _as_usual(given: View) -> View:
-    """Channels are the first dimension."""
-    view = given.onto(_AXES[len(given.dims)])
-    return View(view.sizes, view.dims[: len(given.dims)])
+def _as_usual(source: View) -> View:
+    """Return the view of an input whose first dimension is the channels."""
+    view = source.onto(_AXES[len(source.dims)])
+    return View(view.sizes, view.dims[: len(source.dims)])
 
 
-def _seen(given: View, view: View, axes: Sequence[int]) -> View | None:
-    """The input, which is ``given``, where the dimensions of a tensor with this ``view`` of it are ``axes`` of the map.
+def _seen(source: View, view: View, axes: Sequence[int]) -> View | None:
+    """Return the view of the input that makes ``axes`` of the map from the dimensions of a later tensor.
 
-    ``None`` if a dimension is longer or shorter there, and no whole axis of the map.
+    Parameters
+    ----------
+    source : View
+        View of the input, whose dimensions are axes of their own.
+    view : View
+        View of the later tensor on the input.
+    axes : sequence of int
+        Map axes that the dimensions of the later tensor must become.
+
+    Returns
+    -------
+    View or None
+        ``None`` if a dimension changes its size up to the later tensor, and is no whole axis of the map there.
     """
-    found = view.onto(axes)
-    sizes, dims = list(found.sizes), list(found.dims[: len(given.dims)])
+    target = view.onto(axes)
+    sizes, dims = list(target.sizes), list(target.dims[: len(source.dims)])
     single = [axis for axis in axes if sizes[axis] == 1]
-    for place, (before, after) in enumerate(zip(given.sizes, view.sizes, strict=True)):
+    for position, (before, after) in enumerate(zip(source.sizes, view.sizes, strict=True)):
         if before == after:
             continue
-        axis = dims[place][0].axis if len(dims[place]) == 1 else single[0] if len(single) == 1 else None
-        if axis is None or after != found.sizes[axis]:
+        axis = dims[position][0].axis if len(dims[position]) == 1 else single[0] if len(single) == 1 else None
+        if axis is None or after != target.sizes[axis]:
             return None
-        sizes[axis], dims[place] = before, (Atom(axis, before),)
+        sizes[axis], dims[position] = before, (Atom(axis, before),)
     return View((sizes[0], sizes[1], sizes[2]), tuple(dims))

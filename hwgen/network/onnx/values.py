@@ -1,15 +1,15 @@
-"""What a value is on its way through an ONNX graph.
+"""States of a tensor while an ONNX graph is imported: what the importer knows of a value, and layers in the making.
 
 - ``Floats``: a float input of the model, before its first QuantizeLinear;
-- ``Foreign``: what an operator gives that can't be built;
-- ``Integers``: a feature map, in the state the hardware sees;
-- ``Reals``: a feature map seen through DequantizeLinear, perhaps with pointwise operators applied: a table of
-  what every integer has become;
-- ``Sums``: the accumulators of a convolution that no QuantizeLinear has met yet;
-- ``Pending``: another layer that needs the QuantizeLinear right behind it;
-- ``Joined``: what several feature maps give together, or an LRN of one, which no QuantizeLinear has met yet.
+- ``Foreign``: the output of an operator that can't be built;
+- ``Integers``: a feature map, as the hardware computes it;
+- ``Reals``: a feature map behind DequantizeLinear, perhaps with pointwise operators applied. A table stores the float
+  that each integer has become;
+- ``Sums``: accumulators of a convolution, before their QuantizeLinear;
+- ``Pending``: another layer whose QuantizeLinear must be the next node;
+- ``Joined``: the result of an operator on several feature maps, or of an LRN of one map, before its QuantizeLinear.
 
-`Map` and `Step` are the feature maps and layers that are made meanwhile. A `Value` is all that is known of a tensor.
+`Map` and `Step` are feature maps and layers in the making. A `Value` combines all that is known of a tensor.
 """
 
 from __future__ import annotations
@@ -31,9 +31,22 @@ from hwgen.network.requantise import Requantisation
 
 @dataclass
 class Map:
-    """A feature map whose zero point and scale may become known later than its shape.
+    """Feature map in the making, whose zero point and scale can become known later than its shape.
 
-    ``type`` is the model's; ``bounds`` are the least and the greatest integer where the model clips them.
+    Parameters
+    ----------
+    channels, height, width : int
+        Size of the map.
+    type : IntegerType
+        Type of the integers in the model.
+    zero_point : int, optional
+        Integer that stands for 0; ``None`` until it is known.
+    scale : float32, optional
+        Real value of one step; ``None`` until it is known.
+    bounds : tuple of int, optional
+        Lowest and highest integer, where the model clips them.
+    origin : str
+        Name of the model's input that the map is; empty if a layer computes the map.
     """
 
     channels: int
@@ -44,20 +57,22 @@ class Map:
     scale: np.float32 | None = None
     bounds: tuple[int, int] | None = None
     origin: str = ""
-    """The model's input that it is, if no layer gives it."""
 
     def sized(self, channels: int, height: int, width: int) -> Map:
         """Return a map of another size whose integers are of the same type, zero point and scale."""
         return Map(channels, height, width, self.type, self.zero_point, self.scale)
 
     def frozen(self) -> FeatureMap:
-        """With the narrowest type that holds all integers, the zero point included, where the model clips them."""
-        kind = self.type if self.bounds is None else self.type.narrowed(*self.bounds, self.zero_point or 0)
+        """Return the finished feature map.
+
+        Where the model clips the integers, the map has the narrowest type that holds all of them and the zero point.
+        """
+        integer_type = self.type if self.bounds is None else self.type.narrowed(*self.bounds, self.zero_point or 0)
         return FeatureMap(
             channels=self.channels,
             height=self.height,
             width=self.width,
-            type=kind,
+            type=integer_type,
             zero_point=self.zero_point or 0,
             scale=None if self.scale is None else float(self.scale),
         )
@@ -65,9 +80,9 @@ class Map:
 
 @dataclass
 class Step:
-    """A layer in the making: a convolution, or with ``kind`` a layer without weights, with ``parameters`` of its own.
+    """Layer in the making: a convolution, or a layer of another operator class ``kind`` with ``parameters`` of its own.
 
-    Outputs lie between ``low`` and ``high``.
+    Its outputs are integers from ``low`` to ``high``.
     """
 
     name: str
@@ -83,14 +98,14 @@ class Step:
     kind: type[Op] = Conv
     parameters: dict[str, Any] = field(default_factory=dict)
     more: tuple[Map, ...] = ()
-    """Its inputs after the first."""
+    """Inputs of the layer after the first."""
     fraction: int = 0
-    """Bits of the bias below a step of the products."""
+    """Number of fraction bits of the bias: bits below one step of the products."""
     sources: tuple[Step | None, ...] = (None,)
-    """What makes its inputs; ``None`` is the model's input."""
+    """Layers that compute the inputs of this layer; ``None`` stands for an input of the model."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
-        """The layer, behind maps that are known by now."""
+        """Return the finished layer, with ``sources`` as its input maps."""
         if self.kind is Conv:
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
@@ -101,7 +116,7 @@ class Step:
         return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
-        """The same of a step that has weights."""
+        """Return the finished layer of a step with weights, with ``source`` as its input map."""
         assert self.weights is not None
         assert self.bias is not None
         return Conv(
@@ -130,38 +145,39 @@ def steps_before(sources: Iterable[Step | None]) -> Iterator[Step]:
 
 @dataclass
 class Floats:
-    """A float input of the model, before its first QuantizeLinear; ``shape`` is channels, rows, columns."""
+    """Float input of the model, before its first QuantizeLinear; ``shape`` is channels, rows, columns."""
 
     shape: tuple[int, int, int]
     origin: str = ""
-    """Its name."""
+    """Name of the model's input."""
 
 
 @dataclass
 class Foreign(Floats):
-    """What no layer gives: an operator that can't be built does, or it is no tensor of floats or integers at all.
+    """Tensor that no layer can compute: the output of an operator that can't be built, or no tensor of numbers.
 
-    Nothing is built of it, but what can't be built behind it is still looked for. As from the model's float input, a
-    QuantizeLinear begins a new feature map from it, if its shape is known (``begins``).
+    Nothing is built from the tensor, but the nodes behind it are still checked. If its shape is known (``begins``), a
+    QuantizeLinear starts a new feature map from it, as from a float input of the model.
     """
 
     cause: str = ""
-    """The operator that can't be built, for people."""
+    """Operator that can't be built, as messages name it."""
     begins: bool = False
+    """Whether a QuantizeLinear can start a new feature map from the tensor."""
     real: bool = True
-    """Whether it holds what a layer may work on; otherwise it holds indices, shapes or conditions."""
+    """Whether the tensor holds values that a layer could process, rather than indices, shapes or conditions."""
 
 
 @dataclass
 class Integers:
-    """A feature map, in the state that the hardware sees."""
+    """Feature map, as the hardware computes it."""
 
 
 @dataclass(frozen=True)
 class Addend:
-    """A quantised constant that Add adds to a map: integers, one a channel, their scale, zero point and type.
+    """Quantised constant that an Add adds to a map: one integer per channel, with scale, zero point and type.
 
-    ``first``: whether the operator's first operand is this one, and of the map's size, so that nothing spreads it.
+    ``first``: whether the constant is the operator's first operand and has the map's full size.
     """
 
     values: np.ndarray
@@ -173,9 +189,9 @@ class Addend:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A constant that goes with a map: a number, or one a channel, of the shape ``(channels, 1, 1)``.
+    """Constant operand of an operator on a map: one number, or one per channel in the shape ``(channels, 1, 1)``.
 
-    ``label``: scale and zero point, where the values are integers behind a DequantizeLinear.
+    ``label``: scale and zero point, where the values are integers that a DequantizeLinear dequantises.
     """
 
     values: np.ndarray
@@ -184,21 +200,22 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """An operator applied to dequantised values: an expression of one map.
+    """Operator applied to dequantised values: an expression of one map.
 
     Parameters
     ----------
     node : NodeProto
+        Node of the operator.
     operands : tuple
-        For each input of the node what it is: the map's values (``None``), another expression of them, a constant, or
-        nothing, an empty text.
+        One entry per input of the node. ``None`` is the map's values, an `Applied` another expression of the map, an
+        `Operand` a constant, and an empty text an input that is left out.
     """
 
     node: onnx.NodeProto
     operands: tuple[Applied | Operand | str | None, ...]
 
     def selected(self, index: np.ndarray) -> Applied:
-        """The same of channels ``index`` of the map."""
+        """Return the same expression of the map's channels ``index``."""
         made: dict[int, Applied] = {}
 
         def taken(operand: Applied | Operand | str | None) -> Applied | Operand | str | None:
@@ -214,12 +231,12 @@ class Applied:
 
 
 def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
-    """All steps of an expression, each once, behind what it takes."""
+    """Yield each step of an expression once, after the steps that it depends on."""
     done: set[int] = set()
     waiting = [] if formula is None else [formula]
     while waiting:
         step = waiting[-1]
-        before = [each for each in step.operands if isinstance(each, Applied) and id(each) not in done]
+        before = [operand for operand in step.operands if isinstance(operand, Applied) and id(operand) not in done]
         if before and id(step) not in done:
             waiting += before
             continue
@@ -231,44 +248,47 @@ def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
 
 @dataclass
 class Reals:
-    """``scale`` and ``zero`` of the DequantizeLinear ``node``, and the pointwise operators since."""
+    """Dequantised values: the map behind the DequantizeLinear ``node``, and the pointwise operators since."""
 
     node: onnx.NodeProto
     scale: np.float32
+    """Scale of the DequantizeLinear."""
     zero: int
+    """Zero point of the DequantizeLinear."""
     tensor: str
-    """What counts as that DequantizeLinear's output: ONNX Runtime moves it past operators that only rename axes."""
+    """Output tensor of the DequantizeLinear, after ONNX Runtime moves the node past operators that only rename axes."""
     steps: list[onnx.NodeProto] = field(default_factory=list)
+    """Pointwise operators behind the DequantizeLinear, in their order."""
     offset: np.ndarray | None = None
-    """What Add has added, float64 (channels,)."""
+    """Constants that an Add has added, float64 ``(channels,)``."""
     table: np.ndarray | None = None
-    """float32 (channels or 1, integers of the map's range)."""
+    """Float that each integer of the map has become, float32 ``(channels or 1, integers of the map's range)``."""
     addend: Addend | None = None
-    """What Add has added, where ONNX Runtime may have one integer kernel for the three operators."""
+    """Constant of the last Add, where ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Of the Relu and Clip behind it."""
+    """Bounds of each Relu and Clip behind the DequantizeLinear."""
     in_floats: bool = False
-    """Whether an operator stands behind it that ONNX Runtime leaves in float32, so that what follows is, too."""
+    """Whether ONNX Runtime computes an operator behind the DequantizeLinear in float32, and so all later ones."""
     padded: str = ""
-    """The output of a Pad of zeros that alone is in floats: ONNX Runtime makes it part of a Conv right behind it."""
+    """Output of a Pad of zeros that alone is in floats: ONNX Runtime makes the Pad part of a Conv right behind it."""
     formula: Applied | None = None
-    """The last of ``steps``, with what it takes."""
+    """Expression that ends with the last of ``steps``."""
     by_runtime: bool = False
-    """Whether ONNX Runtime has to say what has become of the integers: ``table`` doesn't."""
+    """Whether ONNX Runtime must compute the float of each integer, because ``table`` doesn't hold it."""
     for_sums: bool = False
-    """Whether one of ``steps`` is arithmetic that only a convolution right behind them takes in."""
+    """Whether ``steps`` hold arithmetic that only a convolution right behind them can include."""
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pools over values whose order is not that of the integers, as of `Sums`: they come behind the table."""
+    """Max pools, with their axes, over values whose order is not the order of the integers; they follow the table."""
     arithmetic: Affine | None = None
-    """What ``steps`` do, if all are arithmetic with constants, in the order of the map's channels."""
+    """Affine function that ``steps`` amount to, by map channel, if all of them are arithmetic with constants."""
 
     def is_padded_by(self, node: onnx.NodeProto) -> bool:
-        """Whether ONNX Runtime makes a Pad, which no other node takes, part of ``node``."""
+        """Return whether ONNX Runtime makes a Pad, which no other node reads, part of ``node``."""
         alone = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
         return node.op_type == "Conv" and self.padded == node.input[0] and alone
 
     def selected(self, index: np.ndarray) -> Reals:
-        """The same of channels ``index`` of the map."""
+        """Return the same state for the map's channels ``index``."""
         return replace(
             self,
             offset=None if self.offset is None else self.offset[index],
@@ -281,31 +301,30 @@ class Reals:
 
 @dataclass(frozen=True)
 class Affine:
-    """``gain * value + offset``, float64 (channels,) each."""
+    """Affine function of each channel: ``gain * value + offset``, both float64 ``(channels,)``."""
 
     gain: np.ndarray
     offset: np.ndarray
 
     def behind(self, first: Affine) -> Affine:
-        """First that, then this."""
+        """Return the function that applies ``first``, then this function."""
         return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
 
     def of_channels(self, index: np.ndarray) -> Affine:
-        """The same of channels ``index``."""
+        """Return the function of the channels ``index``."""
         return Affine(self.gain[index], self.offset[index])
 
     @property
     def uniform(self) -> bool:
-        """Whether all channels have the same."""
+        """Whether all channels have the same gain and offset."""
         return bool((self.gain == self.gain[0]).all() and (self.offset == self.offset[0]).all())
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What a transposed convolution makes of the sums of its phases.
+    """Map that a transposed convolution makes of the sums of its phases.
 
-    ``channels``: for each channel of the sums that of the map that is made. ``make`` emits the layers behind the
-    convolution.
+    ``channels``: for each channel of the sums the channel of the map. ``make`` emits the layers behind the convolution.
     """
 
     channels: np.ndarray
@@ -314,7 +333,7 @@ class Opened:
 
 @dataclass
 class Sums:
-    """Accumulators of a convolution, in units of ``scale`` (float32, one an output channel)."""
+    """Accumulators of a convolution, in units of ``scale`` (float32, one per output channel)."""
 
     node: onnx.NodeProto
     window: Window
@@ -323,52 +342,52 @@ class Sums:
     x_scale: np.float32
     w_scale: np.ndarray
     w_type: IntegerType
-    """Of the weights in the file."""
+    """Type of the weights in the model."""
     size: tuple[int, int]
     low: float = -math.inf
     high: float = math.inf
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pools behind it, each with the axes of the map along which it goes."""
+    """Max pools behind the convolution, each with the map axes that its window covers."""
     groups: int = 1
     opened: Opened | None = None
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
-    """By how much the bias in the model, a real number, exceeds ``bias``, float64 (M,) or (1,)."""
+    """Difference between the model's real bias and ``bias``, float64 ``(M,)`` or ``(1,)``."""
     rounded: bool = True
-    """Whether ONNX Runtime rounds the model's bias to steps of the accumulators; of a product of matrices without one,
-    whether it would round one that is added.
+    """Whether ONNX Runtime rounds the model's bias to steps of the accumulators.
 
-    It does that where a bias of floats is the node's own, DequantizeLinear stands right in front and QuantizeLinear
-    right behind, perhaps with Relu and Clip between them, and then pools and operators of other dimensions.
+    Of a product of matrices without a bias: whether ONNX Runtime would round a bias that is added. ONNX Runtime rounds
+    a bias of floats of the node's own under two conditions. DequantizeLinear is right in front of the node.
+    QuantizeLinear is behind it, with at most Relu and Clip, and then pools and operators on dimensions, in between.
     """
     added: bool = False
     """Whether an Add behind the node is part of the bias."""
     moved: bool = False
-    """Whether such pools and operators stand behind it, past which ONNX Runtime moves a QuantizeLinear but no Relu."""
+    """Whether pools or operators on dimensions follow, past which ONNX Runtime moves a QuantizeLinear but no Relu."""
     affine: Affine | None = None
-    """What is done to the real values that they stand for."""
+    """Affine function that is applied to the real values of the accumulators."""
     factor: np.ndarray | None = None
-    """float32 (M,), if it is known without ``x_scale`` and ``w_scale``."""
+    """Requantisation factor, float32 ``(M,)``, if it is known without ``x_scale`` and ``w_scale``."""
     fraction: int = 0
-    """Bits of ``bias`` below a step of the products."""
+    """Number of fraction bits of ``bias``: bits below one step of the products."""
 
     @property
     def bounded(self) -> bool:
-        """Whether a Relu or Clip stands behind them."""
+        """Whether a Relu or Clip bounds the sums."""
         return (self.low, self.high) != (-math.inf, math.inf)
 
     @property
     def unit(self) -> np.ndarray:
-        """The step of the accumulators, float64 (M,)."""
+        """Real value of one step of the accumulators, float64 ``(M,)``."""
         return np.broadcast_to(np.float64(self.x_scale) * self.w_scale.astype(np.float64), len(self.weights))
 
     def of_channels(self, values: np.ndarray) -> np.ndarray:
-        """For each accumulator's channel what ``values`` have for the channel that it is of."""
+        """Return the entry of ``values``, which are by map channel, for each channel of the accumulators."""
         return values if self.opened is None else values[self.opened.channels]
 
 
 @dataclass
 class Pending:
-    """A layer between DequantizeLinear and QuantizeLinear, which has to come right behind it.
+    """Layer between DequantizeLinear and QuantizeLinear whose QuantizeLinear must be the next node.
 
     ``make`` adds the layer, for the scale, the zero point and the type of its output.
     """
@@ -379,36 +398,39 @@ class Pending:
 
 @dataclass
 class Joined:
-    """What a node makes of dequantised maps, mostly of several, perhaps with Relu or Clip behind it."""
+    """Result of an operator on one or several dequantised maps, perhaps with Relu or Clip behind it."""
 
     node: onnx.NodeProto
     make: Callable[[Joined, np.float32, int, IntegerType], None]
-    """Adds the layer, for the scale, the zero point and the type of its output."""
+    """Function that adds the layer, for the scale, the zero point and the type of its output."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
+    """Bounds of each Relu and Clip behind the operator."""
     in_floats: bool = False
-    """As that of `Reals`, or because one of the maps was in floats."""
+    """Whether ONNX Runtime computes an operator behind it in float32, or one of the maps was in floats already."""
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pools behind it, as of `Sums`: quantising keeps the order, so they may as well come behind that."""
+    """Max pools behind the operator, with their axes. They can follow the quantisation, too, which keeps the order."""
 
 
 State = Floats | Integers | Joined | Pending | Reals | Sums
+"""State of a tensor that layers can be built from, or that is quantised later."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """All that is known of a tensor.
+    """Knowledge about one tensor.
 
     Parameters
     ----------
     state : State
+        State of the tensor.
     map : Map
-        The last feature map.
+        Last feature map that the tensor depends on.
     view : View
-        How it lies on that map, or on the map that its state will become.
+        Layout of the tensor on that map, or on the map that the state becomes when it is quantised.
     source : Step or None
-        The layer that made that map; ``None``: it is the model's input.
+        Layer that computes that map; ``None`` if the map is an input of the model.
     shared : bool
-        Whether others read that map: then what makes it must stay as it is.
+        Whether other nodes read that map, so that its layer must not change.
     """
 
     state: State

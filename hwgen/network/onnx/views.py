@@ -1,9 +1,10 @@
-"""How the tensors of a model lie on the feature maps that the hardware streams.
+"""Layout of a model's tensors on the feature maps that the hardware streams.
 
-A feature map has three axes, channels, rows and columns (C, H, W). A tensor of the model may hold the same values in
-another order, in more dimensions or in fewer: (N, H, W, C) as Keras has it, (N, C * H * W) behind Flatten, (N, C, L)
-in front of a one-dimensional convolution. Operators that only rename or reorder dimensions change its `View` of the
-map, and nothing else. Views leave the batch out, which is the first dimension of every tensor.
+A feature map has three axes: channels, rows and columns (C, H, W). A tensor of the model can hold the same values in
+another order, in more dimensions or in fewer. Examples are (N, H, W, C) in models of Keras, (N, C * H * W) behind
+Flatten, and (N, C, L) in front of a one-dimensional convolution. An operator that only renames or reorders dimensions
+changes the tensor's `View` of the map, and nothing else. Views leave out the batch, the first dimension of every
+tensor.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -18,38 +20,40 @@ import numpy as np
 from hwgen.errors import ConfigError
 from hwgen.network.ends import Layout
 
+# Axes of a map.
 CHANNELS, ROWS, COLUMNS = range(3)
-"""The axes of a map."""
+"""Axes of a map."""
 _LETTERS = "CHW"
 
 
 @dataclass(frozen=True)
 class Atom:
-    """A factor of an axis of a map: of an index ``i`` along ``axis`` the part ``i // step % size``."""
+    """Factor of a map's axis: the part ``i // step % size`` of an index ``i`` along ``axis``."""
 
     axis: int
     size: int
     step: int = 1
 
     def split(self, inner: int) -> tuple[Atom, Atom]:
-        """The same as two, of which the second one has the size ``inner``, a divisor."""
+        """Return two atoms that together are this one; the inner one has the size ``inner``, a divisor of this size."""
         return Atom(self.axis, self.size // inner, self.step * inner), Atom(self.axis, inner, self.step)
 
 
 Atoms = tuple[Atom, ...]
+"""Factors that a dimension is made of, the outermost first."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A tensor of the model as it lies on a feature map; two that lie alike are equal.
+    """Layout of a tensor of the model on a feature map; equal layouts are equal objects.
 
     Parameters
     ----------
     sizes : tuple of int
         Channels, rows and columns of the map.
     dims : tuple of tuple of Atom
-        For each dimension of the tensor behind the batch what it is made of, the outermost first; a dimension of size
-        1 is made of nothing. Neighbours that are one are joined.
+        Factors of each dimension of the tensor behind the batch, the outermost first. A dimension of size 1 has no
+        factors. Neighbouring factors that form one factor are joined.
 
     Raises
     ------
@@ -64,58 +68,59 @@ class View:
         object.__setattr__(self, "dims", tuple(_joined(atoms) for atoms in self.dims))
         for axis, (size, factors) in enumerate(zip(self.sizes, self._factors, strict=True)):
             # The innermost factor counts by one, each other one by all indices of those behind it.
-            counts = [prod(atom.size for atom in factors[place:]) for place in range(len(factors) + 1)]
+            counts = [prod(atom.size for atom in factors[start:]) for start in range(len(factors) + 1)]
             if counts != [size, *(atom.step for atom in factors)]:
                 raise ConfigError(f"dims must hold each of {size} indices of {_LETTERS[axis]} once, not {self.dims}")
 
     @classmethod
     def of(cls, sizes: tuple[int, int, int], axes: Sequence[Sequence[int]]) -> View:
-        """A tensor whose dimensions are made of whole ``axes``: ``[[1], [2], [0]]`` is (N, H, W, C)."""
+        """Return the view of a tensor whose dimensions are whole ``axes``: ``[[1], [2], [0]]`` is (N, H, W, C)."""
         return cls(sizes, tuple(tuple(Atom(axis, sizes[axis]) for axis in dim) for dim in axes))
 
     @classmethod
     def channels_first(cls, sizes: tuple[int, int, int], axes: Sequence[int] = (ROWS, COLUMNS)) -> View:
-        """A tensor whose first dimension are the channels, and the others these ``axes``."""
+        """Return the view of a tensor whose first dimension is the channels, followed by the map axes ``axes``."""
         return cls.of(sizes, [[CHANNELS], *([axis] for axis in axes)])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a frame of the tensor."""
+        """Sizes of the tensor's dimensions, without the batch."""
         return tuple(_size(atoms) for atoms in self.dims)
 
     @property
     def size(self) -> int:
-        """Values of a frame."""
+        """Number of values of one frame."""
         return prod(self.sizes)
 
     def __str__(self) -> str:
-        """``(N, H, W, C)``; a factor of an axis as ``4 of C``."""
+        """Return the dimensions as text, as in ``(N, H, W, C)``; a factor of an axis is written ``4 of C``."""
         return f"({', '.join(['N', *map(self._described, self.dims)])})"
 
     def _described(self, atoms: Atoms) -> str:
+        """Return the factors of one dimension as text."""
         whole = [atom.size == self.sizes[atom.axis] for atom in atoms]
         names = [_LETTERS[atom.axis] for atom in atoms]
-        said = [
+        words = [
             name if all_ else f"{atom.size} of {name}" for atom, all_, name in zip(atoms, whole, names, strict=True)
         ]
-        return " * ".join(said) or "1"
+        return " * ".join(words) or "1"
 
     @property
     def plain(self) -> bool:
-        """Whether it is (N, C, H, W)."""
+        """Whether the view is (N, C, H, W)."""
         return self == View.channels_first(self.sizes)
 
     @property
     def in_order(self) -> bool:
-        """Whether the tensor holds its values in the map's order, whatever its dimensions."""
+        """Whether the tensor holds its values in the map's order, whatever its dimensions are."""
         return self.flatten() == View.of(self.sizes, [[CHANNELS, ROWS, COLUMNS]])
 
     # Operators that rename or reorder dimensions.
 
     def reshape(self, shape: Sequence[int]) -> View:
-        """The view of the same values in ``shape``, row by row.
+        """Return the view of the same values in ``shape``, in row-major order.
 
-        Raises ConfigError where its dimensions don't begin and end with factors of the map's axes.
+        Raises ConfigError where the new dimensions don't begin and end with factors of the map's axes.
         """
         if prod(shape) != self.size:
             raise ConfigError(f"its {self.size} values don't fit the shape ({', '.join(map(str, shape))})")
@@ -139,49 +144,54 @@ class View:
         return View(self.sizes, tuple(dims))
 
     def transpose(self, order: Sequence[int]) -> View:
-        """The view with its dimensions in another ``order``: that of NumPy's transpose, the batch aside."""
-        return View(self.sizes, tuple(self.dims[place] for place in order))
+        """Return the view with its dimensions in another ``order``, as in NumPy's transpose, but without the batch."""
+        return View(self.sizes, tuple(self.dims[position] for position in order))
 
-    def squeeze(self, places: Sequence[int]) -> View:
-        """The view without the dimensions at ``places``; raises ConfigError unless their sizes are 1."""
-        for place in places:
-            if self.dims[place]:
-                raise ConfigError(f"a dimension of {self.shape[place]} values can't be squeezed out of {self}")
-        return View(self.sizes, tuple(dim for place, dim in enumerate(self.dims) if place not in places))
+    def squeeze(self, positions: Sequence[int]) -> View:
+        """Return the view without the dimensions of the indices ``positions``.
 
-    def unsqueeze(self, places: Sequence[int]) -> View:
-        """The view with dimensions of size 1 added, so that they are at ``places``."""
+        Raises ConfigError unless the sizes of these dimensions are 1.
+        """
+        for position in positions:
+            if self.dims[position]:
+                raise ConfigError(f"a dimension of {self.shape[position]} values can't be squeezed out of {self}")
+        return View(self.sizes, tuple(dim for position, dim in enumerate(self.dims) if position not in positions))
+
+    def unsqueeze(self, positions: Sequence[int]) -> View:
+        """Return the view with dimensions of size 1 inserted, so that they have the indices ``positions``."""
         dims = list(self.dims)
-        for place in sorted(places):
-            dims.insert(place, ())
+        for position in sorted(positions):
+            dims.insert(position, ())
         return View(self.sizes, tuple(dims))
 
     def flatten(self) -> View:
-        """The view of all values in one dimension."""
+        """Return the view of all values in one dimension."""
         return View(self.sizes, (tuple(atom for atoms in self.dims for atom in atoms),))
 
     # What layers ask for.
 
     @cached_property
     def layout(self) -> Layout:
-        """The same for arrays."""
+        """Layout of arrays that have this view."""
         factors = [atom for atoms in self._factors for atom in atoms]
         order = tuple(factors.index(atom) for atoms in self.dims for atom in atoms)
         return Layout(map=self.sizes, parts=tuple(atom.size for atom in factors), order=order, shape=self.shape)
 
     def channel_order(self) -> np.ndarray | None:
-        """The channel of the map, int64, for each index of the first dimension; ``None`` if that is not made of
-        all channels and of nothing else. A view that is plain but for this order has it changed by a channel shuffle.
+        """Return the map channel, int64, of each index of the first dimension.
+
+        The result is ``None`` unless the first dimension consists of all channels and of nothing else. A channel
+        shuffle changes this order, and nothing else, of a plain view.
         """
-        if any((atom.axis == CHANNELS) != (place == 0) for place, dim in enumerate(self.dims) for atom in dim):
+        if any((atom.axis == CHANNELS) != (position == 0) for position, dim in enumerate(self.dims) for atom in dim):
             return None
         channels = self.sizes[CHANNELS]
         return View((channels, 1, 1), self.dims[:1]).layout.to_frames(np.arange(channels)[None, :, None, None])[0]
 
     def by_channel(self, values: np.ndarray) -> np.ndarray | None:
-        """Constants that go with the tensor, one or as many along each dimension as it has, as one a channel, (C,).
+        """Return constants that are broadcast over the tensor as one value per map channel, ``(C,)``.
 
-        ``None`` if they don't go with it, or differ between pixels of a channel.
+        The result is ``None`` if the constants can't be broadcast, or differ between the pixels of a channel.
         """
         shape = (1,) * (1 + len(self.dims) - values.ndim) + values.shape
         sizes = (1, *self.shape)
@@ -189,43 +199,46 @@ class View:
             return None
         atoms = [atom for dim in self.dims for atom in dim]
         spread = [size == 1 for size, dim in zip(shape[1:], self.dims, strict=True) for _ in dim]
-        parts = values.reshape([1 if one else atom.size for one, atom in zip(spread, atoms, strict=True)])
-        for place, atom in enumerate(atoms):
+        by_atom = values.reshape([1 if one else atom.size for one, atom in zip(spread, atoms, strict=True)])
+        for axis, atom in enumerate(atoms):
             if atom.axis != CHANNELS:
-                first = parts.take([0], place)
-                if (parts != first).any():
+                first = by_atom.take([0], axis)
+                if (by_atom != first).any():
                     return None
-                parts = first
-        parts = np.broadcast_to(parts, [atom.size if atom.axis == CHANNELS else 1 for atom in atoms])
-        outermost_first = sorted(range(len(atoms)), key=lambda place: -atoms[place].step)
-        return parts.transpose(outermost_first).reshape(self.sizes[CHANNELS])
+                by_atom = first
+        by_atom = np.broadcast_to(by_atom, [atom.size if atom.axis == CHANNELS else 1 for atom in atoms])
+        outermost_first = sorted(range(len(atoms)), key=lambda axis: -atoms[axis].step)
+        return by_atom.transpose(outermost_first).reshape(self.sizes[CHANNELS])
 
     def spatial_axes(self) -> tuple[int, ...] | None:
-        """The axis of the map, rows or columns, for each dimension behind the first one; ``None`` if these are no
-        whole axes, or leave one out. One of size 1 may be any axis of size 1.
+        """Return the map axis, rows or columns, of each dimension behind the first one.
+
+        The result is ``None`` if one of these dimensions is no whole axis, or an axis is missing. A dimension of size 1
+        can be any axis of size 1.
         """
         left = [axis for axis in (ROWS, COLUMNS) if not any(atom.axis == axis for dim in self.dims for atom in dim)]
         spare = len(self.dims) - 1 - sum(map(bool, self.dims[1:]))
         left = left[len(left) - spare :] if spare < len(left) else left
-        found = []
+        axes = []
         for dim in self.dims[1:]:
             if not dim and left:
-                found.append(left.pop(0))
+                axes.append(left.pop(0))
             elif len(dim) == 1 and dim[0].axis != CHANNELS and dim[0].size == self.sizes[dim[0].axis]:
-                found.append(dim[0].axis)
+                axes.append(dim[0].axis)
             else:
                 return None
-        return tuple(found)
+        return tuple(axes)
 
     def averaged(self) -> View | None:
-        """What is left of each channel's average, if channels are the first dimension; else ``None``."""
+        """Return the view of the channels' averages; ``None`` unless channels are the first dimension."""
         if self.channel_order() is None:
             return None
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
     def product(self) -> View | None:
-        """The part of the map that a product along the last dimension takes at once, as a map of its own that this
-        dimension covers; ``None`` if that isn't made of all channels and of whole axes.
+        """Return the part of the map that one product along the last dimension covers, as the view of a map of its own.
+
+        The result is ``None`` unless the last dimension consists of all channels and of whole axes.
         """
         covered = [prod(atom.size for atom in self.dims[-1] if atom.axis == axis) for axis in range(3)]
         if covered[CHANNELS] != self.sizes[CHANNELS] or any(
@@ -235,61 +248,66 @@ class View:
         return View((covered[0], covered[1], covered[2]), self.dims[-1:])
 
     def multiplied(self, outputs: int) -> View:
-        """What that product gives: ``outputs`` channels in the last dimension."""
+        """Return the view of a matrix product's result, with ``outputs`` channels as the last dimension."""
         taken = {atom.axis for atom in self.dims[-1]}
         rows, columns = (1 if axis in taken else self.sizes[axis] for axis in (ROWS, COLUMNS))
         return View((outputs, rows, columns), (*self.dims[:-1], (Atom(CHANNELS, outputs),)))
 
     def pixel(self) -> View:
-        """The view of a map of one pixel that goes with all pixels of this one."""
+        """Return the view of a map of one pixel that is broadcast over all pixels of this map."""
         dims = tuple(tuple(atom for atom in dim if atom.axis == CHANNELS) for dim in self.dims)
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
-    def with_channels(self, channels: int, place: int) -> View | None:
-        """What a concatenation along dimension ``place`` gives, of ``channels`` altogether; ``None`` if channels
-        aren't what lies outermost there.
+    def with_channels(self, channels: int, dimension: int) -> View | None:
+        """Return the view of a concatenation along the dimension ``dimension``, which has ``channels`` channels in all.
+
+        The result is ``None`` unless the channels are the outermost factor of this dimension.
         """
-        first, rest = self.dims[place][:1], self.dims[place]
+        first, rest = self.dims[dimension][:1], self.dims[dimension]
         if self.sizes[CHANNELS] > 1:
             if first != (Atom(CHANNELS, self.sizes[CHANNELS]),):
                 return None
             rest = rest[1:]
         dims = list(self.dims)
-        dims[place] = (Atom(CHANNELS, channels), *rest)
+        dims[dimension] = (Atom(CHANNELS, channels), *rest)
         return View((channels, *self.sizes[1:]), tuple(dims))
 
     def onto(self, axes: Sequence[int]) -> View:
-        """How the tensor (N, C, H, W) of this map lies on another map, whose ``axes`` are this view's dimensions."""
+        """Return the view of this map's tensor (N, C, H, W) on another map.
+
+        ``axes``: the axis of the other map for each dimension of this view.
+        """
         sizes = [1, 1, 1]
-        places: list[list[tuple[int, Atom]]] = [[], [], []]
+        factors: list[list[tuple[int, Atom]]] = [[], [], []]
         for axis, dim in zip(axes, self.dims, strict=True):
             for atom in reversed(dim):
-                places[atom.axis].append((atom.step, Atom(axis, atom.size, sizes[axis])))
+                factors[atom.axis].append((atom.step, Atom(axis, atom.size, sizes[axis])))
                 sizes[axis] *= atom.size
-        dims = tuple(tuple(atom for _, atom in sorted(dim, key=lambda each: -each[0])) for dim in places)
+        dims = tuple(tuple(atom for _, atom in sorted(dim, key=lambda factor: -factor[0])) for dim in factors)
         return View((sizes[0], sizes[1], sizes[2]), dims)
 
     @cached_property
     def _factors(self) -> tuple[Atoms, ...]:
-        """All factors of each axis, the outermost first."""
-        every = [atom for atoms in self.dims for atom in atoms]
+        """Factors of each axis of the map, the outermost first."""
+        atoms = list(chain.from_iterable(self.dims))
         return tuple(
-            tuple(sorted((atom for atom in every if atom.axis == axis), key=lambda atom: -atom.step))
+            tuple(sorted((atom for atom in atoms if atom.axis == axis), key=lambda atom: -atom.step))
             for axis in range(3)
         )
 
 
 def _size(atoms: Atoms) -> int:
+    """Return the size of a dimension."""
     return prod(atom.size for atom in atoms)
 
 
 def _joined(atoms: Atoms) -> Atoms:
-    """The same with neighbours that are one joined, and without what has one index."""
-    found: list[Atom] = []
+    """Return the factors with neighbours joined that form one factor, and without factors of size 1."""
+    joined: list[Atom] = []
     for atom in atoms:
         if atom.size == 1:
             continue
-        if found and found[-1].axis == atom.axis and found[-1].step == atom.step * atom.size:
-            atom = Atom(atom.axis, found.pop().size * atom.size, atom.step)
-        found.append(atom)
-    return tuple(found)
+        if joined and joined[-1].axis == atom.axis and joined[-1].step == atom.step * atom.size:
+            atom = Atom(atom.axis, joined.pop().size * atom.size, atom.step)
+        joined.append(atom)
+    return tuple(joined)
