@@ -20,7 +20,7 @@ from hwgen import progress
 from hwgen.cli import main as cli
 from hwgen.gateware.stream import Order
 from hwgen.network import host, quantise
-from hwgen.network.onnx.layers import RuntimeLayers, Tensor
+from hwgen.network.onnx.layers import LayerTensor, RuntimeLayers
 from hwgen.report import notebook
 from hwgen.simulate import compare
 
@@ -77,7 +77,7 @@ def test_tensors_are_the_models_own():
 
 def test_floats_become_the_integers_that_they_stand_for():
     values = np.arange(-128, 128)
-    tensor = Tensor(name="t", map=(4, 8, 8), layout=None, scale=np.float32(0.1), zero_point=-3)
+    tensor = LayerTensor(name="t", map=(4, 8, 8), layout=None, scale=np.float32(0.1), zero_point=-3)
     floats = ((values + 3).astype(np.float32) * np.float32(0.1)).reshape(1, 4, 8, 8)
     np.testing.assert_array_equal(tensor.maps(floats).ravel(), values)
 

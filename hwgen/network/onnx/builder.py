@@ -67,7 +67,7 @@ class Builder:
         self.made: dict[int, list[str]] = {}
         """Names of the layers that each node became, by the node's ``id``."""
         self.optimised = True
-        """Whether ONNX Runtime's optimised session is the model's reference: see `hwgen.network.onnx.walk.Given`."""
+        """Whether ONNX Runtime's optimised session is the reference: see `hwgen.network.onnx.walk.FoldedModel`."""
         self.merged: list[tuple[Step, onnx.NodeProto]] = []
         """Layers that a node's layer has absorbed, with this node; they are dropped if no other layer reads them."""
         self._names: set[str] = set()

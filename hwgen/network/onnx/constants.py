@@ -1,4 +1,4 @@
-"""The constants of an ONNX model: initialisers, Constant nodes, and what is quantised or dequantised of them."""
+"""Constants of an ONNX model: initialisers, Constant nodes, and their quantised and dequantised forms."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ NARROW = {
     for kind in (IntegerType(bits=bits, signed=signed) for bits in (4, 2) for signed in (True, False))
     if str(kind).upper() in onnx.TensorProto.DataType.keys()  # noqa: SIM118 (no mapping)
 }
-"""ONNX's types of fewer than 8 bits, by its element type; NumPy carries feature maps of them in bytes."""
+"""Integer types of fewer than 8 bits, by ONNX's element type; NumPy stores feature maps of these types in bytes."""
 _NARROW_DTYPES = {helper.tensor_dtype_to_np_dtype(element): kind for element, kind in NARROW.items()}
-# Before onnx 1.19 their constants were arrays of bytes, too.
+# Before onnx 1.19 constants of narrow types were arrays of bytes, too.
 TYPES = _NARROW_DTYPES | {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
-"""Of feature maps and weights."""
+"""Integer types of feature maps and weights, by the NumPy type of a constant."""
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
-"""The same by ONNX's element type."""
+"""Integer types of feature maps and weights, by ONNX's element type."""
 NAMED = "int8, uint8, int16 or uint16"
+"""Types of feature maps, as messages list them."""
 
 
-#: Weights of a layer above which they are stored in twice the bits that they have in the file, not in 64.
+#: Largest number of a layer's weights that are stored in 64 bits; more weights have twice the bits of their type.
 MANY_WEIGHTS = 1 << 24
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A constant behind DequantizeLinear."""
+    """Constant behind a DequantizeLinear: integers, with their scale and zero point along ``axis``."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -45,7 +46,7 @@ class Quantised:
     axis: int
 
     def real(self) -> np.ndarray:
-        """float64 values."""
+        """Return the real values, float64."""
         shape = [1] * self.values.ndim
         if self.scale.size > 1:
             shape[self.axis] = -1
@@ -55,9 +56,17 @@ class Quantised:
 
 
 class Weights(NamedTuple):
-    """``values`` without zero point, their float32 scales, (M,) or (1,), and their type in the file.
+    """Weights of a layer.
 
-    The values are int64. More than `MANY_WEIGHTS` of them have twice the bits that they have in the file.
+    Parameters
+    ----------
+    values : ndarray
+        Weights minus their zero point, int64. More than `MANY_WEIGHTS` weights have twice the bits of their type
+        instead.
+    scale : ndarray
+        float32, ``(M,)`` or ``(1,)``.
+    type : IntegerType
+        Type of the weights in the file.
     """
 
     values: np.ndarray
@@ -66,10 +75,17 @@ class Weights(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """A bias in steps of the accumulators.
+    """Bias of a layer, in steps of the accumulators.
 
-    ``steps`` are int64 (M,), ``residue`` is by how much the model's real numbers exceed them, float64 (M,).
-    ``may_round``: whether ONNX Runtime rounds it like that in front of a QuantizeLinear: floats in one dimension.
+    Parameters
+    ----------
+    steps : ndarray
+        int64 ``(M,)``.
+    residue : ndarray
+        Difference between the model's real bias and ``steps``, as a real number, float64 ``(M,)``.
+    may_round : bool
+        Whether ONNX Runtime can round the bias in the same manner in front of a QuantizeLinear. That is so for floats
+        in one dimension.
     """
 
     steps: np.ndarray
@@ -91,7 +107,7 @@ def held(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 class Constants:
-    """What the nodes of ``model`` find among its constants; ``where`` starts error messages."""
+    """Constants that the nodes of ``model`` read; ``where`` starts error messages."""
 
     def __init__(self, model: onnx.ModelProto, where: str) -> None:
         self.model = model
@@ -100,11 +116,15 @@ class Constants:
         self.quantised: dict[str, Quantised] = {}
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
-        """The error that names ``node`` and says why it can't be built."""
+        """Return the error that names ``node`` and the reason why it can't be built."""
         return RefusalError(self._where, node, why)
 
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Initialisers, and of ``nodes`` Constant and what is quantised or dequantised of them; returns the others."""
+        """Store all constants, and return the nodes that are none.
+
+        Constants are the initialisers. Of ``nodes`` they are Constant, Identity, QuantizeLinear and DequantizeLinear
+        nodes whose inputs are constants.
+        """
         for tensor in self.model.graph.initializer:
             self.arrays[tensor.name] = numpy_helper.to_array(tensor)
         rest = []
@@ -129,31 +149,33 @@ class Constants:
                 if scale.size > 1:
                     shape[self._axis(node, values, scale)] = -1
                 scale, zero = scale.reshape(shape), zero.reshape(shape)
-                least, most = self._limits(zero.dtype)
+                lowest, highest = self._limits(zero.dtype)
                 rounded = np.rint(values.astype(np.float32) / scale).astype(np.float64) + zero.astype(np.float64)
-                self.arrays[node.output[0]] = np.clip(rounded, least, most).astype(zero.dtype)
+                self.arrays[node.output[0]] = np.clip(rounded, lowest, highest).astype(zero.dtype)
             else:
                 rest.append(node)
         return rest
 
     def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Values, scale and zero point of a QuantizeLinear or DequantizeLinear of a constant."""
+        """Return values, scale and zero point of a QuantizeLinear or DequantizeLinear of a constant."""
         if node.input[0] not in self.arrays:
             raise self.refusal(node, f"takes {node.input[0]!r}, already dequantised")
         values = self.arrays[node.input[0]]
-        kind = values.dtype if node.op_type == "DequantizeLinear" else np.dtype(np.uint8)
-        scale, zero = self.scale_and_zero(node, 1, kind)
+        dtype = values.dtype if node.op_type == "DequantizeLinear" else np.dtype(np.uint8)
+        scale, zero = self.scale_and_zero(node, 1, dtype)
         if zero.size != scale.size:
             raise self.refusal(node, f"must have one zero point a scale, that is {scale.size}, not {zero.size}")
         return values, scale, zero.reshape(scale.shape)
 
     @staticmethod
     def _limits(dtype: np.dtype) -> tuple[int, int]:
+        """Return the lowest and the highest integer of a type."""
         if dtype in TYPES:
             return TYPES[dtype].minimum, TYPES[dtype].maximum
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
     def _axis(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> int:
+        """Return the axis along which scales differ, 0 or more; 0 for a single scale."""
         axis = int(attribute(node, "axis", 1))
         if scale.size == 1:
             return 0
@@ -167,7 +189,10 @@ class Constants:
     # Scales and zero points.
 
     def scale_and_zero(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """The node's inputs ``first`` (scale, float32) and ``first + 1`` (zero point), both constants."""
+        """Return the node's inputs ``first`` (scale, float32) and ``first + 1`` (zero point), which must be constants.
+
+        ``default``: type of the zero point, if the node has none.
+        """
         scale = self.read(node, first, "scale")
         if scale.dtype != np.float32:
             raise self.refusal(node, f"scale must be float32, not {scale.dtype}")
@@ -190,7 +215,7 @@ class Constants:
         return scale, zero
 
     def read(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """The node's input ``index``, which must be a constant; ``what`` it is called in the message."""
+        """Return the node's input ``index``, which must be a constant; messages call the input ``what``."""
         name = node.input[index] if len(node.input) > index else ""
         if name in self.arrays:
             if not self.arrays[name].size:
@@ -201,12 +226,15 @@ class Constants:
         )
 
     def real(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """As `read`, of a constant that may be quantised: what it stands for then, float64."""
+        """Return the real values, float64, of the node's input ``index``.
+
+        The input must be a constant, quantised or not.
+        """
         constant = self.quantised.get(node.input[index] if len(node.input) > index else "")
         return self.read(node, index, what).astype(np.float64) if constant is None else constant.real()
 
     def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.float32, int, IntegerType]:
-        """Scale, zero point and type of a feature map, from the inputs ``first`` and ``first + 1``."""
+        """Return scale, zero point and type of a feature map, from the inputs ``first`` and ``first + 1``."""
         scale, zero = self.scale_and_zero(node, first, default)
         if scale.size != 1 or zero.size != 1:
             raise self.refusal(
@@ -221,7 +249,7 @@ class Constants:
     def weights(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int
     ) -> Weights:
-        """The weights whose output channels are along ``axis``."""
+        """Return the weights whose output channels are along ``axis``, without their zero point."""
         if values.dtype not in TYPES:
             raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
         if values.ndim < 2:
@@ -240,18 +268,18 @@ class Constants:
                 )
         shape = [1] * values.ndim
         shape[axis] = -1
-        # Of many weights int64 would take a gigabyte.
+        # In int64 many weights would need a gigabyte.
         dtype = np.dtype(np.int64) if values.size <= MANY_WEIGHTS else np.dtype(f"i{2 * values.itemsize}")
         weights = values.astype(dtype)
         weights -= zero.astype(dtype).reshape(shape)
         return Weights(weights, scale.reshape(-1), TYPES[values.dtype])
 
     def float_weights(self, node: onnx.NodeProto, axis: int) -> Weights:
-        """As ``weights``, for a weight that comes through DequantizeLinear."""
+        """Return the weights of the node's input 1, which must be the output of a DequantizeLinear."""
         constant = self.quantised.get(node.input[1])
         if constant is None:
-            kind = "float" if node.input[1] in self.arrays else "computed"
-            raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {kind}")
+            form = "float" if node.input[1] in self.arrays else "computed"
+            raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {form}")
         if constant.scale.size > 1 and constant.axis != axis % constant.values.ndim:
             raise self.refusal(
                 node, f"weights must have a scale for each output channel (axis {axis}), not {constant.axis}"
@@ -259,7 +287,10 @@ class Constants:
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
     def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> Weights:
-        """Weights, scale and zero point from the inputs ``first`` and on of a QOperator node."""
+        """Return the weights of a QOperator node.
+
+        The weights, their scale and their zero point are the node's inputs from ``first`` on.
+        """
         values = self.read(node, first, "weights")
         scale, zero = self.scale_and_zero(node, first + 1, values.dtype)
         if node.op_type == "QGemm" and scale.shape != zero.shape:
@@ -269,9 +300,9 @@ class Constants:
         return self.weights(node, values, scale, zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
-        """The bias of the input ``index``, in steps of ``unit``, float32 (M,) or (1,).
+        """Return the bias of the input ``index``, in steps of ``unit``, float32 ``(M,)`` or ``(1,)``.
 
-        One in other steps than int32 ones of ``unit`` (float, or of another scale) is rounded to these.
+        A bias of floats, or of another scale than ``unit``, is rounded to these steps.
         """
         name = node.input[index] if len(node.input) > index else ""
         none = np.zeros(outputs)
@@ -296,7 +327,7 @@ class Constants:
         return Bias(steps, reals - steps * unit.astype(np.float64), may_round=may_round)
 
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
-        """As ``bias``, of a QOperator node: int32 in the right steps."""
+        """Return the bias of a QOperator node, int64 ``(M,)``, which must be int32 in steps of the accumulators."""
         bias = self.read(node, index, "bias")
         self._check_bias(node, bias, outputs)
         if bias.dtype != np.int32:
@@ -304,13 +335,16 @@ class Constants:
         return np.broadcast_to(bias.reshape(-1), outputs).astype(np.int64)
 
     def _check_bias(self, node: onnx.NodeProto, bias: np.ndarray, outputs: int) -> None:
-        """A convolution's bias has one number an output channel; a matrix product's may also be spread over them."""
+        """Refuse a bias that has not one number per output channel.
+
+        The bias of a matrix product can also be broadcast to the outputs.
+        """
         spread = {(), (1,), (1, 1), (1, outputs)} if node.op_type in ("Gemm", "QGemm") else set()
         if bias.shape not in {(outputs,), *spread}:
             raise self.refusal(node, f"bias must have the shape ({outputs},), not {bias.shape}")
 
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """Real ``values`` rounded to steps of ``unit``, int64 within 48 bits."""
+        """Return real ``values`` rounded to steps of ``unit``, int64 within 48 bits."""
         steps = np.rint(values / unit.astype(np.float64))
         if not (np.abs(steps) <= MOST_BIAS).all():
             raise self.refusal(
@@ -319,14 +353,17 @@ class Constants:
         return steps.astype(np.int64)
 
     def by_channel(self, node: onnx.NodeProto, values: np.ndarray, view: View) -> np.ndarray:
-        """A constant that is added to a map, which lies as ``view`` says, as one number a channel: ``(M,)``."""
+        """Return a constant that is broadcast over a map as one value per channel, float64 ``(M,)``.
+
+        ``view``: layout of the tensor that the constant is combined with.
+        """
         channels = view.sizes[0]
         if values.size == 1:
             return np.broadcast_to(values.reshape(-1), channels).astype(np.float64)
-        if (found := view.by_channel(values)) is None:
+        if (broadcast := view.by_channel(values)) is None:
             raise self.refusal(
                 node,
                 f"a constant must have one value for each of {channels} channels, not shape {values.shape}"
                 + ("" if view.plain else f"; its input is laid out as {view}"),
             )
-        return found.astype(np.float64)
+        return broadcast.astype(np.float64)

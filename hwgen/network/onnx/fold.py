@@ -1,11 +1,12 @@
-"""Constants that an ONNX model computes: what depends on constants alone becomes an initialiser.
+"""Constants that an ONNX model computes: tensors that depend on constants alone become initialisers.
 
-ONNX Runtime evaluates each such node: its kernels are those with which it folds constants itself, so that values are
-the referee's, and it takes all operators that it would take in the model. Sizes are known before. Shape inference says
-what a node gives, and what is too large or takes too long (`hwgen.network.onnx.work`) is refused before anything is
-computed. What only moves the values of a
-dequantised constant moves its integers, so that weights behind Transpose or Reshape stay quantised. Shape is a constant
-where the sizes that are taken of it are known; of a symbolic batch, where it ends in the shape of a Reshape.
+ONNX Runtime evaluates each such node. It folds constants with the same kernels, so the values are those of the
+reference, and every operator that it knows can be folded. Shape inference first gives the sizes of a node's outputs. A
+result that is too large or takes too long (`hwgen.network.onnx.work`) is refused before anything is computed.
+
+An operator that only moves the values of a dequantised constant moves the constant's integers. Weights behind Transpose
+or Reshape thus stay quantised. Shape is a constant where the sizes that it returns are known. A symbolic batch is
+folded where it becomes the shape of a Reshape.
 """
 
 from __future__ import annotations
@@ -27,28 +28,31 @@ from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.work import MOST_WORK, column_bytes, work
 
 MOST_BYTES = 1 << 29
-"""Of all constants that are computed, together; each is copied several times on the way."""
+"""Largest size of all computed constants together, in bytes; each constant is copied several times meanwhile."""
 _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
-"""The importer reads them itself; what they give is computed where another constant needs it."""
+"""Operators that the importer reads itself. Their outputs are computed only where another constant needs them."""
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+"""Operators that draw random values."""
 _MOVING = {
     *("DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Reshape", "Slice", "SpaceToDepth", "Squeeze"),
     *("Tile", "Transpose", "Unsqueeze"),
 }
-"""They give values of their first input in other places."""
+"""Operators that only change the positions of their first input's values."""
 _BATCHES = (2, 3)
-"""A symbolic batch is taken for these: what differs depends on it."""
+"""Values that stand for a symbolic batch: a result that differs between them depends on the batch."""
 _ROUNDS = 16
-"""So often constants make more sizes known, of which others are made."""
+"""Largest number of walks over the model: constants make sizes known, from which other constants are computed."""
 
 
 def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """``model`` with what depends on constants alone as initialisers; itself if there is nothing of the kind.
+    """Return ``model`` with tensors that depend on constants alone as initialisers.
+
+    A model without such tensors is returned as it is. ``where`` starts error messages.
 
     Raises
     ------
     ModelError
-        If constants take more than `MOST_BYTES` together, or ONNX Runtime can't compute one; ``where`` starts it.
+        If constants need more than `MOST_BYTES` together, or ONNX Runtime can't compute one of them.
     """
     spent = _Spent()
     for _ in range(_ROUNDS):
@@ -64,17 +68,17 @@ class _Spent:
     """Cost of all constants of a model that were computed so far."""
 
     size: int = 0
-    """Bytes of the results."""
+    """Size of the results, in bytes."""
     work: int = 0
-    """Steps, as `hwgen.network.onnx.work` counts them."""
+    """Number of steps, as `hwgen.network.onnx.work` counts them."""
 
 
 class _UnknownError(Exception):
-    """A constant stays as it is."""
+    """Signal that a constant can't be folded, because its size is not known."""
 
 
 class _Folding:
-    """One walk over a model's nodes."""
+    """Walk over a model's nodes that folds constants."""
 
     def __init__(self, model: onnx.ModelProto, where: str, spent: _Spent) -> None:
         self._spent = spent
@@ -83,18 +87,18 @@ class _Folding:
         self._kept: list[onnx.NodeProto] = []
         self._made: list[TensorProto] = []
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        """Constants whose values are known."""
+        """Constants whose values are known, by name."""
         self._lazy: dict[str, onnx.NodeProto] = {}
-        """Constants whose values nobody asked for yet, and their nodes."""
+        """Nodes of the constants whose values no other constant has needed yet, by the constant's name."""
         self._batched: dict[str, list[TensorProto]] = {}
-        """What depends on a symbolic batch, and on constants else: values for each of `_BATCHES`."""
+        """Values, for each of `_BATCHES`, of tensors that depend on a symbolic batch and on constants only."""
         self._unused = UnusedNames(model)
         self._shapes: dict[str, list[int | str]] = {}
         self._before: set[int] = set()
-        """Nodes, by identity, that a layer depends on; behind the last the host computes shapes as the model does."""
+        """Nodes, by ``id``, that a layer depends on; behind the last layer the host computes shapes itself."""
 
     def run(self) -> bool:
-        """Whether anything was folded."""
+        """Fold the nodes, and return whether anything was folded."""
         if any(node.op_type == "Shape" for node in self._nodes):
             self._shapes = self._inferred_shapes()
             self._before = self._before_layers()
@@ -110,6 +114,7 @@ class _Folding:
         return changed
 
     def result(self) -> onnx.ModelProto:
+        """Return the model with the folded constants as initialisers."""
         model = copied(self._model)
         del model.graph.node[:]
         model.graph.node.extend(self._kept)
@@ -123,7 +128,7 @@ class _Folding:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
 
     def _fold(self, node: onnx.NodeProto) -> bool:
-        """Whether something else stands for the node now."""
+        """Fold a node if possible, and return whether the node itself is no longer needed."""
         if node.domain not in DOMAINS or not node.output:
             return False
         inputs = [name for name in node.input if name]
@@ -148,41 +153,42 @@ class _Folding:
         return bool(values)
 
     def _known(self, names: Sequence[str]) -> bool:
+        """Return whether tensors are constants."""
         return all(name in self._tensors or name in self._lazy for name in names)
 
     def _value(self, name: str) -> TensorProto:
-        """The value of a constant.
+        """Return the value of a constant.
 
         Raises
         ------
         _UnknownError
-            If its size can't be told before it is computed, as of texts.
+            If the size is not known before the constant is computed, as for texts.
         """
         if name not in self._tensors:
             node = self._lazy[name]
-            given = [self._value(each) for each in dict.fromkeys(node.input) if each]
-            values = self._evaluated(node, given)
+            operands = [self._value(operand) for operand in dict.fromkeys(node.input) if operand]
+            values = self._evaluated(node, operands)
             if not values:
                 raise _UnknownError
             self._tensors |= values
         return self._tensors[name]
 
     def _keep(self, name: str, tensor: TensorProto) -> str:
-        """An initialiser; returns its name."""
+        """Add an initialiser called ``name``, and return the name."""
         made = copied(tensor)
         made.name = name
         self._tensors[name] = made
         self._made.append(made)
         return name
 
-    # What ONNX Runtime computes.
+    # Constants that ONNX Runtime computes.
 
-    def _evaluated(self, node: onnx.NodeProto, given: Sequence[TensorProto]) -> dict[str, TensorProto]:
-        """Outputs of a node whose inputs are ``given``; empty if their sizes can't be told before."""
+    def _evaluated(self, node: onnx.NodeProto, operands: Sequence[TensorProto]) -> dict[str, TensorProto]:
+        """Return the outputs of a node with the inputs ``operands``; empty if their sizes are not known before."""
         outputs = [name for name in node.output if name]
         values = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
         imports = [entry for entry in self._model.opset_import if entry.domain in DOMAINS]
-        graph = helper.make_graph([node], "constant", [], values, given)
+        graph = helper.make_graph([node], "constant", [], values, operands)
         model = helper.make_model(graph, opset_imports=imports, ir_version=max(self._model.ir_version, 4))
         for value in model.graph.output:
             value.ClearField("type")
@@ -193,7 +199,7 @@ class _Folding:
         sizes = [_bytes(value) for value in inferred]
         if len(sizes) != len(outputs) or any(size is None for size in sizes):
             return {}
-        self._check(node, given, inferred, sum(filter(None, sizes)))
+        self._check(node, operands, inferred, sum(filter(None, sizes)))
         del model.graph.output[:]
         model.graph.output.extend(inferred)
         return {name: numpy_helper.from_array(value, name) for name, value in self._run(node, model, outputs).items()}
@@ -201,11 +207,11 @@ class _Folding:
     def _check(
         self,
         node: onnx.NodeProto,
-        given: Sequence[TensorProto],
+        operands: Sequence[TensorProto],
         outputs: Sequence[onnx.ValueInfoProto],
         size: int,
     ) -> None:
-        """Refuse what takes too much memory or time, and divisions that would end the process."""
+        """Refuse a node that needs too much memory or time, or whose division would end the process."""
         self._spent.size += size
         if self._spent.size > MOST_BYTES:
             raise self._refusal(
@@ -213,7 +219,7 @@ class _Folding:
                 f"makes {self._spent.size:,} bytes of constants of the model up to here ({size:,} by itself); "
                 f"at most {MOST_BYTES:,} are computed",
             )
-        dims = {tensor.name: tuple(tensor.dims) for tensor in given}
+        dims = {tensor.name: tuple(tensor.dims) for tensor in operands}
         inputs, results = [dims[name] for name in node.input if name], [tuple(_dims(value)) for value in outputs]
         steps = work(node, inputs, results)
         self._spent.work += steps
@@ -230,18 +236,19 @@ class _Folding:
                 "put its values in its place",
             )
         if node.op_type in ("Div", "Mod"):
-            values = {tensor.name: tensor for tensor in given}
+            values = {tensor.name: tensor for tensor in operands}
             dividend, divisor = (numpy_helper.to_array(values[name]) for name in node.input)
             if divisor.dtype.kind in "iu":
-                least = np.iinfo(divisor.dtype).min
-                wraps = least < 0 and (divisor == -1).any() and (dividend == least).any()
+                lowest = np.iinfo(divisor.dtype).min
+                wraps = lowest < 0 and (divisor == -1).any() and (dividend == lowest).any()
                 if wraps or (divisor == 0).any():
                     raise self._refusal(node, "divides integers by 0, or beyond their range")
 
     def _run(self, node: onnx.NodeProto, model: onnx.ModelProto, outputs: list[str]) -> dict[str, np.ndarray]:
+        """Run a model in ONNX Runtime, and return its outputs by name."""
         try:
             values = session(model.SerializeToString(), optimised=False).run(outputs, {})
-        except Exception as error:  # ONNX Runtime raises many kinds
+        except Exception as error:  # ONNX Runtime raises many types of errors
             text = " ".join(str(error).split())[:300]
             raise self._refusal(node, f"ONNX Runtime can't compute this constant: {text}") from None
         return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
@@ -249,7 +256,10 @@ class _Folding:
     # Quantised constants that are moved.
 
     def _move(self, node: onnx.NodeProto) -> bool:
-        """Put a dequantised constant's integers in other places, and its DequantizeLinear behind."""
+        """Move a dequantised constant's integers, with the DequantizeLinear behind the move.
+
+        Return whether the node's input is such a constant.
+        """
         dequantise = self._lazy.get(node.input[0])
         while dequantise is not None and dequantise.op_type == "Identity":
             dequantise = self._lazy.get(dequantise.input[0])
@@ -259,18 +269,18 @@ class _Folding:
         element, values = integers.data_type, numpy_helper.to_array(integers)
         if element in NARROW:
             values = values.astype(NARROW[element].dtype)
-        labels = [numpy_helper.to_array(each) for each in (scale, *zero)]
+        labels = [numpy_helper.to_array(label) for label in (scale, *zero)]
         axis = int(attribute(dequantise, "axis", 1))
         if labels[0].size > 1:
             if not -values.ndim <= axis < values.ndim or values.shape[axis] != labels[0].size:
                 return False
-            line_up = [-1 if place == axis % values.ndim else 1 for place in range(values.ndim)]
-            places = np.broadcast_to(np.arange(labels[0].size).reshape(line_up), values.shape)
-            along = _axis(self._moved(node, places.astype(np.int64)))
+            broadcast_shape = [-1 if dimension == axis % values.ndim else 1 for dimension in range(values.ndim)]
+            indices = np.broadcast_to(np.arange(labels[0].size).reshape(broadcast_shape), values.shape)
+            along = _axis(self._moved(node, indices.astype(np.int64)))
             if along is None:
                 return False
             axis, order = along
-            labels = [each[order] if each.size > 1 else each for each in labels]
+            labels = [label[order] if label.size > 1 else label for label in labels]
         moved = self._moved(node, values)
         output = node.output[0]
         whole = numpy_helper.from_array(moved)
@@ -278,9 +288,9 @@ class _Folding:
             dtype = helper.tensor_dtype_to_np_dtype(element)
             whole = numpy_helper.from_array(moved.astype(dtype))
         names = [self._keep(self._unused(f"{output}_integers"), whole)]
-        for what, label, kind in zip(("scale", "zero"), labels, (scale, *zero), strict=False):
+        for what, label, original in zip(("scale", "zero"), labels, (scale, *zero), strict=False):
             tensor = numpy_helper.from_array(np.asarray(label))
-            tensor.data_type = kind.data_type
+            tensor.data_type = original.data_type
             names.append(self._keep(self._unused(f"{output}_{what}"), tensor))
         moved_node = copied(dequantise)
         del moved_node.input[:], moved_node.output[:]
@@ -294,15 +304,15 @@ class _Folding:
         return True
 
     def _moved(self, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-        """What a node that moves values makes of ``values`` in place of its first input."""
+        """Return the output of a node that only moves values, for ``values`` as first input."""
         if node.op_type == "Dropout":
             return values
         alone = copied(node)
         alone.input[0] = "values"
         del alone.output[1:]
-        given = [numpy_helper.from_array(values, "values")]
-        given += [self._value(name) for name in dict.fromkeys(node.input[1:]) if name]
-        tensors = self._evaluated(alone, given)
+        operands = [numpy_helper.from_array(values, "values")]
+        operands += [self._value(name) for name in dict.fromkeys(node.input[1:]) if name]
+        tensors = self._evaluated(alone, operands)
         if not tensors:
             raise self._refusal(node, "makes a constant whose size can't be told")
         return numpy_helper.to_array(tensors[node.output[0]])
@@ -310,7 +320,10 @@ class _Folding:
     # Sizes of feature maps.
 
     def _inferred_shapes(self) -> dict[str, list[int | str]]:
-        """Of all tensors whose rank is known; a size that isn't is a string, that of a symbolic batch ``batch``."""
+        """Return the sizes of all tensors whose rank is known.
+
+        A size that is not known is a text: ``batch`` for a symbolic batch, ``?`` otherwise.
+        """
         model = copied(self._model)
         batch = "batch"
         for value in data_inputs(model):
@@ -322,52 +335,60 @@ class _Folding:
             inferred = shape_inference.infer_shapes(model, data_prop=True).graph
         except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
             return {}
-        found: dict[str, list[int | str]] = {}
+        shapes: dict[str, list[int | str]] = {}
         for value in (*inferred.input, *inferred.value_info, *inferred.output):
             if value.type.tensor_type.HasField("shape"):
-                found[value.name] = [
+                shapes[value.name] = [
                     dim.dim_value if dim.HasField("dim_value") else "batch" if dim.dim_param == batch else "?"
                     for dim in value.type.tensor_type.shape.dim
                 ]
-        return found
+        return shapes
 
     def _before_layers(self) -> set[int]:
+        """Return the nodes, by ``id``, that a layer depends on."""
         wanted: set[str] = set()
-        found: set[int] = set()
+        nodes: set[int] = set()
         for node in reversed(self._nodes):
             if wanted & set(filter(None, node.output)) or not may_run(node) or node.op_type == "QuantizeLinear":
-                found.add(id(node))
+                nodes.add(id(node))
                 wanted |= set(node.input)
-        return found
+        return nodes
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
+        """Fold a Shape whose sizes are known, and return whether it became a constant.
+
+        Sizes with a symbolic batch are computed for each of `_BATCHES`.
+        """
         sizes = self._shapes[node.input[0]]
         begin, end = int(attribute(node, "start", 0)), attribute(node, "end", None)
         sizes = sizes[begin:] if end is None else sizes[begin : int(end)]
         if "?" in sizes:
             return False
-        each = [
+        by_batch = [
             numpy_helper.from_array(np.array([batch if size == "batch" else size for size in sizes], np.int64))
             for batch in _BATCHES
         ]
         if "batch" in sizes:
-            self._batched[node.output[0]] = each
+            self._batched[node.output[0]] = by_batch
             return False
-        self._keep(node.output[0], each[0])
+        self._keep(node.output[0], by_batch[0])
         return True
 
     def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> bool:
-        """A constant but for the batch, for several of them: a constant if all are the same."""
+        """Compute a node that depends on the batch, for each of `_BATCHES`.
+
+        If all results are equal, they become a constant. Return whether that is so.
+        """
         if not all(name in self._batched or self._known([name]) for name in inputs):
             return False
         results = []
-        for place in range(len(_BATCHES)):
-            given = []
+        for batch_index in range(len(_BATCHES)):
+            operands = []
             for name in dict.fromkeys(inputs):
-                tensor = copied(self._batched[name][place] if name in self._batched else self._value(name))
+                tensor = copied(self._batched[name][batch_index] if name in self._batched else self._value(name))
                 tensor.name = name
-                given.append(tensor)
-            results.append(self._evaluated(node, given))
+                operands.append(tensor)
+            results.append(self._evaluated(node, operands))
         first, second = results
         if not first or not second:
             return False
@@ -380,18 +401,18 @@ class _Folding:
         return False
 
     def _fold_reshape(self, node: onnx.NodeProto) -> bool:
-        """A Reshape to a shape that holds the batch: as 0, which keeps it, or -1."""
+        """Fold a Reshape to a shape that holds the batch: the batch becomes 0, which keeps the size, or -1."""
         first, second = (numpy_helper.to_array(tensor) for tensor in self._batched[node.input[1]])
         if first.ndim != 1 or first.shape != second.shape:
             return False
-        places = np.flatnonzero(first != second)
-        if len(places) != 1 or (first[places[0]], second[places[0]]) != _BATCHES:
+        differing = np.flatnonzero(first != second)
+        if len(differing) != 1 or (first[differing[0]], second[differing[0]]) != _BATCHES:
             return False
-        (place,) = places
-        if place and (first == -1).any():
+        (batch_position,) = differing
+        if batch_position and (first == -1).any():
             return False
         shape = first.copy()
-        shape[place] = -1 if place or attribute(node, "allowzero", 0) else 0
+        shape[batch_position] = -1 if batch_position or attribute(node, "allowzero", 0) else 0
         if (shape == -1).sum() > 1:
             return False
         reshape = copied(node)
@@ -401,7 +422,7 @@ class _Folding:
 
 
 def unfolded(node: onnx.NodeProto) -> str:
-    """Why a node that takes constants alone gives none."""
+    """Return the reason why a node whose inputs are constants can't be folded."""
     if node.domain not in DOMAINS:
         return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
     if _draws(node):
@@ -412,26 +433,28 @@ def unfolded(node: onnx.NodeProto) -> str:
 
 
 def _plain(node: onnx.NodeProto) -> bool:
-    """Whether the node gives the same each time, and has no graph inside."""
+    """Return whether the node computes the same values each time, and contains no graph."""
     return not (_has_graphs(node) or _draws(node))
 
 
 def _has_graphs(node: onnx.NodeProto) -> bool:
+    """Return whether the node contains graphs."""
     return any(entry.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for entry in node.attribute)
 
 
 def _draws(node: onnx.NodeProto) -> bool:
-    """Whether the node gives values at random."""
+    """Return whether the node draws random values."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
     return trains or node.op_type in _RANDOM
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:
+    """Return the sizes of a tensor."""
     return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 def _bytes(value: onnx.ValueInfoProto) -> int | None:
-    """What a tensor of numbers takes; ``None`` where its size or its type is not known."""
+    """Return the size of a tensor of numbers, in bytes; ``None`` if its shape or its type is not known."""
     tensor = value.type.tensor_type
     known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     if not known or tensor.elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
@@ -439,10 +462,13 @@ def _bytes(value: onnx.ValueInfoProto) -> int | None:
     return math.prod(_dims(value)) * helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize
 
 
-def _axis(places: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """The axis along which alone ``places`` differ, and its entries; ``None`` if there is none."""
-    for axis in range(places.ndim):
-        entries = np.moveaxis(places, axis, 0).reshape(places.shape[axis], -1)
+def _axis(indices: np.ndarray) -> tuple[int, np.ndarray] | None:
+    """Return the only axis along which ``indices`` differ, and the entries along the axis.
+
+    The result is ``None`` if there is no such axis.
+    """
+    for axis in range(indices.ndim):
+        entries = np.moveaxis(indices, axis, 0).reshape(indices.shape[axis], -1)
         if entries.size and (entries == entries[:, :1]).all():
             return axis, entries[:, 0]
     return None

@@ -1,7 +1,7 @@
 """Functions of one value between DequantizeLinear and QuantizeLinear: activations, and arithmetic with constants.
 
-What becomes of each integer of a map is computed by ONNX Runtime itself: the nodes, as they stand in the model, are run
-on all of them. So `x * Sigmoid(x)` is one table, and any other expression of one map is, too.
+ONNX Runtime itself computes the output of each integer of a map. It runs the nodes, as they are in the model, on all
+integers. So `x * Sigmoid(x)` is one table, and any other expression of one map is one, too.
 """
 
 from __future__ import annotations
@@ -23,26 +23,30 @@ _UNARY = (
     *("Reciprocal", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt"),
     *("Swish", "Tan", "Tanh", "ThresholdedRelu"),
 )
+"""Functions of one value without constants."""
 _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
-"""Operators of one map and constants, one number for all channels or one for each."""
+"""Operators on one map and constants, with one number for all channels or one per channel."""
 
 
 def of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
-    """Whether the node takes one dequantised map: beside constants, or several times, computed with meanwhile."""
+    """Return whether the node depends on one dequantised map only.
+
+    Other inputs can be constants, or expressions of the same map.
+    """
     values = build.operands
     if len(values) == 1:
         return True
-    reals = [each.state for each in values if each.map is values[0].map and isinstance(each.state, Reals)]
+    reals = [value.state for value in values if value.map is values[0].map and isinstance(value.state, Reals)]
     return len(reals) == len(values) and any(state.formula for state in reals)
 
 
 def apply(build: Builder, node: onnx.NodeProto) -> None:
-    """The node is one more step of a function of one value.
+    """Append the node to a function of one value.
 
     Raises
     ------
     ModelError
-        If it takes anything but one dequantised map of at most 8 bits and constants.
+        If the node has other inputs than one dequantised map of at most 8 bits and constants.
     """
     state = build.state
     if isinstance(state, Sums | Joined):
@@ -60,27 +64,27 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if build.map.type.bits > MOST_BITS:
         raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {build.map.type}")
     states = [value.state for value in build.operands]
-    state.in_floats = any(isinstance(each, Reals) and each.in_floats for each in states)
+    state.in_floats = any(isinstance(operand, Reals) and operand.in_floats for operand in states)
     state.formula = _applied(build, node, states)
     state.by_runtime = True
     state.steps.append(node)
 
 
 def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
-    """Note the node as a step of a function whose table ``state`` keeps up by itself."""
+    """Append the node to a function whose table ``state`` already includes the node."""
     state.formula = _applied(build, node, [state])
     state.steps.append(node)
 
 
 def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> Applied:
-    """The node, with what it takes."""
-    given = iter(states)
+    """Return the node with its operands, as an expression."""
+    remaining_states = iter(states)
     operands: list[Applied | Operand | str | None] = []
     for name in node.input:
         if not name or name in build.constants.arrays or name in build.constants.quantised:
             operands.append(name and _constant(build, node, name))
         else:
-            state = next(given, None)
+            state = next(remaining_states, None)
             if state is None:
                 raise build.refusal(node, f"{name!r} must be a constant of the model, not computed")
             assert isinstance(state, Reals)
@@ -89,7 +93,7 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
 
 
 def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
-    """A constant of the model, which must be one number, or one for each channel of the map."""
+    """Return a constant of the model, which must be one number, or one per channel of the map."""
     quantised = build.constants.quantised.get(name)
     if quantised is None:
         return Operand(_spread(build, node, build.constants.arrays[name]))
@@ -99,7 +103,7 @@ def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
 
 
 def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-    """A constant as one number, or as ``(channels, 1, 1)``; for a normalisation ``(channels,)``."""
+    """Return a constant as one number, or in the shape ``(channels, 1, 1)``; for a normalisation ``(channels,)``."""
     if node.op_type == "BatchNormalization":
         values = values.reshape(-1, *[1] * (len(build.view.dims) - 1))  # channels come first behind the batch
         return build.constants.by_channel(node, values, build.view).astype(values.dtype)
@@ -109,21 +113,22 @@ def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndar
 
 
 def add_or_apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Add, Sub, Sum, Max or Min: of several maps, or a step of a function of one."""
+    """Import an Add, Sub, Sum, Max or Min: a join of several maps, or a step of a function of one map."""
     (apply if of_one_map(build, node) else combine_maps)(build, node)
 
 
 def _mul(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Mul: a join of two maps, or a step of a function of one map."""
     (apply if of_one_map(build, node) else multiply_maps)(build, node)
 
 
 def _qlinear(build: Builder, node: onnx.NodeProto) -> None:
-    """A com.microsoft operator of integers: its input with scale and zero point, then those of the output."""
+    """Import a com.microsoft operator on integers: the input with scale and zero point, then the output's."""
     _between_quantisers(build, node, 0, (None,), 3)
 
 
 def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
-    """com.microsoft QLinearMul: of two maps, or of one and a constant."""
+    """Import a com.microsoft QLinearMul of two maps, or of one map and a constant."""
     sides = [side for side in (0, 3) if node.input[side] not in build.constants.arrays]
     if len(sides) != 1:
         multiply_integers(build, node)
@@ -136,26 +141,28 @@ def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _between_quantisers(
-    build: Builder, node: onnx.NodeProto, place: int, operands: tuple[Operand | None, ...], result: int
+    build: Builder, node: onnx.NodeProto, map_index: int, operands: tuple[Operand | None, ...], scale_index: int
 ) -> None:
-    """An operator on integers as the function that it is between DequantizeLinear and QuantizeLinear.
+    """Import an operator on integers as the function that it computes between DequantizeLinear and QuantizeLinear.
 
     Parameters
     ----------
-    place, result : int
-        Where among the node's inputs the feature map stands, and the scale of the output.
+    map_index : int
+        Index of the node's input that is the feature map.
     operands : tuple
-        What the function takes; ``None`` is the map.
+        Operands of the function; ``None`` is the map.
+    scale_index : int
+        Index of the node's input that is the scale of the output.
     """
-    x_scale, x_zero = build.quantised_input(node, place + 1)
-    scale, zero, kind = build.constants.per_tensor(node, result, build.map.type.dtype)
+    x_scale, x_zero = build.quantised_input(node, map_index + 1)
+    scale, zero, integer_type = build.constants.per_tensor(node, scale_index, build.map.type.dtype)
     plain = copied(node)
     plain.op_type, plain.domain = node.op_type.removeprefix("QLinear"), ""
     del plain.input[len(operands) :]
     build.state = state = Reals(node, x_scale, x_zero, node.output[0])
     state.formula, state.by_runtime = Applied(plain, operands), True
     state.steps.append(node)
-    build.requantise_reals(node, state, scale, zero, kind)
+    build.requantise_reals(node, state, scale, zero, integer_type)
     build.state = Integers()
 
 
@@ -170,3 +177,4 @@ OPERATORS = {
     "Sub": add_or_apply,
     "Sum": add_or_apply,
 }
+"""Function that imports each ONNX operator, by the operator's name."""

@@ -1,8 +1,8 @@
-"""Where the hardware's part of an ONNX model ends, and the host's begins.
+"""The border between hardware and host in an ONNX model: the nodes behind the last integer tensor that the host runs.
 
-The host takes operators without weights: element by element, Softmax, reshaping, picking and reducing. It takes them
-only behind the last integer tensor, where nothing else follows: what the hardware could compute stays an error of the
-model that leaves it in floats, rather than to move to the host unseen.
+The host runs operators without weights: elementwise operators, Softmax, reshaping, selecting and reducing. It runs them
+only behind the last integer tensor, where no layer follows. A model that leaves a layer in floats thus stays an error,
+and the layer does not move to the host unnoticed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied
 from hwgen.network.onnx.values import Reals
 
 _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-"""They leave values as they are, but for the type."""
+"""Operators that keep the values, apart from their type."""
 _BUILT = {"Add", "Clip", "Relu"}
-"""The hardware computes them between integers; behind other operators of the host they are the host's."""
+"""Operators that the hardware computes between integers. Behind other operators of the host, the host runs them."""
 _JOINING = {"Concat", "QLinearConcat"}
-"""They put several tensors into one."""
+"""Operators that concatenate several tensors."""
 _SOFTMAX = {"LogSoftmax", "QLinearSoftmax", "Softmax"}
+"""Operators of the family of Softmax."""
 _OPERATORS = {
     *(_MOVING | _BUILT | _SOFTMAX),
     *("Abs", "Cast", "Ceil", "Celu", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
@@ -40,28 +41,32 @@ _OPERATORS = {
     *("QLinearConcat", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
     *("ReduceSumSquare", "TopK"),
 }
+"""Operators that the host can run."""
 
 
 def may_run(node: onnx.NodeProto) -> bool:
-    """Whether the host takes ``node`` at all, if it stands behind the last integer tensor."""
+    """Return whether the host can run ``node``, if the node is behind the last integer tensor."""
     return node.op_type in _OPERATORS and node.domain in DOMAINS
 
 
 def may_join(model: onnx.ModelProto, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
-    """Whether the host may run ``nodes``, in the graph's order, which make the model's outputs of some tensors."""
+    """Return whether the host can run ``nodes``, which compute the model's outputs from the tensors ``sources``.
+
+    The nodes are in the graph's order.
+    """
     return all(map(may_run, nodes)) and _Graph(model).checked(sources, nodes) is not None
 
 
 @dataclass(frozen=True)
 class Tail:
-    """The nodes between a tensor and the model's output, in the graph's order: ``constants`` don't depend on it."""
+    """Nodes between a tensor and the model's output, in the graph's order; ``constants`` don't depend on the tensor."""
 
     constants: tuple[onnx.NodeProto, ...]
     nodes: tuple[onnx.NodeProto, ...]
 
 
 class _Graph:
-    """What the host may run of a model's graph."""
+    """Graph of a model, of which the host can run a part."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model, graph = model, model.graph
@@ -69,10 +74,11 @@ class _Graph:
         self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
 
     def checked(self, sources: Collection[str], nodes: Iterable[onnx.NodeProto]) -> Tail | None:
-        """The ``nodes``, behind some tensors, if the host may run them.
+        """Return ``nodes``, which depend on the tensors ``sources``, if the host can run all of them.
 
-        ``None`` if there is something that the file means for integers: an activation, or a QuantizeLinear other than
-        behind Softmax or what only moves values in a way that the hardware doesn't know.
+        The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
+        QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
+        that the hardware doesn't know.
         """
         depends, untouched = {*sources}, {*sources}
         rearranged: set[str] = set()
@@ -105,13 +111,13 @@ class _Graph:
         return Tail(tuple(constants), tuple(depending))
 
     def _rearranges(self, node: onnx.NodeProto) -> bool:
-        """Whether ``node`` moves values otherwise than by flattening a frame."""
+        """Return whether ``node`` moves values in another manner than flattening a frame."""
         if node.op_type == "Reshape":
             return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
         return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
 
     def _constants(self, name: str) -> list[np.ndarray]:
-        """The constant ``name``, if it is one."""
+        """Return the constant ``name`` as a list of one array; empty if the tensor is no constant."""
         graph = self._model.graph
         tensors = [tensor for tensor in graph.initializer if tensor.name == name]
         index = self._producers.get(name)
@@ -120,12 +126,14 @@ class _Graph:
         return [numpy_helper.to_array(tensor) for tensor in tensors]
 
 
-def in_bytes(kind: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
-    """The input that ONNX Runtime takes for the integers ``name``, and the nodes that make them of it: what ONNX has in
-    fewer than 8 bits comes in bytes."""
-    if kind.bits >= 8 or kind not in NARROW.values():
+def in_bytes(integer_type: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
+    """Return the input that ONNX Runtime accepts for the integers ``name``, and the nodes that convert it.
+
+    Integers of ONNX types below 8 bits are passed in bytes.
+    """
+    if integer_type.bits >= 8 or integer_type not in NARROW.values():
         return name, []
-    (element,) = (element for element, other in NARROW.items() if other == kind)
+    (element,) = (element for element, other in NARROW.items() if other == integer_type)
     bytes_ = unused(f"{name}_bytes")
     return bytes_, [helper.make_node("Cast", [bytes_], [name], to=element)]
 
@@ -138,30 +146,30 @@ def dequantised(
     nodes: Sequence[onnx.NodeProto],
     unused: Callable[[str], str],
 ) -> list[onnx.NodeProto]:
-    """Nodes that make floats of integers, as the DequantizeLinear of ``state`` does.
+    """Return nodes that convert integers to floats, as the DequantizeLinear of ``state`` does.
 
-    Where ONNX Runtime computes what follows that in floats, they are others: behind a DequantizeLinear, right in front
-    of it now, it would choose kernels of integers.
+    Where ONNX Runtime computes the nodes behind the DequantizeLinear in floats, other nodes replace the
+    DequantizeLinear. Behind a DequantizeLinear right in front of them, ONNX Runtime would choose integer kernels.
 
     Parameters
     ----------
     name, tensor : str
-        Of the integers and of the floats.
+        Name of the integers, and name of the floats.
     shape : sequence of int
-        Theirs, without the batch.
+        Shape of both, without the batch.
     nodes : sequence of NodeProto
-        What may take the floats.
+        Nodes that can read the floats.
     unused : callable
-        Makes names of tensors that are not in use.
+        Source of names of tensors that are not in use.
     """
     readers = [node for node in nodes if tensor in node.input]
     if not state.in_floats or (len(readers) == 1 and state.is_padded_by(readers[0])):
         dequantise = copied(state.node)
-        dequantise.ClearField("name")  # the node itself may be left, too
+        dequantise.ClearField("name")  # the original node can remain in the model, too
         dequantise.input[0], dequantise.output[0] = name, tensor
         return [dequantise]
     real, zero, scale, centred = (unused(f"{tensor}_{what}") for what in ("cast", "zero", "scale", "centred"))
-    # A product with one number would become part of a MatMul behind it.
+    # ONNX Runtime would fuse a product with one number into a MatMul behind it.
     factors = np.full(shape[-1:], state.scale, np.float32)
     return [
         helper.make_node("Constant", [], [zero], value=numpy_helper.from_array(np.array(state.zero, np.float32))),
@@ -173,20 +181,20 @@ def dequantised(
 
 
 class Ends(_Graph):
-    """Looks for the tensor of ``model`` behind which all up to an output is the host's."""
+    """Search for the tensor of ``model`` behind which the host runs all nodes up to one output."""
 
     def __init__(self, model: onnx.ModelProto, output: onnx.ValueInfoProto) -> None:
         super().__init__(model)
         self._info, self._output = output, output.name
 
     def behind(self, tensor: str, constants: Sequence[str] = ()) -> Tail | None:
-        """What stands between ``tensor`` and the output; ``None`` if the host can't or mustn't run all of it.
+        """Return the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all of them.
 
-        It is ``None``, too, if the output does not depend on ``tensor``. What gives ``constants``, which the output may
-        not need, is taken along.
+        The result is also ``None`` if the output does not depend on ``tensor``. The nodes that compute the tensors
+        ``constants`` are included, even if the output does not need them.
         """
         nodes = self._model.graph.node
-        found: set[int] = set()
+        indices: set[int] = set()
         waiting = [self._output, *constants]
         while waiting:
             name = waiting.pop()
@@ -194,41 +202,50 @@ class Ends(_Graph):
                 continue
             index = self._producers.get(name)
             if index is None or not may_run(nodes[index]):
-                return None  # the model's input by another way, or what the host doesn't run
-            if index not in found:
-                found.add(index)
+                return None  # the model's input on another path, or a node that the host can't run
+            if index not in indices:
+                indices.add(index)
                 waiting += filter(None, nodes[index].input)
-        tail = self.checked({tensor}, [nodes[index] for index in sorted(found)])
+        tail = self.checked({tensor}, [nodes[index] for index in sorted(indices)])
         return tail if tensor == self._output or (tail and tail.nodes) else None
 
     @cached_property
     def unused(self) -> UnusedNames:
-        """Names that no tensor of the model has."""
+        """Source of names that no tensor of the model has."""
         return UnusedNames(self._model)
 
     def cut(
         self,
         tail: Tail,
         name: str,
-        kind: IntegerType,
+        integer_type: IntegerType,
         shape: tuple[int | str, ...],
         first: Sequence[onnx.NodeProto] = (),
     ) -> bytes:
-        """The ONNX model of ``tail``, serialised; it takes the tensor ``name``, and has the nodes ``first`` in front.
+        """Return the ONNX model of ``tail``, serialised.
 
-        What ONNX has in fewer than 8 bits it takes in bytes.
+        Parameters
+        ----------
+        name : str
+            Tensor that is the model's input. Integers of ONNX types below 8 bits are passed in bytes.
+        integer_type : IntegerType
+            Type of the input.
+        shape : tuple
+            Shape of the input, with the batch.
+        first : sequence of NodeProto
+            Nodes in front of the tail.
         """
         graph = self._model.graph
-        name, nodes = in_bytes(kind, name, self.unused)
+        name, nodes = in_bytes(integer_type, name, self.unused)
         nodes += [*tail.constants, *first, *tail.nodes]
         used = {tensor for node in nodes for tensor in node.input}
         cut = helper.make_graph(
             nodes,
             "tail",
-            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind.dtype), shape)],
+            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(integer_type.dtype), shape)],
             [self._info],
             [tensor for tensor in graph.initializer if tensor.name in used],
         )
-        # From version 4 on initialisers need not be inputs.
+        # From IR version 4 on initialisers need not be inputs.
         version = max(self._model.ir_version, 4)
         return helper.make_model(cut, opset_imports=self._model.opset_import, ir_version=version).SerializeToString()

@@ -17,7 +17,7 @@ from hwgen.network.onnx.check import check
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.rest import walked, whole_network
-from hwgen.network.onnx.walk import Given
+from hwgen.network.onnx.walk import FoldedModel
 
 
 def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> Network:
@@ -34,14 +34,14 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
         If the model is not valid, or a part of it can't be built; several such parts are an ObstaclesError.
     """
     where = where or name
-    with checked(model, where) as given:
-        walk, joins = walked(given, where)
+    with checked(model, where) as folded:
+        walk, joins = walked(folded, where)
         walk.ledger.check()
         return whole_network(walk, joins, name)
 
 
 @contextmanager
-def checked(model: onnx.ModelProto, where: str) -> Iterator[Given]:
+def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
     """Check a model, and yield the folded model that is walked.
 
     An error of a configuration within the context becomes a ModelError that starts with ``where``. Absurd scales can
@@ -57,6 +57,6 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[Given]:
         model = fold(rewritten(model, where), where)
     try:
         with np.errstate(all="ignore"):
-            yield Given(model, optimised=not qonnx)
+            yield FoldedModel(model, optimised=not qonnx)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

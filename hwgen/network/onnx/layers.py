@@ -1,4 +1,4 @@
-"""What ONNX Runtime gives for each layer: the model's own tensors, as the maps that the layers make of them."""
+"""Reference maps of each layer, which ONNX Runtime computes: the model's own tensors, as maps of the layers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from hwgen.network.onnx.values import Reals, Value
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
-    """A tensor of the model that holds what a layer gives.
+class LayerTensor:
+    """Tensor of the model that holds the output of a layer.
 
     Parameters
     ----------
     name : str
+        Name of the tensor in the model.
     map : tuple of int
         ``(C, H, W)`` of the layer.
     layout : Layout, optional
-        How the tensor lies on that map; ``None`` if in its order.
+        Layout of the tensor on the layer's map; ``None`` if the tensor is in the map's order.
     scale : float32, optional
-        Where the tensor is floats: the scale and
+        Scale of the layer's integers, where the tensor holds floats.
     zero_point : int
-        the zero point with which these stand for the layer's integers.
+        Zero point of the layer's integers, where the tensor holds floats.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Tensor:
     zero_point: int = 0
 
     def maps(self, values: np.ndarray) -> np.ndarray:
-        """The layer's maps ``(n, C, H, W)``, int64, of the tensor's values."""
+        """Return the layer's maps ``(n, C, H, W)``, int64, of the tensor's values."""
         if self.scale is not None:
             values = np.rint(values.astype(np.float64) / np.float64(self.scale)) + self.zero_point
         maps = values.reshape(len(values), *self.map) if self.layout is None else self.layout.to_maps(values)
@@ -52,21 +53,21 @@ class Tensor:
 
 
 class RuntimeLayers:
-    """ONNX Runtime on a whole model, which gives the tensors between the layers, too.
+    """ONNX Runtime on a whole model, with the tensors between the layers as outputs, too.
 
     Parameters
     ----------
     model : ModelProto
-        Quantised.
+        Quantised model.
     network : Network
-        What was made of it, or of a part of it.
+        Network of the model, or of a part of it.
     where : str
-        Starts error messages (a path).
+        Path that starts error messages.
 
     Attributes
     ----------
-    tensors : dict of str to Tensor
-        By the layers' names. A layer that is a part of what ONNX Runtime computes in one step has none.
+    tensors : dict of str to LayerTensor
+        Tensors by the layers' names. A layer that ONNX Runtime computes as part of a fused step has no tensor.
 
     Raises
     ------
@@ -75,11 +76,11 @@ class RuntimeLayers:
     """
 
     def __init__(self, model: onnx.ModelProto, network: Network, where: str) -> None:
-        with checked(model, where) as given:
-            walk, _ = walked(given, where)
-        runs = given.model if is_qonnx(model) else model
+        with checked(model, where) as checked_model:
+            walk, _ = walked(checked_model, where)
+        runs = checked_model.model if is_qonnx(model) else model
         known = {name for node in runs.graph.node for name in node.output}
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: dict[str, LayerTensor] = {}
         for name, value in sorted(walk.maps().items(), key=lambda pair: isinstance(pair[1].state, Reals)):
             layer = value.source.name if value.source is not None else ""
             if name in known and layer:
@@ -88,45 +89,51 @@ class RuntimeLayers:
         self.tensors = {layer: tensor for layer, tensor in self.tensors.items() if layer in names}
         self._outputs = [value.name for value in runs.graph.output]
         self._where, self._batch = where, walk.build.batch
-        self._session = _session(runs, [tensor.name for tensor in self.tensors.values()], given.optimised, where)
+        self._session = _session(
+            runs, [tensor.name for tensor in self.tensors.values()], checked_model.optimised, where
+        )
 
     @property
     def floats(self) -> set[str]:
-        """The model's inputs that are floats, by name."""
+        """Names of the model's inputs that are floats."""
         return {value.name for value in self._session.get_inputs() if value.type == "tensor(float)"}
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """The model's outputs, and each layer's maps ``(n, C, H, W)`` by its name.
+        """Return the model's outputs, and each layer's maps ``(n, C, H, W)`` by its name.
 
         Parameters
         ----------
         frames : sequence of ndarray
-            ``(n, ...)`` of each of the model's inputs, as the model takes them.
+            Frames ``(n, ...)`` of each input of the model.
         """
         step = self._batch or len(frames[0])
         wanted = list(dict.fromkeys([*self._outputs, *(tensor.name for tensor in self.tensors.values())]))
-        parts = [self._batch_of(wanted, [x[at : at + step] for x in frames]) for at in range(0, len(frames[0]), step)]
-        values = dict(zip(wanted, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+        batches = [self._batch_of(wanted, [x[at : at + step] for x in frames]) for at in range(0, len(frames[0]), step)]
+        values = dict(zip(wanted, map(np.concatenate, zip(*batches, strict=True)), strict=True))
         maps = {layer: tensor.maps(values[tensor.name]) for layer, tensor in self.tensors.items()}
         return [values[name] for name in self._outputs], maps
 
     def _batch_of(self, wanted: list[str], frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The same of some frames; as many as the model fixes, the last one again if there are fewer."""
+        """Return the tensors ``wanted`` of one batch of frames.
+
+        If there are fewer frames than the model's batch, the last one is repeated.
+        """
         count = len(frames[0])
         missing = (self._batch or count) - count
-        given = [np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) for x in frames]
+        padded = [np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) for x in frames]
         names = [value.name for value in self._session.get_inputs()]
         try:
-            found = self._session.run(wanted, dict(zip(names, given, strict=True)))
-        except Exception as error:  # ONNX Runtime raises many kinds
+            outputs = self._session.run(wanted, dict(zip(names, padded, strict=True)))
+        except Exception as error:  # ONNX Runtime raises many types of errors
             raise _refused(self._where, error) from None
-        return [np.asarray(values)[:count] for values in found]
+        return [np.asarray(values)[:count] for values in outputs]
 
 
-def _tensor(name: str, value: Value) -> Tensor:
+def _tensor(name: str, value: Value) -> LayerTensor:
+    """Return the tensor ``name`` as the output of its layer."""
     here, state = value.map, value.state
     reals = state if isinstance(state, Reals) else None
-    return Tensor(
+    return LayerTensor(
         name=name,
         map=(here.channels, here.height, here.width),
         layout=None if value.view.in_order else value.view.layout,
@@ -138,19 +145,20 @@ def _tensor(name: str, value: Value) -> Tensor:
 def _session(
     model: onnx.ModelProto, tensors: Sequence[str], optimised: bool, where: str
 ) -> onnxruntime.InferenceSession:
-    """A session that gives these tensors as well."""
+    """Return a session of the model that also outputs the tensors ``tensors``."""
     wider = copied(model)
-    there = {value.name for value in wider.graph.output}
-    wider.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in there)
+    existing = {value.name for value in wider.graph.output}
+    wider.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in existing)
     try:
         return onnxruntime.InferenceSession(
             wider.SerializeToString(), session_options(optimised), providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # ONNX Runtime raises many kinds
+    except Exception as error:  # ONNX Runtime raises many types of errors
         raise _refused(where, error) from None
 
 
 def _refused(where: str, error: Exception) -> ModelError:
+    """Return the error of a model that ONNX Runtime can't run."""
     return ModelError(
         f"{where}: ONNX Runtime can't give the tensors between the layers: {' '.join(str(error).split())[:300]}"
     )

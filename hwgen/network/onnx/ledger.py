@@ -1,7 +1,7 @@
-"""What becomes of each operator of a model: built, folded, left to the host, or refused.
+"""Ledger of a model's operators: whether each one is built, folded, left to the host, or refused.
 
-Whoever adds an operator writes nothing here. That a layer is made of a node is noted where layers get their names, a
-refusal where it is caught, and everything else follows from what the node left behind (`Ledger.operators`).
+An author of a new operator writes nothing here. The builder notes a layer where the layer gets its name. The walk notes
+a refusal where it catches the error. All other verdicts follow from the state that a node leaves (`Ledger.operators`).
 """
 
 from __future__ import annotations
@@ -17,49 +17,55 @@ from hwgen.network.onnx.file import named, title
 
 
 class RefusalError(ModelError):
-    """A node that can't be built, and why; what would help stands behind the first semicolon of ``why``."""
+    """Error of a node that can't be built, and the reason ``why``.
+
+    The text behind the first semicolon of ``why`` says what would help.
+    """
 
     def __init__(self, where: str, node: onnx.NodeProto, why: str) -> None:
         super().__init__(f"{where}: {named(node)}: {why}")
         self.node, self.why = node, why
         self.unknown = False
-        """Whether nothing is known of its operator, whatever it takes."""
+        """Whether hwgen doesn't know the operator at all."""
 
 
 class Ledger:
-    """What is noted of the nodes of ``graph`` while they are walked; ``where`` starts error messages.
+    """Notes about the nodes of ``graph`` during the walk; ``where`` starts error messages.
 
-    Nodes are told apart by their identity.
+    Nodes are distinguished by their ``id``.
     """
 
     def __init__(self, graph: onnx.GraphProto, where: str) -> None:
         self._where = where
         self.nodes = list(graph.node)
-        """All of them, in the graph's order; whoever holds this list may go by their identity."""
-        self._place = {id(node): place for place, node in enumerate(self.nodes)}
+        """All nodes, in the graph's order. This list keeps them alive, so that each ``id`` stays unique."""
+        self._index = {id(node): index for index, node in enumerate(self.nodes)}
         self.layers: Mapping[int, list[str]] = {}
-        """Names of the layers that were made of a node: `Builder.made`."""
+        """Names of the layers that each node became: `Builder.made`."""
         self.before: list[onnx.NodeProto] = []
-        """On the float input, in front of the first integers."""
+        """Nodes on the float input, in front of the first integer tensor."""
         self.begun: dict[int, str] = {}
-        """Nodes with which a new feature map begins behind what can't be built, and what that is."""
+        """Nodes that begin a new feature map behind an operator that can't be built, with this operator."""
         self.behind: set[int] = set()
-        """Behind the last integers."""
+        """Nodes behind the last integer tensor."""
         self.left: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Of nodes that were gone through: the node whose floats its output still is, and the layer before it."""
+        """Node whose floats the output of a walked node still is, and the name of the layer before it, by ``id``."""
         self.behind_refused: dict[int, str] = {}
-        """Nodes that take what a refused one gives, and what that one is."""
+        """Nodes that depend on a refused node, with this node as messages name it."""
         self.unfolded: dict[int, str] = {}
-        """Nodes that take constants alone, and why they give none."""
+        """Nodes whose inputs are constants, and the reason why their outputs are none."""
         self._merged: dict[int, str] = {}
-        """Nodes whose layers others took in, and what these are."""
+        """Nodes whose layers other layers absorbed, and where they went."""
         self._refused: dict[int | str, HwgenError] = {}
         self._same: dict[int, onnx.NodeProto] = {}
-        """Nodes refused for a constant for which another one was, and that one."""
+        """Nodes that are refused for a constant, with the first node that was refused for the same constant."""
         self._constants = {tensor.name for tensor in graph.initializer}
 
     def refuse(self, error: HwgenError, node: onnx.NodeProto | None = None) -> onnx.NodeProto | None:
-        """Note why a node can't be built, or the model as a whole; returns the node. The first reason counts."""
+        """Note the reason why a node, or the model as a whole, can't be built; return the node.
+
+        Only the first reason of a node is kept.
+        """
         if isinstance(error, RefusalError):
             node = error.node
             for other in self._refused.values():
@@ -70,36 +76,41 @@ class Ledger:
         return node
 
     def _are_one(self, error: RefusalError, other: RefusalError) -> bool:
-        """Whether two nodes are refused for one constant that both take."""
+        """Return whether two nodes are refused because of one constant that both read."""
         if error.unknown or error.why != other.why:
             return False
         return bool(self._constants.intersection(error.node.input, other.node.input))
 
     def is_refused(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node is refused."""
         return id(node) in self._refused or id(node) in self._same
 
     @property
     def obstacles(self) -> list[tuple[onnx.NodeProto | None, HwgenError]]:
-        """All that can't be built, in the graph's order, behind what concerns no single node."""
-        nodes = {key: None if isinstance(key, str) else self.nodes[self._place[key]] for key in self._refused}
-        keys = sorted(self._refused, key=lambda key: -1 if isinstance(key, str) else self._place[key])
+        """All reasons why the model can't be built, in the graph's order, after those that concern no single node."""
+        nodes = {key: None if isinstance(key, str) else self.nodes[self._index[key]] for key in self._refused}
+        keys = sorted(self._refused, key=lambda key: -1 if isinstance(key, str) else self._index[key])
         return [(nodes[key], self._refused[key]) for key in keys]
 
     def texts(self) -> list[str]:
-        """A line for each obstacle, without what starts error messages; what would help is said once."""
-        found, helped = [], set()
+        """Return one line for each obstacle, without the text that starts error messages.
+
+        A hint that would help is given only once.
+        """
+        texts, helped = [], set()
         for _, error in self.obstacles:
             reason, *helps = str(error).removeprefix(f"{self._where}: ").split("; ")
-            found.append("; ".join([reason, *(text for text in helps if text not in helped)]))
+            texts.append("; ".join([reason, *(text for text in helps if text not in helped)]))
             helped.update(helps)
-        return found
+        return texts
 
     def check(self) -> None:
-        """Raise what was refused: one refusal as it came, several together.
+        """Raise the refusal that was noted; several refusals are raised as one error.
 
         Raises
         ------
         ModelError
+            If a node, or the model as a whole, is refused.
         """
         errors = [error for _, error in self.obstacles]
         if len(errors) == 1:
@@ -111,15 +122,18 @@ class Ledger:
                 self.texts(),
             )
 
-    # What became of them.
+    # Verdicts.
 
     def became_something(self, node: onnx.NodeProto) -> bool:
-        """Whether a layer was made of a node, or it went into the one before it."""
+        """Return whether a node became a layer, or part of the layer before it."""
         floats, _ = self.left.get(id(node), (node, None))
         return id(node) in self.layers or floats is None
 
     def note_merged(self, layers: Collection[str], merged: Mapping[str, onnx.NodeProto]) -> None:
-        """Only ``layers`` are left; the others were taken into those of the nodes of ``merged``, by their names."""
+        """Note that only ``layers`` are left, because other layers absorbed the rest.
+
+        ``merged``: the node whose layer absorbed a layer, by the layer's name.
+        """
 
         def taken_by(node: onnx.NodeProto) -> str:
             """Return the layer, or what else, that a node's layers became."""
@@ -140,20 +154,22 @@ class Ledger:
     def operators(
         self, needed: Collection[int], folded: Collection[int], macs: Mapping[int, int | None]
     ) -> tuple[Operator, ...]:
-        """What became of each node, in the graph's order.
+        """Return the verdict on each node, in the graph's order.
 
         Parameters
         ----------
-        needed, folded : collection of int
-            The nodes that an output depends on, and those of them that are constants, by identity.
+        needed : collection of int
+            Nodes, by ``id``, that an output depends on.
+        folded : collection of int
+            Nodes among these, by ``id``, that are constants.
         macs : mapping
-            Multiply-accumulates a frame, of the nodes that multiply; ``None`` where that is not known.
+            Multiply-accumulates per frame of the nodes that multiply; ``None`` where the number is not known.
         """
-        found = []
+        operators = []
         for node in self.nodes:
             verdict, reason, help_ = self._verdict(node, needed, folded)
             layers = tuple(self.layers.get(id(node), ())) if verdict == "built" else ()
-            found.append(
+            operators.append(
                 Operator(
                     node=node.name or title(node),
                     op=_operator(node),
@@ -165,10 +181,10 @@ class Ledger:
                     obstacle=id(node) in self._refused,
                 )
             )
-        return tuple(found)
+        return tuple(operators)
 
     def _verdict(self, node: onnx.NodeProto, needed: Collection[int], folded: Collection[int]) -> tuple[str, str, str]:
-        """Verdict, reason and what would help."""
+        """Return verdict, reason, and what would help."""
         key = id(node)
         if error := self._refused.get(key):
             why = error.why if isinstance(error, RefusalError) else str(error)
@@ -204,32 +220,34 @@ class Ledger:
 
 
 def _into(layer: str | None) -> str:
-    """Where a node went: into a layer, by its name, or into what a map begins with."""
+    """Return where a node was folded: into a layer, by its name, or into the start of a map."""
     return f"into {({None: 'the input', '': 'a new feature map'}).get(layer, f'layer {layer}')}"
 
 
 def as_written(
     graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], operators: Sequence[Operator]
 ) -> tuple[Operator, ...]:
-    """What became of the nodes of a model's file: of those that were walked in their place by what they give.
+    """Return the verdicts on the nodes of a model's file, from the verdicts on the nodes that were walked.
+
+    Nodes of the file correspond to walked nodes with the same output tensors. A node of the file without such a walked
+    node is a constant.
 
     Parameters
     ----------
     graph : GraphProto
-        As it is in the file.
+        Graph of the file.
     nodes, operators : sequence
-        The nodes that were walked, and what became of each. A node of the file none of whose tensors they give is a
-        constant by now.
+        Walked nodes, and the verdict on each.
     """
     walked = {name: operator for node, operator in zip(nodes, operators, strict=True) for name in node.output if name}
     constant = Operator(node="", op="", verdict="folded", reason="a constant")
-    found = []
+    verdicts = []
     for node in graph.node:
-        became = next((walked[name] for name in node.output if name in walked), constant)
-        found.append(replace(became, node=node.name or title(node), op=_operator(node)))
-    return tuple(found)
+        verdict = next((walked[name] for name in node.output if name in walked), constant)
+        verdicts.append(replace(verdict, node=node.name or title(node), op=_operator(node)))
+    return tuple(verdicts)
 
 
 def _operator(node: onnx.NodeProto) -> str:
-    """The operator, with its domain where that is not ONNX's."""
+    """Return the operator's name, with its domain unless the domain is ONNX's."""
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type

@@ -1,8 +1,9 @@
-"""LRN between DequantizeLinear and QuantizeLinear: ONNX Runtime computes it in float32, and so does what is built.
+"""LRN between DequantizeLinear and QuantizeLinear, computed in float32 as ONNX Runtime computes it.
 
-The sum of squares takes float32 additions only (`Scale`). What makes an output of it, a power above all, is no formula
-of hwgen's: ONNX Runtime's own LRN is asked at which scales the output changes (`Falls`), by bisection and by all scales
-around. Its power is off by a unit now and then, so that an output may be back for a few scales behind such a fall.
+The sum of squares needs float32 additions only (`Scale`). hwgen has no formula for the rest, the power above all.
+Instead ONNX Runtime's own LRN is run to locate the scales at which the output changes (`Falls`), by bisection and then
+by all scales around. Its power can be off by one unit. An output can therefore return for a few scales behind such a
+fall.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ from hwgen.network.ops import LRN, Lookup
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes
 
-#: Between these all numbers on the way are float32 numbers of 24 significant bits.
+#: Ranges of the attributes in which all intermediate results are float32 numbers of 24 significant bits.
 _ALPHAS, _BETAS, _BIASES = (1e-12, 1e6), (0.01, 4.0), (1e-6, 1e6)
 
-#: A value whose square is lost in any scale.
+#: Value whose square doesn't change any scale when it is added.
 _TINY = np.float32(2.0**-40)
 
 _OPSET = 17
+"""Version of ONNX's operators in the models that are run."""
 
 
 def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Where the outputs of each magnitude change, as ONNX Runtime computes them; distances saturate at ``limit``.
+    """Return the scales at which the output of each magnitude changes, as ONNX Runtime computes it.
+
+    The output is its distance from the zero point, which saturates at ``limit``.
 
     Raises
     ------
@@ -44,59 +48,62 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
     """
     x = np.arange(len(scale.terms)).astype(np.float32) * x_scale
     outputs = _Outputs(x, y_scale, limit, _Power(beta))
-    # Scales at which ONNX Runtime's power may be off by a unit to either side lie within half of this.
+    # Scales at which ONNX Runtime's power can be off by a unit, to either side, are within half of this distance.
     reach = int(np.ceil(8 / beta))
     low, high = scale.ranges[0] - reach, scale.ranges[1] + reach
-    least, most = (outputs.of(np.arange(len(x)), end) for end in (high, low))
-    counts = most - least
+    lowest, highest = (outputs.of(np.arange(len(x)), end) for end in (high, low))
+    counts = highest - lowest
     owner = np.repeat(np.arange(len(x)), counts)
-    # The outputs that a magnitude leaves behind, from the greatest on.
+    # The outputs of a magnitude from the greatest one down, without the last.
     left = np.concatenate(
-        [np.zeros(0, np.int64), *(np.arange(end, begin, -1) for begin, end in zip(least, most, strict=True))]
+        [np.zeros(0, np.int64), *(np.arange(end, begin, -1) for begin, end in zip(lowest, highest, strict=True))]
     )
     first = np.concatenate([[0], np.cumsum(counts)])
-    found = _first(outputs, owner, left, low[owner], high[owner])
-    at, ripples = _around(outputs, owner, left, found, reach)
-    return Falls(least=least, first=first, at=at, ripples=ripples)
+    falling = _first(outputs, owner, left, low[owner], high[owner])
+    at, ripples = _around(outputs, owner, left, falling, reach)
+    return Falls(least=lowest, first=first, at=at, ripples=ripples)
 
 
 def _first(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, behind: np.ndarray
 ) -> np.ndarray:
-    """A scale at which an output is below ``left``, while it is not at the one before."""
+    """Return a scale at which an output is below ``left``, and not at the scale before."""
     while (behind - before > 1).any():
         middle = (before + behind) // 2
-        there = outputs.of(owner, middle) >= left
-        before, behind = np.where(there, middle, before), np.where(there, behind, middle)
+        is_reached = outputs.of(owner, middle) >= left
+        before, behind = np.where(is_reached, middle, before), np.where(is_reached, behind, middle)
     return behind
 
 
 def _around(
-    outputs: _Outputs, owner: np.ndarray, left: np.ndarray, found: np.ndarray, reach: int
+    outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first scale at which each output is below ``left``, and at which of those behind it is not."""
-    near = found[:, None] + np.arange(-reach, RIPPLE + reach)
-    there = outputs.of(owner[:, None], near) >= left[:, None]
-    first = np.argmin(there, axis=1)
+    """Return the first scale at which each output is below ``left``, and the later scales at which it is not.
+
+    The later scales are the bits of an integer.
+    """
+    near = falling[:, None] + np.arange(-reach, RIPPLE + reach)
+    is_reached = outputs.of(owner[:, None], near) >= left[:, None]
+    first = np.argmin(is_reached, axis=1)
     since = np.arange(near.shape[1]) - first[:, None]
-    if not there[:, :1].all() or (there & (since >= RIPPLE)).any():
+    if not is_reached[:, :1].all() or (is_reached & (since >= RIPPLE)).any():
         raise ConfigError(f"beta is so small that outputs come and go over more than {RIPPLE} scales")
-    bits = np.where(there & (since >= 0), 1 << np.clip(since, 0, RIPPLE), 0)
-    return found - reach + first, bits.sum(axis=1)
+    bits = np.where(is_reached & (since >= 0), 1 << np.clip(since, 0, RIPPLE), 0)
+    return falling - reach + first, bits.sum(axis=1)
 
 
 @dataclass(frozen=True)
 class _Outputs:
-    """The distance of an output from its zero point."""
+    """Output of an LRN, as the distance from its zero point."""
 
     x: np.ndarray
-    """float32, what each magnitude stands for."""
+    """Real value of each magnitude, float32."""
     y_scale: np.float32
     limit: int
     power: _Power
 
     def of(self, sizes: np.ndarray, bits: np.ndarray) -> np.ndarray:
-        """Of some magnitudes at some scales, int64."""
+        """Return the outputs of magnitudes ``sizes`` at scales of the float32 patterns ``bits``, int64."""
         with np.errstate(over="ignore"):
             real = self.power.of(bits) * self.x[sizes]
             return np.minimum(np.rint(real / self.y_scale), self.limit).astype(np.int64)
@@ -104,25 +111,25 @@ class _Outputs:
 
 @dataclass(frozen=True)
 class _Power:
-    """ONNX Runtime's ``scale ** -beta``, by an LRN of three channels whose middle one is next to nothing."""
+    """Function ``scale ** -beta`` of ONNX Runtime, from an LRN of three channels whose middle channel is almost 0."""
 
     beta: float
 
     def of(self, bits: np.ndarray) -> np.ndarray:
-        """At scales that are given as bits of float32 numbers, float32."""
+        """Return the powers, float32, of scales that are given as the bits of float32 numbers."""
         scales = from_bits(bits.ravel())
-        found = np.empty_like(scales)
+        powers = np.empty_like(scales)
         _, exponents = np.frexp(scales)
         for exponent in np.unique(exponents):
             chosen = exponents == exponent
-            found[chosen] = self._above(np.ldexp(np.float32(0.5), exponent), scales[chosen])
-        return found.reshape(bits.shape)
+            powers[chosen] = self._above(np.ldexp(np.float32(0.5), exponent), scales[chosen])
+        return powers.reshape(bits.shape)
 
     def _above(self, bias: np.float32, scales: np.ndarray) -> np.ndarray:
-        """At scales from a power of two to the next."""
-        # The last numbers of a tensor, three at most, take another way through the kernel.
+        """Return the powers of scales from a power of two, ``bias``, up to the next."""
+        # The kernel computes the last numbers of a tensor, three at most, in other code.
         wanted = np.resize(scales, max(len(scales), 4))
-        # Two squares and the bias make each scale: the greater one comes close from below.
+        # Each scale is the bias plus two squares. The greater square approaches the scale from below.
         great = np.sqrt(wanted - bias)
         for _ in range(2):
             great = np.where(great > 0, np.nextafter(great, np.float32(0)), great)
@@ -134,7 +141,10 @@ class _Power:
 
 
 def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
-    """What ONNX Runtime makes of ``x``, ``(1, C, H, W)``, by windows of three channels whose squares are just added."""
+    """Return ONNX Runtime's LRN of ``x``, ``(1, C, H, W)``, in windows of three channels.
+
+    The attribute alpha makes each scale the bias plus the sum of the squares.
+    """
     node = helper.make_node("LRN", ["x"], ["y"], size=3, alpha=3.0, beta=beta, bias=bias)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in "xy"]
     model = helper.make_model(
@@ -146,7 +156,7 @@ def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
 
 
 def _lrn(build: Builder, node: onnx.NodeProto) -> None:
-    """Between DequantizeLinear and QuantizeLinear."""
+    """Import an LRN between DequantizeLinear and QuantizeLinear."""
     state = plain_operand(build, node)
     if len(build.spatial_axes(node)) != 2:
         raise build.refusal(node, "must take tensors of four dimensions, as ONNX Runtime asks")
@@ -161,35 +171,37 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {build.map.type}")
     operand = build.value
 
-    def make(joined: Joined, y_scale: np.float32, zero: int, kind: IntegerType) -> None:
+    def make(joined: Joined, y_scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         build.enter(operand)
         here = build.map
-        output = Map(here.channels, here.height, here.width, kind, zero, y_scale)
-        if kind.bits > MOST_BITS:
-            raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {kind}")
+        output = Map(here.channels, here.height, here.width, integer_type, zero, y_scale)
+        if integer_type.bits > MOST_BITS:
+            raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {integer_type}")
         low, high = bounds(joined, output)
         sizes = np.arange(magnitudes(here.type.minimum, here.type.maximum, state.zero)).astype(np.float32)
         x = sizes * state.scale
         try:
             terms = alpha / np.float32(size) * (x * x)
             scale = Scale(bias=float(bias), size=size, channels=here.channels, terms=terms)
-            found = falls(scale, float(beta), state.scale, y_scale, max(high - zero, zero - low))
+            output_falls = falls(scale, float(beta), state.scale, y_scale, max(high - zero, zero - low))
         except ConfigError as error:
             raise build.refusal(node, str(error)) from None
-        _emit(build, node, output, scale, found, low, high)
+        _emit(build, node, output, scale, output_falls, low, high)
 
     build.state = Joined(node, make)
 
 
-def _emit(build: Builder, node: onnx.NodeProto, output: Map, scale: Scale, found: Falls, low: int, high: int) -> None:
+def _emit(build: Builder, node: onnx.NodeProto, output: Map, scale: Scale, falls: Falls, low: int, high: int) -> None:
+    """Append the layer of an LRN, or a lookup if no output depends on the channels around."""
     window, here = Window(kernel=(1, 1)), build.map
-    if len(found.at):
-        build.emit(node, LRN, window, output, scale=scale, falls=found, low=low, high=high)
-    else:  # whatever the channels around hold, the output is the same
+    if len(falls.at):
+        build.emit(node, LRN, window, output, scale=scale, falls=falls, low=low, high=high)
+    else:  # the output doesn't depend on the channels around
         values = np.arange(here.type.minimum, here.type.maximum + 1) - (here.zero_point or 0)
-        table = np.clip((output.zero_point or 0) + np.sign(values) * found.least[np.abs(values)], low, high)
+        table = np.clip((output.zero_point or 0) + np.sign(values) * falls.least[np.abs(values)], low, high)
         build.emit(node, Lookup, window, output, table=table[None])
     build.steps[-1].low, build.steps[-1].high = low, high
 
 
 OPERATORS = {"LRN": _lrn}
+"""Function that imports each ONNX operator, by the operator's name."""

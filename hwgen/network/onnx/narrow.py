@@ -1,7 +1,7 @@
-"""Integers that the model clips, as QCDQ does between QuantizeLinear and DequantizeLinear: narrower feature maps.
+"""Feature maps that the model clips between QuantizeLinear and DequantizeLinear (QCDQ), and that become narrower.
 
-The bounds become those of the layer that makes the map, or of the host where the map is the network's input. Either
-way the map takes the narrowest type that holds them, so that beats, memories and multipliers become narrower.
+The bounds become bounds of the layer that computes the map, or of the host where the map is the network's input. Either
+way the map gets the narrowest type that holds them, so that beats, memories and multipliers become narrower.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from hwgen.network.requantise import Requantisation
 
 
 def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
-    """Clip (or Relu) of a feature map's integers: ``min(max(x, low), high)``."""
-    kind = build.map.type
-    if kind.bits > 16:
+    """Clip a feature map's integers, for a Clip or Relu: ``min(max(x, low), high)``."""
+    integer_type = build.map.type
+    if integer_type.bits > 16:
         raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
-    least, most = (int(np.minimum(np.maximum(end, low), high)) for end in (kind.minimum, kind.maximum))
+    lower, upper = (int(np.minimum(np.maximum(end, low), high)) for end in (integer_type.minimum, integer_type.maximum))
     source = build.maker()
     made = build.made_map()
     bounds = made.bounds
     if bounds is not None:
-        least, most = (min(max(end, least), most) for end in bounds)
-    if (least, most) == (bounds or (kind.minimum, kind.maximum)):
+        lower, upper = (min(max(end, lower), upper) for end in bounds)
+    if (lower, upper) == (bounds or (integer_type.minimum, integer_type.maximum)):
         return
-    if build.shared or (source is not None and not _bound(source, least, most)):
-        _emit_clip(build, node, least, most)
+    if build.shared or (source is not None and not _bound(source, lower, upper)):
+        _emit_clip(build, node, lower, upper)
     elif source is None:
-        made.bounds = least, most  # the host clips
+        made.bounds = lower, upper  # the host clips
 
 
 def _bound(step: Step, low: int, high: int) -> bool:
-    """Make ``low`` and ``high`` the bounds of a layer's outputs; returns whether it can have them."""
+    """Bound a layer's outputs by ``low`` and ``high``; return whether the layer can have these bounds."""
     if step.kind is Conv:
         if step.requantisation is None:
             return False
@@ -52,14 +52,14 @@ def _bound(step: Step, low: int, high: int) -> bool:
     return True
 
 
-def _ends(of: Map) -> tuple[int, int]:
-    """The least and the greatest integer of a map's type."""
-    kind = of.frozen().type
-    return kind.minimum, kind.maximum
+def _ends(source: Map) -> tuple[int, int]:
+    """Return the lowest and the highest integer of a map's type."""
+    integer_type = source.frozen().type
+    return integer_type.minimum, integer_type.maximum
 
 
 def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> None:
-    """A 1x1 convolution of each channel with itself, for a map that others read as it was."""
+    """Append a 1x1 convolution of each channel with itself that clips; other nodes read the map without the clip."""
     here = build.map
     if here.zero_point is None:
         raise build.refusal(

@@ -1,4 +1,4 @@
-"""What is done with each operator of a graph: the table of them, and what may follow what."""
+"""Import of each operator: the table of import functions, and which operators can follow which."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
 from hwgen.network.onnx.views import View
 
 _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_dimensions.MOVES}
-"""What may follow a sum, a product or a concatenation of dequantised maps, or a pool behind a function of one."""
+"""Operators that can follow a join of dequantised maps, or a pool behind a function of one map."""
 _SEVERAL = {"Split"}
-"""What may have several outputs."""
+"""Operators that can have several outputs."""
 
 
 def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
-    """What is done with a node, if that is known of its operator.
+    """Return the function that imports a node.
 
     Raises
     ------
     ModelError
-        If it is not, or the node has outputs that nothing is known of.
+        If hwgen doesn't know the operator, or the node has outputs that are not supported.
     """
     operator = OPERATORS.get(node.op_type)
     if operator is None or node.domain not in DOMAINS:
@@ -57,12 +57,12 @@ def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeP
 
 
 def apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Make of the builder's value what ``node`` makes of it.
+    """Import ``node``: change the builder's current value from the node's input to its output.
 
     Raises
     ------
     ModelError
-        If that can't be built.
+        If the node can't be built.
     """
     operator = known(build, node)
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.MOVES):
@@ -88,6 +88,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a MaxPool."""
     axes = build.spatial_axes(node)
     channels, height, width = build.view.sizes
     _, size = build.pool_window(node, (height, width), axes)
@@ -95,7 +96,7 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
     state = build.state
     refuse_falling(build, node)
     if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and _falls(build, state)):
-        # Quantising keeps the order, so the pool may as well come after it.
+        # Quantising keeps the order, so the pool can follow it.
         state.pools.append((node, axes))
         build.follow(node)
         return
@@ -103,12 +104,12 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _falls(build: Builder, state: Reals) -> bool:
-    """Whether greater integers may have become smaller values, in the last bits of a Sigmoid, too."""
+    """Return whether a greater integer can have become a smaller value, as in the last bits of a Sigmoid."""
     return bool(state.pools) or (state.by_runtime and not build.function(state).rises)
 
 
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
-    """Reached only where it can't run on the host."""
+    """Refuse a Softmax that the host can't run."""
     state = build.state
     if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
@@ -135,3 +136,4 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,
 }
+"""Function that imports each ONNX operator, by the operator's name."""

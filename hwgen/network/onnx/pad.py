@@ -16,6 +16,7 @@ from hwgen.network.ops import Crop, Pad
 
 
 def _pad(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Pad with a constant value."""
     check_operand(build, node)
     mode = text(node, "mode", "constant")
     if mode != "constant":
@@ -41,7 +42,11 @@ def _pad(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Window, value: np.float32) -> None:
-    """Of a dequantised map: the integer that stands for the value, or is rounded to it by a quantiser like the map's"""
+    """Pad a dequantised map.
+
+    The padding is the integer that stands for ``value``. If no integer does, a quantiser equal to the map's must
+    follow, and the padding is the rounded integer.
+    """
     here = build.map
     integer = int(quantize_linear(np.array(value), state.scale, state.zero, here.type))
     if np.float32(integer - state.zero) * state.scale == value:
@@ -51,8 +56,8 @@ def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Windo
         _emit(build, node, window, integer)
         return
 
-    def make(scale: np.float32, zero: int, kind: IntegerType) -> None:
-        if (scale, zero, kind) != (state.scale, state.zero, here.type):
+    def make(scale: np.float32, zero: int, integer_type: IntegerType) -> None:
+        if (scale, zero, integer_type) != (state.scale, state.zero, here.type):
             raise build.refusal(
                 node,
                 f"value {value:g} is no multiple of its input's scale, so its output must be quantised as its input",
@@ -64,13 +69,14 @@ def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Windo
 
 
 def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | None) -> None:
+    """Append the layer of a Pad; without ``value`` the window only crops."""
     here = build.map
     size = window.output_size(here.height, here.width)
     output = here.sized(here.channels, *size)
     if value is None:
         build.emit(node, Crop, window, output)
         return
-    least, most = build.range()
+    lowest, highest = build.range()
     made = build.made_map()
     if made.bounds is not None and here.zero_point is not None:
         narrow = here.type.narrowed(*made.bounds, here.zero_point)
@@ -81,11 +87,11 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | Non
                 "Clip come behind the Pad",
             )
     build.emit(node, Pad, window, output, value=value)
-    build.steps[-1].low, build.steps[-1].high = min(least, value), max(most, value)
+    build.steps[-1].low, build.steps[-1].high = min(lowest, value), max(highest, value)
 
 
 def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int, int], View]:
-    """Top, left, bottom, right; and how what is padded lies on its map."""
+    """Return the padding at the top, left, bottom and right, and the view of the padded tensor."""
     if len(node.input) > 1:
         pads = [int(pad) for pad in build.constants.read(node, 1, "pads").ravel()]
     else:
@@ -96,23 +102,23 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
         axes = [axis_of(build, node, int(axis)) for axis in build.constants.read(node, 3, "axes").ravel()]
     if len(pads) != 2 * len(axes) or len(set(axes)) < len(axes):
         raise build.refusal(node, f"pads must be two for each axis of {axes}, not {pads}")
-    found = {axis: (pads[place], pads[place + len(axes)]) for place, axis in enumerate(axes)}
+    pads_of_axis = {axis: (pads[dimension], pads[dimension + len(axes)]) for dimension, axis in enumerate(axes)}
     sides: dict[int, tuple[int, int]] = {ROWS: (0, 0), COLUMNS: (0, 0)}
     dims, sizes = list(build.view.dims), list(build.view.sizes)
-    for place, both in found.items():
+    for dimension, both in pads_of_axis.items():
         if any(both):
-            axis = CHANNELS if place == 0 else map_axis(build, node, place)[0]
+            axis = CHANNELS if dimension == 0 else map_axis(build, node, dimension)[0]
             if axis == CHANNELS:
                 raise build.refusal(node, "must pad rows and columns alone, not frames or channels")
             sides[axis] = both
-            sizes[axis] = max(sizes[axis] + sum(both), 1)  # nothing is left of a map that is refused
-            dims[place - 1] = (Atom(axis, sizes[axis]),)
+            sizes[axis] = max(sizes[axis] + sum(both), 1)  # a map of no pixels is refused by the caller
+            dims[dimension - 1] = (Atom(axis, sizes[axis]),)
     (top, bottom), (left, right) = sides[ROWS], sides[COLUMNS]
     return (top, left, bottom, right), View((sizes[0], sizes[1], sizes[2]), tuple(dims))
 
 
 def _value(build: Builder, node: onnx.NodeProto) -> float:
-    """What is put around the map."""
+    """Return the real value of the padding."""
     if len(node.input) > 2 and node.input[2]:
         constant = build.constants.quantised.get(node.input[2])
         values = constant.real() if constant else build.constants.read(node, 2, "value")
@@ -127,3 +133,4 @@ def _value(build: Builder, node: onnx.NodeProto) -> float:
 
 
 OPERATORS = {"Pad": _pad}
+"""Function that imports each ONNX operator, by the operator's name."""

@@ -1,7 +1,7 @@
-"""A part of a model: the layers up to some tensors, and what ONNX Runtime makes of these.
+"""A part of a model: the layers up to some tensors, and the rest of the graph, which ONNX Runtime runs on the host.
 
-The part ends at tensors of integers, each a map that a layer gives. What the rest of the graph needs of earlier maps
-leaves the hardware, too; what it needs of the model's input the host has anyway.
+The part ends at tensors of integers, and a layer computes each of them. Earlier maps that the rest of the graph needs
+leave the hardware, too. The host has the model's inputs anyway.
 """
 
 from __future__ import annotations
@@ -22,41 +22,43 @@ from hwgen.network.onnx.values import Value
 from hwgen.network.onnx.walk import Walk
 
 AUTO = "auto"
-"""In place of a tensor's name: all that can be built before what can't be."""
+"""Value of ``until`` for a part with all layers that can be built before the first obstacle."""
 _NAMED = 4
-"""So many tensors are named that would do in place of another."""
+"""Largest number of tensors that a message proposes in place of another."""
 
 
 def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence[str]) -> Network:
-    """The part of the quantised ``model`` up to some tensors as a network called ``name``; the host runs what is left.
+    """Return the part of the quantised ``model`` up to some tensors as a network called ``name``.
+
+    The host runs the rest of the model.
 
     Parameters
     ----------
     where : str
-        Starts error messages (a path).
+        Path that starts error messages.
     until : str or sequence of str
-        Names of tensors, or ``auto``: all that can be built before what can't be, and that the rest has a use for.
-        That is the whole model where all of it can be built.
+        Names of tensors, or ``auto``. With ``auto`` the part holds all layers that can be built before an obstacle, and
+        whose outputs the rest needs. A model without obstacles is built as a whole.
 
     Raises
     ------
     ModelError
-        If the model is not valid, something before these tensors can't be built, the hardware can't end at one of
-        them, or nothing would be built.
+        If the model is not valid, or a node before these tensors can't be built. Also if the hardware can't end at one
+        of the tensors, or no layer would be built.
     """
-    with checked(model, where) as given:
+    with checked(model, where) as checked_model:
         if until == AUTO:
-            whole, joins = walked(given, where)
+            whole, joins = walked(checked_model, where)
             if not whole.ledger.obstacles:
                 return whole_network(whole, joins, name)
             until = rest_behind(whole, whole.maps()).maps
             if not until:
                 raise ModelError(f"{where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
         else:
-            whole = Walk(given, where)
+            whole = Walk(checked_model, where)
         tensors = [until] if isinstance(until, str) else list(until)
-        _check_names(given.model, where, tensors)
-        walk = Walk(given, where, tensors)
+        _check_names(checked_model.model, where, tensors)
+        walk = Walk(checked_model, where, tensors)
         walk.ledger.check()
         maps = walk.maps()
         for tensor in tensors:
@@ -66,15 +68,15 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
 
 
 def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
-    """What becomes of each operator of the quantised ``model``, whether or not all of it can be built.
+    """Return the verdict on each operator of the quantised ``model``, whether or not all of it can be built.
 
     Raises
     ------
     ModelError
         If the model is not valid.
     """
-    with checked(model, where) as given:
-        walk, joins = walked(given, where)
+    with checked(model, where) as checked_model:
+        walk, joins = walked(checked_model, where)
         layers = walk.layers()
         operators = walk.operators()
         part, chain = None, False
@@ -98,10 +100,11 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
         )
 
 
-# What can't be.
+# Errors.
 
 
 def _check_names(model: onnx.ModelProto, where: str, tensors: Sequence[str]) -> None:
+    """Refuse names of tensors that no node computes."""
     names = [name for node in model.graph.node for name in node.output if name]
     for tensor in tensors:
         if tensor not in names:
@@ -112,7 +115,7 @@ def _check_names(model: onnx.ModelProto, where: str, tensors: Sequence[str]) -> 
 
 
 def _no_end(whole: Walk, tensor: str, before: Mapping[str, Value]) -> ModelError:
-    """Why the hardware can't end at a tensor, and the nearest ones that would do."""
+    """Return the error that says why the hardware can't end at a tensor, and the nearest tensors at which it can."""
     good = {name for name, value in {**whole.maps(), **before}.items() if value.source is not None}
     graph = whole.model.graph
     (node,) = (node for node in graph.node if tensor in node.output)
@@ -121,8 +124,8 @@ def _no_end(whole: Walk, tensor: str, before: Mapping[str, Value]) -> ModelError
     for other in graph.node:
         for name in takes(other):
             readers.setdefault(name, []).extend(filter(None, other.output))
-    found = [*_nearest(tensor, producers, good), *_nearest(tensor, readers, good)]
-    nearest = f"the nearest that would do: {_listed(found)}" if found else "there is none at which it can"
+    proposals = [*_nearest(tensor, producers, good), *_nearest(tensor, readers, good)]
+    nearest = f"the nearest that would do: {_listed(proposals)}" if proposals else "there is none at which it can"
     what = "is given before any layer" if tensor in before else "is no map of integers that a layer gives"
     return ModelError(
         f"{whole.where}: the hardware can't end at {tensor!r}: it {what} ({named(node)} gives it); {nearest}"
@@ -130,16 +133,17 @@ def _no_end(whole: Walk, tensor: str, before: Mapping[str, Value]) -> ModelError
 
 
 def _nearest(start: str, edges: Mapping[str, Sequence[str]], good: Collection[str]) -> list[str]:
-    """The first tensors of ``good`` on each way from a tensor."""
-    found, seen, waiting = [], {start}, [start]
-    while waiting and len(found) < _NAMED:
+    """Return the first tensors of ``good`` on each path from a tensor."""
+    nearest, seen, waiting = [], {start}, [start]
+    while waiting and len(nearest) < _NAMED:
         for name in edges.get(waiting.pop(0), ()):
             if name in seen:
                 continue
             seen.add(name)
-            (found if name in good else waiting).append(name)
-    return found
+            (nearest if name in good else waiting).append(name)
+    return nearest
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return names as a text."""
     return " or ".join(map(repr, names))

@@ -19,9 +19,10 @@ from hwgen.network.rescale import MOST_BIAS
 
 
 def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a DequantizeLinear of a feature map."""
     if not isinstance(build.state, Integers):
         raise build.refusal(node, "must take integers")
-    if build.map.type == INT32:  # only at the end, on the host: nothing takes what it gives
+    if build.map.type == INT32:  # a DequantizeLinear of accumulators can only be at the end, on the host
         raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
     scale, zero, _ = build.constants.per_tensor(node, 1, build.map.type.dtype)
     build.label(node, scale, zero)
@@ -29,27 +30,28 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a QuantizeLinear: the layers before it are emitted, and the current value becomes integers."""
     state = build.state
-    scale, zero, kind = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
+    scale, zero, integer_type = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Integers):
         raise build.refusal(node, "must take floats")
     if isinstance(state, Floats):
-        build.map = Map(*state.shape, kind, zero, scale, origin=state.origin)
+        build.map = Map(*state.shape, integer_type, zero, scale, origin=state.origin)
     elif isinstance(state, Sums):
-        build.requantise_sums(settled(build, state, scale), scale, zero, kind)
+        build.requantise_sums(settled(build, state, scale), scale, zero, integer_type)
     elif isinstance(state, Pending):
-        state.make(scale, zero, kind)
+        state.make(scale, zero, integer_type)
     elif isinstance(state, Joined):
-        state.make(state, scale, zero, kind)
+        state.make(state, scale, zero, integer_type)
     else:
-        build.requantise_reals(node, state, scale, zero, kind)
+        build.requantise_reals(node, state, scale, zero, integer_type)
     for pool, axes in state.pools if isinstance(state, Joined | Reals) else ():
         build.emit_pool(pool, axes)
     build.state = Integers()
 
 
 def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """The float input of a layer, which must be a plain DequantizeLinear."""
+    """Return the float input of a layer, which must be a plain DequantizeLinear."""
     state = build.state
     if not isinstance(state, Reals):
         last = f"{title(state.node)!r} gives floats" if isinstance(state, Joined | Sums) else "it gets integers"
@@ -60,42 +62,46 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Conv."""
     operand = _operand(build, node)
     if operand.is_padded_by(node) and not build.shared:
         operand.in_floats = False
-    weights, w_scale, kind = build.constants.float_weights(node, 0)
+    weights, w_scale, weight_type = build.constants.float_weights(node, 0)
     bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
-    sums = build.accumulate(node, Weights(weights, w_scale, kind), bias.steps, operand.scale)
+    sums = build.accumulate(node, Weights(weights, w_scale, weight_type), bias.steps, operand.scale)
     _finish(build, sums, bias)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Gemm."""
     operand = _operand(build, node)
     transposed = plain_product(build, node)
-    matrix, w_scale, kind = build.constants.float_weights(node, 0 if transposed else 1)
+    matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
-    sums = build.multiply(node, Weights(matrix, w_scale, kind), bias.steps, operand.scale)
+    sums = build.multiply(node, Weights(matrix, w_scale, weight_type), bias.steps, operand.scale)
     _finish(build, sums, bias)
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a MatMul."""
     if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand = _operand(build, node)
-    matrix, w_scale, kind = build.constants.float_weights(node, 1)
+    matrix, w_scale, weight_type = build.constants.float_weights(node, 1)
     none = build.constants.bias(node, 2, matrix.shape[1], operand.scale * w_scale)
-    sums = build.multiply(node, Weights(matrix.T, w_scale, kind), none.steps, operand.scale)
+    sums = build.multiply(node, Weights(matrix.T, w_scale, weight_type), none.steps, operand.scale)
     _finish(build, sums, none)
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """The float input of a convolution, a DequantizeLinear with nothing but arithmetic with constants behind it."""
+    """Return the float input of a convolution: a DequantizeLinear with only arithmetic with constants behind it."""
     state = build.state
     return state if isinstance(state, Reals) and state.arithmetic is not None else plain_operand(build, node)
 
 
 def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
+    """Make the sums of a convolution the current value, with the arithmetic in front of it folded in."""
     operand = build.state
     assert isinstance(operand, Reals)
     sums.residue = bias.residue
@@ -106,7 +112,7 @@ def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
 
 
 def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
-    """Whether the matrix is transposed; other attributes must be the usual ones."""
+    """Return whether the matrix is transposed; refuse attributes other than the usual ones."""
     for name, usual in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         value = attribute(node, name, usual)
         if value != usual:
@@ -115,10 +121,12 @@ def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
 
 
 def _relu(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Relu."""
     _bounded(build, node, 0.0, math.inf)
 
 
 def _clip(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Clip with constant bounds."""
     bounds = []
     for index, (name, unbounded) in enumerate((("min", -math.inf), ("max", math.inf)), start=1):
         bound = attribute(node, name, unbounded)
@@ -135,6 +143,7 @@ def _clip(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
+    """Bound the current value by ``low`` and ``high``."""
     state = build.state
     if isinstance(state, Sums):
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
@@ -154,6 +163,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
 
 
 def _add(build: Builder, node: onnx.NodeProto) -> None:
+    """Import an Add of a constant, or of several maps."""
     names = [name for name in node.input if name in build.constants.arrays or name in build.constants.quantised]
     if not names:
         add_or_apply(build, node)
@@ -166,7 +176,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, Sums) and (state.affine is not None or state.bounded):
         apply_to_sums(build, node, state)
     elif isinstance(state, Sums):
-        # ONNX Runtime makes a Gemm, whose bias it rounds, of a MatMul of two dimensions and one Add of a vector.
+        # ONNX Runtime fuses a MatMul of two dimensions and one Add of a vector into a Gemm, whose bias it rounds.
         state.rounded &= state.node.op_type == "MatMul" and len(build.view.dims) == 1 and not state.moved
         state.rounded &= constant is None and values.shape == (len(state.weights),) and not state.added
         _add_to_sums(build, node, state, values)
@@ -186,7 +196,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _add_to_sums(build: Builder, node: onnx.NodeProto, state: Sums, values: np.ndarray) -> None:
-    """A constant becomes part of the bias."""
+    """Add a constant to the bias of the sums ``state``."""
     reals = state.of_channels(build.constants.by_channel(node, values, build.view))
     unit = state.x_scale * state.w_scale
     steps = build.constants.in_steps(node, reals, unit)
@@ -206,3 +216,4 @@ OPERATORS = {
     "QuantizeLinear": _quantise,
     "Relu": _relu,
 }
+"""Function that imports each ONNX operator, by the operator's name."""

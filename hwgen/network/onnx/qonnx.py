@@ -1,8 +1,8 @@
-"""QONNX models: ``Quant`` nodes, as Brevitas and the QONNX package write them, become QuantizeLinear and the like.
+"""QONNX models: ``Quant`` nodes, as Brevitas and the QONNX package write them, are replaced by nodes of ONNX.
 
-A Quant gives floats, ``scale * (clip(round(x / scale + zeropt)) - zeropt)``, of any number of bits. Of a feature map it
-becomes QuantizeLinear, Clip and DequantizeLinear, of a constant the integers themselves behind DequantizeLinear. From
-there on the model is imported as any other.
+A Quant computes floats, ``scale * (clip(round(x / scale + zeropt)) - zeropt)``, of any number of bits. The Quant of a
+feature map becomes QuantizeLinear, Clip and DequantizeLinear. The Quant of a constant becomes the integers, behind
+DequantizeLinear. After that the model is imported as any other.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from hwgen.network.onnx.constants import held
 from hwgen.network.onnx.file import UnusedNames, attribute, copied, text, title
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
+"""Domains of QONNX's operators."""
 _QUANT = {"IntQuant", "Quant"}
 _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
-"""They give floats in the shape of their first input."""
+"""Operators of QONNX whose outputs are floats in the shape of their first input."""
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ROUND": np.round,
     "HALF_EVEN": np.round,
@@ -34,19 +35,20 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "HALF_UP": lambda x: np.sign(x) * np.floor(np.abs(x) + np.float32(0.5)),
     "HALF_DOWN": lambda x: np.sign(x) * np.ceil(np.abs(x) - np.float32(0.5)),
 }
+"""Rounding functions of the attribute ``rounding_mode``."""
 _TO_EVEN = ("ROUND", "HALF_EVEN")
-"""As QuantizeLinear rounds."""
+"""Rounding modes that equal the rounding of QuantizeLinear."""
 _MOST_BITS = 16
-"""Of feature maps; constants may have 32."""
+"""Largest number of bits of a feature map; constants can have 32."""
 
 
 def is_qonnx(model: onnx.ModelProto) -> bool:
-    """Whether ``model`` has nodes of QONNX."""
+    """Return whether ``model`` has nodes of QONNX."""
     return any(node.domain in DOMAINS for node in model.graph.node)
 
 
 def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` for checks that know ONNX's operators alone: nodes of QONNX let their input pass."""
+    """Return ``model`` with nodes of QONNX replaced by Identity, for checks that know only ONNX's operators."""
     result = copied(model)
     for node in result.graph.node:
         if node.domain in DOMAINS and node.op_type in _ELEMENTWISE and node.input and node.output:
@@ -57,30 +59,34 @@ def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def rewritten(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """``model`` with QuantizeLinear, Clip and DequantizeLinear in place of Quant; itself if it has none.
+    """Return ``model`` with QuantizeLinear, Clip and DequantizeLinear in place of each Quant.
 
-    Constants must be initialisers, or what Constant and Identity give (see `hwgen.network.onnx.fold`).
+    A model without a Quant is returned as it is. Constants must be initialisers, or outputs of Constant and Identity
+    (see `hwgen.network.onnx.fold`). ``where`` starts error messages.
 
     Raises
     ------
     ModelError
-        If a Quant can't be had in integers: its node is named; ``where`` starts the message.
+        If a Quant can't be computed in integers; the message names its node.
     """
     return _Rewriting(model, where).result() if is_qonnx(model) else model
 
 
 class _Rewriting:
+    """Walk over a QONNX model that replaces the nodes of QONNX."""
+
     def __init__(self, model: onnx.ModelProto, where: str) -> None:
         self._model, self._where = model, where
         self._known = {tensor.name: tensor for tensor in model.graph.initializer}
         self._reals: dict[str, np.ndarray] = {}
-        """Constants that have been computed."""
+        """Values of the constants that Constant, Identity and Quant nodes compute, by name."""
         self._unused = UnusedNames(model)
         self._nodes: list[onnx.NodeProto] = []
         self._made: list[onnx.TensorProto] = []
         self._opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
 
     def result(self) -> onnx.ModelProto:
+        """Return the rewritten model."""
         for node in needed(self._model.graph):
             if node.domain not in DOMAINS:
                 self._nodes.append(node)
@@ -106,19 +112,20 @@ class _Rewriting:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
 
     def _note(self, node: onnx.NodeProto) -> None:
-        """Constants that others may need."""
+        """Store the output of a Constant or Identity, if it is a constant."""
         if node.op_type in ("Constant", "Identity"):
             value = held(node) if node.op_type == "Constant" else self._constant(node.input[0])
             if value is not None:
                 self._reals[node.output[0]] = value
 
     def _constant(self, name: str) -> np.ndarray | None:
+        """Return the value of a constant; ``None`` if the tensor is none."""
         if name in self._reals:
             return self._reals[name]
         return numpy_helper.to_array(self._known[name]) if name in self._known else None
 
     def _parameter(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """An input that must be a constant of numbers."""
+        """Return the node's input ``index``, which must be a constant of finite numbers."""
         value = self._constant(node.input[index]) if len(node.input) > index else None
         if value is None or not value.size:
             raise self._refusal(node, f"{what} must be a constant of the model, with a value")
@@ -127,6 +134,7 @@ class _Rewriting:
         return value
 
     def _quant(self, node: onnx.NodeProto) -> None:
+        """Replace a Quant."""
         scale = self._scale(node)
         zero = self._parameter(node, 2, "zero point").astype(np.float64)
         bits = self._parameter(node, 3, "bitwidth").astype(np.float64)
@@ -136,31 +144,33 @@ class _Rewriting:
             raise self._refusal(node, f"bitwidth must be one integer, 1 to 32, not {np.unique(bits)[:4].tolist()}")
         width, mode = int(bits.reshape(-1)[0]), self._mode(node)
         low, high = _limits(width, bool(attribute(node, "signed", 1)), bool(attribute(node, "narrow", 0)))
-        kind = IntegerType(bits=width, signed=low < 0 or bool(attribute(node, "signed", 1)))
+        integer_type = IntegerType(bits=width, signed=low < 0 or bool(attribute(node, "signed", 1)))
         values = self._constant(node.input[0])
         if values is not None:
             self._check_values(node, values)
             with np.errstate(all="ignore"):
                 steps = self._divided(node, values, scale) + zero.astype(np.float32)
-            if width == 1 and kind.signed:
+            if width == 1 and integer_type.signed:
                 integers = np.where(steps >= 0, 1, -1).astype(np.float64)
             else:
                 integers = _ROUNDING[mode](np.clip(steps, np.float32(low), np.float32(high))).astype(np.float64)
-            self._emit_constant(node, integers, scale, zero, kind)
+            self._emit_constant(node, integers, scale, zero, integer_type)
             return
         if mode not in _TO_EVEN:
             raise self._refusal(node, f"rounding_mode {mode} of a feature map is not supported; ROUND is")
-        if width > _MOST_BITS or (width == 1 and kind.signed):
+        if width > _MOST_BITS or (width == 1 and integer_type.signed):
             raise self._refusal(node, f"feature maps must have 1 to {_MOST_BITS} bits (signed 2), not {width}")
-        self._emit_map(node, scale, zero, kind, (low, high))
+        self._emit_map(node, scale, zero, integer_type, (low, high))
 
     def _mode(self, node: onnx.NodeProto) -> str:
+        """Return the rounding mode of a Quant."""
         name = text(node, "rounding_mode", "ROUND").upper()
         if name not in _ROUNDING:
             raise self._refusal(node, f"rounding_mode must be one of {', '.join(_ROUNDING)}, not {name[:40]!r}")
         return name
 
     def _scale(self, node: onnx.NodeProto) -> np.ndarray:
+        """Return the scale of a node, float32."""
         scale = self._parameter(node, 1, "scale")
         if scale.dtype.kind != "f" or not (scale.astype(np.float32) == scale).all():
             raise self._refusal(node, f"scale must be float32 numbers, not {scale.dtype} {scale.reshape(-1)[0]!r}")
@@ -169,10 +179,12 @@ class _Rewriting:
         return scale.astype(np.float32)
 
     def _check_values(self, node: onnx.NodeProto, values: np.ndarray) -> None:
+        """Refuse a constant that holds other than finite numbers."""
         if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
             raise self._refusal(node, "its constant must hold finite numbers")
 
     def _divided(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """Return a constant divided by its scale, float32."""
         try:
             steps = values.astype(np.float32) / scale
         except ValueError:
@@ -182,6 +194,7 @@ class _Rewriting:
         return steps
 
     def _bipolar(self, node: onnx.NodeProto) -> None:
+        """Replace a BipolarQuant of a constant."""
         values = self._constant(node.input[0])
         if values is None:
             raise self._refusal(node, "feature maps of -1 and 1 are not supported; weights may be BipolarQuant")
@@ -191,16 +204,22 @@ class _Rewriting:
         integers = np.where(values >= 0, 1.0, -1.0)
         self._emit_constant(node, integers, scale, np.zeros(()), IntegerType(bits=2, signed=True))
 
-    # What comes in place of a node.
+    # Nodes that replace a node of QONNX.
 
     def _emit_map(
-        self, node: onnx.NodeProto, scale: np.ndarray, zero: np.ndarray, kind: IntegerType, bounds: tuple[int, int]
+        self,
+        node: onnx.NodeProto,
+        scale: np.ndarray,
+        zero: np.ndarray,
+        integer_type: IntegerType,
+        bounds: tuple[int, int],
     ) -> None:
+        """Add QuantizeLinear, Clip and DequantizeLinear in place of the Quant of a feature map."""
         if scale.size != 1 or zero.size != 1:
             raise self._refusal(
                 node, f"a feature map must have one scale, not {max(scale.size, zero.size)} (per channel)"
             )
-        point, stored = int(zero.item()), _stored(kind)
+        point, stored = int(zero.item()), _stored(integer_type)
         if not stored.minimum <= point <= stored.maximum:
             raise self._refusal(node, f"zero point must be {stored}, not {point}")
         output, label = (
@@ -223,9 +242,9 @@ class _Rewriting:
         self._add(node, "DequantizeLinear", [tensor, *label], output, stored)
 
     def _emit_constant(
-        self, node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray, kind: IntegerType
+        self, node: onnx.NodeProto, integers: np.ndarray, scale: np.ndarray, zero: np.ndarray, integer_type: IntegerType
     ) -> None:
-        """``integers`` behind DequantizeLinear."""
+        """Add ``integers`` behind a DequantizeLinear, in place of the Quant of a constant."""
         shape = np.broadcast_shapes(scale.shape, zero.shape)
         if len(shape) > integers.ndim or np.broadcast_shapes(shape, integers.shape) != integers.shape:
             raise self._refusal(node, f"zero point of shape {zero.shape} does not fit a constant of {integers.shape}")
@@ -233,11 +252,11 @@ class _Rewriting:
         axes = [axis for axis, size in enumerate(shape) if size > 1]
         if len(axes) > 1:
             raise self._refusal(node, f"a constant must have one scale, or one along one axis, not {shape}")
-        scales, zeros = (np.broadcast_to(each, shape).reshape(-1) for each in (scale, zero))
+        scales, zeros = (np.broadcast_to(label, shape).reshape(-1) for label in (scale, zero))
         if (zeros == zeros[0]).all() and (scales == scales[0]).all():
             axes, scales, zeros = [], scales[:1], zeros[:1]
         self._reals[node.output[0]] = ((integers - zero) * scale).astype(np.float32)
-        stored = _stored(kind)
+        stored = _stored(integer_type)
         outside = (zeros < stored.minimum) | (zeros > stored.maximum)
         label_shape = (-1,) if axes else ()
         zero_points = [zeros.reshape(label_shape).astype(stored.dtype)]
@@ -258,28 +277,31 @@ class _Rewriting:
         if axes:
             self._nodes[-1].attribute.append(helper.make_attribute("axis", axes[0]))
 
-    def _add(self, node: onnx.NodeProto, operator: str, inputs: list[str], output: str, kind: IntegerType) -> None:
-        """A node of ONNX, or ONNX Runtime's own where the model's operator set has none of this type."""
-        domain = "" if self._opset >= (21 if kind.bits == 16 else 13) else "com.microsoft"
+    def _add(
+        self, node: onnx.NodeProto, operator: str, inputs: list[str], output: str, integer_type: IntegerType
+    ) -> None:
+        """Add a node of ONNX, or of com.microsoft where the model's operator set has no such node of this type."""
+        domain = "" if self._opset >= (21 if integer_type.bits == 16 else 13) else "com.microsoft"
         self._nodes.append(
             helper.make_node(operator, inputs, [output], name=f"{title(node)}_{operator}", domain=domain)
         )
 
     def _keep(self, node: onnx.NodeProto, what: str, array: np.ndarray) -> str:
+        """Add an initialiser, and return its name."""
         name = self._unused(f"{node.output[0]}_{what}")
         self._made.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
         return name
 
 
 def _limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
-    """The least and the greatest integer of a Quant."""
+    """Return the lowest and the highest integer of a Quant."""
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
 
 
-def _stored(kind: IntegerType) -> IntegerType:
-    """The type in which ONNX carries it."""
-    if kind.bits > 16:
+def _stored(integer_type: IntegerType) -> IntegerType:
+    """Return the type in which ONNX stores integers of a type."""
+    if integer_type.bits > 16:
         return IntegerType(bits=32, signed=True)
-    return IntegerType(bits=8 if kind.bits <= 8 else 16, signed=kind.signed)
+    return IntegerType(bits=8 if integer_type.bits <= 8 else 16, signed=integer_type.signed)

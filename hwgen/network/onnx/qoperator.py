@@ -1,4 +1,4 @@
-"""Operators that take and give integers (QOperator models)."""
+"""Operators on integers (QOperator models)."""
 
 from __future__ import annotations
 
@@ -14,42 +14,48 @@ from hwgen.network.onnx.values import Reals
 
 
 def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a QLinearConv."""
     x_scale, _ = build.quantised_input(node, 1)
     weights = build.constants.integer_weights(node, 3, 0)
-    scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
     bias = np.zeros(len(weights.values), np.int64)
     if len(node.input) > 8 and node.input[8]:
         bias = build.constants.integer_bias(node, 8, len(weights.values))
     sums = build.accumulate(node, weights, bias, x_scale)
-    build.requantise_sums(sums, scale, zero, kind)
+    build.requantise_sums(sums, scale, zero, integer_type)
 
 
 def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a QLinearMatMul."""
     if node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
     x_scale, _ = build.quantised_input(node, 1)
-    matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, -1)
-    scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    matrix, w_scale, w_type = build.constants.integer_weights(node, 3, -1)
+    scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
     bias = np.zeros(matrix.shape[-1], np.int64)
-    sums = build.multiply(node, Weights(matrix.T, w_scale, w_kind), bias, x_scale)
-    build.requantise_sums(sums, scale, zero, kind)
+    sums = build.multiply(node, Weights(matrix.T, w_scale, w_type), bias, x_scale)
+    build.requantise_sums(sums, scale, zero, integer_type)
 
 
 def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a QGemm of com.microsoft."""
     x_scale, _ = build.quantised_input(node, 1)
     transposed = plain_product(build, node)
-    matrix, w_scale, w_kind = build.constants.integer_weights(node, 3, 0 if transposed else 1)
+    matrix, w_scale, w_type = build.constants.integer_weights(node, 3, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     if len(node.input) < 8 or not node.input[7]:
         raise build.refusal(node, "gives floats; its output must be quantised too (y_scale)")
-    scale, zero, kind = build.constants.per_tensor(node, 7, build.map.type.dtype)
+    scale, zero, integer_type = build.constants.per_tensor(node, 7, build.map.type.dtype)
     bias = np.zeros(len(matrix), np.int64)
     if node.input[6]:
         bias = build.constants.integer_bias(node, 6, len(matrix))
-    build.requantise_sums(build.multiply(node, Weights(matrix, w_scale, w_kind), bias, x_scale), scale, zero, kind)
+    build.requantise_sums(
+        build.multiply(node, Weights(matrix, w_scale, w_type), bias, x_scale), scale, zero, integer_type
+    )
 
 
 def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a ConvInteger, whose outputs are the accumulators."""
     zero = build.constants.read(node, 2, "zero point") if len(node.input) > 2 and node.input[2] else np.zeros(1, int)
     if zero.size != 1:
         raise build.refusal(node, f"a feature map must have one zero point, not {zero.size}")
@@ -66,7 +72,7 @@ def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
-    """com.microsoft QLinearAdd: DequantizeLinear, Add and QuantizeLinear in one."""
+    """Import a QLinearAdd of com.microsoft, which equals DequantizeLinear, Add and QuantizeLinear."""
     sides = [side for side in (0, 3) if node.input[side] not in build.constants.arrays]
     if len(sides) == 2:
         qlinear_add(build, node)
@@ -83,8 +89,8 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     by_channel = build.constants.by_channel(node, values, build.view)
     build.add_reals(node, state, by_channel, addend)
     state.steps.append(node)
-    scale, zero, kind = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    build.requantise_reals(node, state, scale, zero, kind)
+    scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    build.requantise_reals(node, state, scale, zero, integer_type)
 
 
 OPERATORS = {
@@ -94,3 +100,4 @@ OPERATORS = {
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
 }
+"""Function that imports each ONNX operator, by the operator's name."""

@@ -16,12 +16,14 @@ from hwgen.network.ops import Upsample
 _ROUNDINGS = {
     "floor": np.floor,
     "ceil": np.ceil,
-    "round_prefer_floor": lambda places: np.ceil(places - 0.5),
-    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+    "round_prefer_floor": lambda reals: np.ceil(reals - 0.5),
+    "round_prefer_ceil": lambda reals: np.floor(reals + 0.5),
 }
+"""Rounding functions of the attribute ``nearest_mode``."""
 
 
 def _resize(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Resize or Upsample that repeats each pixel."""
     axes = build.spatial_axes(node)
     if isinstance(build.state, Sums):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
@@ -48,11 +50,14 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tuple[int, int]:
-    """By how much rows and columns grow; ``axes`` are those of the map behind the channels."""
+    """Return the factors by which rows and columns grow.
+
+    ``axes``: map axes of the tensor's dimensions behind the channels.
+    """
     rank = 2 + len(axes)
-    given = [place for place in range(1, len(node.input)) if node.input[place]]
-    place = 1 if node.op_type == "Upsample" or len(node.input) == 2 else 2
-    if node.op_type == "Resize" and 3 in given:
+    present = [index for index in range(1, len(node.input)) if node.input[index]]
+    scales_index = 1 if node.op_type == "Upsample" or len(node.input) == 2 else 2
+    if node.op_type == "Resize" and 3 in present:
         sizes = np.asarray(build.constants.read(node, 3, "sizes"), np.float64)
         policy = text(node, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
@@ -60,8 +65,8 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
         shape = np.array((build.batch or 1, *build.view.shape), np.float64)
         sizes = _spread(build, node, sizes, shape)
         scales = sizes / shape if sizes.shape == (rank,) else sizes
-    elif place in given:
-        scales = np.asarray(build.constants.read(node, place, "scales"), np.float64)
+    elif scales_index in present:
+        scales = np.asarray(build.constants.read(node, scales_index, "scales"), np.float64)
         scales = _spread(build, node, scales, np.ones(rank))
     else:
         scales = np.array(attribute(node, "scales", ()), np.float64)
@@ -74,35 +79,38 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
     return int(factors.get(ROWS, 1)), int(factors.get(COLUMNS, 1))
 
 
-def _spread(build: Builder, node: onnx.NodeProto, given: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Scales or sizes of all dimensions, where the node may give them for some ``axes`` only."""
+def _spread(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return scales or sizes of all dimensions, where the node can list those of some ``axes`` only.
+
+    ``others``: scales or sizes of the dimensions that the node doesn't list.
+    """
     axes = attribute(node, "axes", None)
     if axes is None:
-        return given
-    if given.shape != (len(axes),):
-        raise build.refusal(node, f"axes must be as many as scales or sizes, which are of shape {given.shape}")
-    found = others.copy()
-    found[list(axes)] = given  # ONNX's shape inference has checked that they differ
-    return found
+        return listed
+    if listed.shape != (len(axes),):
+        raise build.refusal(node, f"axes must be as many as scales or sizes, which are of shape {listed.shape}")
+    spread = others.copy()
+    spread[list(axes)] = listed  # ONNX's shape inference has checked that they differ
+    return spread
 
 
 def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np.ndarray:
-    """For each place of the output the one that it is taken from (ONNX Resize)."""
-    places = np.arange(size * factor, dtype=np.float64)
-    # Upsample, and Resize as it was first, know one way only.
+    """Return, for each index along an axis of the output, the index along the input (ONNX Resize)."""
+    indices = np.arange(size * factor, dtype=np.float64)
+    # Upsample, and the first version of Resize, have one mode only.
     if node.op_type == "Upsample" or len(node.input) == 2:
-        return np.floor(places / factor).astype(np.int64)
-    way = text(node, "coordinate_transformation_mode", "half_pixel")
-    if way == "asymmetric":
-        reals = places / factor
-    elif way in ("half_pixel", "half_pixel_symmetric") or (way == "pytorch_half_pixel" and size * factor > 1):
-        reals = (places + 0.5) / factor - 0.5
-    elif way == "pytorch_half_pixel":
-        reals = places * 0
-    elif way == "align_corners":
-        reals = places * (size - 1) / max(size * factor - 1, 1)
+        return np.floor(indices / factor).astype(np.int64)
+    mode = text(node, "coordinate_transformation_mode", "half_pixel")
+    if mode == "asymmetric":
+        reals = indices / factor
+    elif mode in ("half_pixel", "half_pixel_symmetric") or (mode == "pytorch_half_pixel" and size * factor > 1):
+        reals = (indices + 0.5) / factor - 0.5
+    elif mode == "pytorch_half_pixel":
+        reals = indices * 0
+    elif mode == "align_corners":
+        reals = indices * (size - 1) / max(size * factor - 1, 1)
     else:
-        raise _unknown(build, node, "coordinate_transformation_mode", way)
+        raise _unknown(build, node, "coordinate_transformation_mode", mode)
     rounding = text(node, "nearest_mode", "round_prefer_floor")
     if rounding not in _ROUNDINGS:
         raise _unknown(build, node, "nearest_mode", rounding)
@@ -110,7 +118,9 @@ def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np
 
 
 def _unknown(build: Builder, node: onnx.NodeProto, what: str, value: str) -> ModelError:
+    """Return the error of an attribute's value that is not supported."""
     return build.refusal(node, f"{what} {value!r} is not supported")
 
 
 OPERATORS = {"Resize": _resize, "Upsample": _resize}
+"""Function that imports each ONNX operator, by the operator's name."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime on one thread, for small models that the importer asks for the values of an operator."""
+"""Sessions of ONNX Runtime on one thread, for the small models that the importer computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def session(
     model: str | bytes, settings: Mapping[str, str] | None = None, *, optimised: bool = True
 ) -> onnxruntime.InferenceSession:
-    """Return a session of a model that says nothing by itself.
+    """Return a session of a model that prints nothing.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def session(
     settings : mapping, optional
         Entries of the session's configuration.
     optimised : bool
-        Whether ONNX Runtime may rewrite the graph.
+        Whether ONNX Runtime can rewrite the graph.
     """
     import onnxruntime
 

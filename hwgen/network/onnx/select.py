@@ -1,4 +1,4 @@
-"""Split, Slice and Gather with constants: values picked along one axis."""
+"""Split, Slice and Gather with constants: selections along one axis."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import Crop
 
 AXES = {CHANNELS: "channels", ROWS: "rows", COLUMNS: "columns"}
+"""Names of the map's axes, as messages use them."""
 _ENDLESS = (1 << 31) - 1
-"""From here on a Slice's end means that of the axis, however long it is."""
+"""Lowest end of a Slice that means the end of the axis, however long the axis is."""
 
 
-def take(build: Builder, node: onnx.NodeProto, places: Mapping[int, Sequence[int]]) -> None:
-    """Only these places of the current value, in this order: by dimension, as `axis_of` gives it."""
+def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[int]]) -> None:
+    """Select indices of the current value along its dimensions.
+
+    Parameters
+    ----------
+    selected : mapping
+        Selected indices, in their new order, by dimension as `axis_of` counts them.
+    """
     here, dims = build.map, list(build.view.dims)
     wanted: dict[int, Sequence[int]] = {}
-    for place, chosen in places.items():
-        axis, order = map_axis(build, node, place)
+    for dimension, chosen in selected.items():
+        axis, order = map_axis(build, node, dimension)
         if not chosen:
             raise build.refusal(node, f"leaves no {AXES[axis]}")
         wanted[axis] = [int(order[index]) for index in chosen]
-        dims[place - 1] = (Atom(axis, len(chosen)),)
+        dims[dimension - 1] = (Atom(axis, len(chosen)),)
     rows, columns = (
         _regular(build, node, axis, wanted.get(axis, range(size)), size)
         for axis, size in ((ROWS, here.height), (COLUMNS, here.width))
@@ -44,16 +51,19 @@ def take(build: Builder, node: onnx.NodeProto, places: Mapping[int, Sequence[int
     build.view = View((channels, height, width), tuple(dims))
 
 
-def map_axis(build: Builder, node: onnx.NodeProto, place: int) -> tuple[int, np.ndarray]:
-    """The axis of the map that a dimension is made of, and for each of its indices that along the axis."""
+def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int, np.ndarray]:
+    """Return the axis of the map that a dimension consists of, and the index along the axis for each of its indices.
+
+    ``dimension``: index of the tensor's dimension; 0 is the batch.
+    """
     view = build.view
-    dim = view.dims[place - 1]
+    dim = view.dims[dimension - 1]
     if not dim:
-        axes = view.spatial_axes() if place > 1 else None
-        axis = axes[place - 2] if axes is not None else next(axis for axis in AXES if view.sizes[axis] == 1)
+        axes = view.spatial_axes() if dimension > 1 else None
+        axis = axes[dimension - 2] if axes is not None else next(axis for axis in AXES if view.sizes[axis] == 1)
         return axis, np.zeros(1, np.int64)
     axis = dim[0].axis
-    if any(atom.axis != axis for atom in dim) or view.shape[place - 1] != view.sizes[axis]:
+    if any(atom.axis != axis for atom in dim) or view.shape[dimension - 1] != view.sizes[axis]:
         raise build.refusal(
             node, f"must work along channels, rows or columns, whole, but its input is laid out as {view}"
         )
@@ -62,21 +72,24 @@ def map_axis(build: Builder, node: onnx.NodeProto, place: int) -> tuple[int, np.
     return axis, whole
 
 
-def _regular(build: Builder, node: onnx.NodeProto, axis: int, places: Sequence[int], size: int) -> tuple[int, int, int]:
-    """How many rows or columns are left out before places at equal distances, the distance, and those behind."""
-    first, last = places[0], places[-1]
-    step = places[1] - first if len(places) > 1 else 1
-    if step < 1 or list(places) != list(range(first, last + 1, step)):
-        raise build.refusal(node, f"must pick {AXES[axis]} in their order, at equal distances, not {_text(places)}")
+def _regular(
+    build: Builder, node: onnx.NodeProto, axis: int, selected: Sequence[int], size: int
+) -> tuple[int, int, int]:
+    """Return the number of rows or columns before the selected ones, their distance, and the number behind them."""
+    first, last = selected[0], selected[-1]
+    step = selected[1] - first if len(selected) > 1 else 1
+    if step < 1 or list(selected) != list(range(first, last + 1, step)):
+        raise build.refusal(node, f"must pick {AXES[axis]} in their order, at equal distances, not {_text(selected)}")
     return first, step, size - 1 - last
 
 
-def _text(places: Sequence[int]) -> str:
-    return ", ".join(map(str, places[:8])) + (", .." if len(places) > 8 else "")
+def _text(indices: Sequence[int]) -> str:
+    """Return indices as a text."""
+    return ", ".join(map(str, indices[:8])) + (", .." if len(indices) > 8 else "")
 
 
 def axis_of(build: Builder, node: onnx.NodeProto, axis: int) -> int:
-    """A node's axis, 0 or more; 0 is the batch."""
+    """Return a node's axis as an index of 0 or more; 0 is the batch."""
     rank = 1 + len(build.view.dims)
     if not -rank <= axis < rank:
         raise build.refusal(node, f"axis must be {-rank} to {rank - 1}, not {axis}")
@@ -84,12 +97,12 @@ def axis_of(build: Builder, node: onnx.NodeProto, axis: int) -> int:
 
 
 def axis_size(build: Builder, axis: int) -> int:
-    """How long an axis from 1 on is."""
+    """Return the size of the current value along an axis of 1 or more."""
     return build.view.shape[axis - 1]
 
 
 def check_operand(build: Builder, node: onnx.NodeProto) -> None:
-    """The node must take integers, dequantised or not."""
+    """Refuse an input that is not integers, dequantised or not."""
     if isinstance(build.state, Sums):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
     if len(build.operands) != 1:
@@ -97,6 +110,7 @@ def check_operand(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _split(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Split along an axis other than the batch."""
     check_operand(build, node)
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     if axis == 0:
@@ -106,7 +120,7 @@ def _split(build: Builder, node: onnx.NodeProto) -> None:
     whole, build.results = build.value, []
     for name, begin, end in zip(node.output, ends, ends[1:], strict=False):
         build.enter(whole)
-        # What one part's reader does to it must not be done to the others.
+        # A layer that reads one output must not change the map that the other outputs are selected from.
         build.shared |= len(node.output) > 1
         if name:
             take(build, node, {axis: range(begin, end)})
@@ -114,51 +128,52 @@ def _split(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _parts(build: Builder, node: onnx.NodeProto, size: int) -> list[int]:
-    """How much of an axis each output of a Split has."""
+    """Return the size along the axis of each output of a Split."""
     count = len(node.output)
     if len(node.input) > 1 and node.input[1]:
-        parts = [int(part) for part in build.constants.read(node, 1, "split").ravel()]
+        sizes = [int(size_of_output) for size_of_output in build.constants.read(node, 1, "split").ravel()]
     elif attribute(node, "split", None) is not None:
-        parts = list(attribute(node, "split", ()))
+        sizes = list(attribute(node, "split", ()))
     else:
         wanted = int(attribute(node, "num_outputs", count))
         if wanted != count:
             raise build.refusal(node, f"num_outputs must be {count}, as it has outputs, not {wanted}")
-        each = -(-size // count)
-        parts = [min(each, size - first) for first in range(0, size, each)]
+        equal_size = -(-size // count)
+        sizes = [min(equal_size, size - first) for first in range(0, size, equal_size)]
         if attribute(node, "num_outputs", None) is None and size % count:
             raise build.refusal(node, f"can't split {size} into {count} equal parts; give their sizes")
-    if len(parts) != count or min(parts) < 1 or sum(parts) != size:
-        raise build.refusal(node, f"must split {size} into {count} parts of 1 or more, not {parts}")
-    return parts
+    if len(sizes) != count or min(sizes) < 1 or sum(sizes) != size:
+        raise build.refusal(node, f"must split {size} into {count} parts of 1 or more, not {sizes}")
+    return sizes
 
 
 def _slice(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Slice with constant bounds."""
     check_operand(build, node)
     # ONNX Runtime moves a DequantizeLinear past a Slice, as past a MaxPool; but not past a Split or a Gather.
     starts, ends, axes, steps = _slices(build, node)
-    places: dict[int, Sequence[int]] = {}
-    for start, end, given, step in zip(starts, ends, axes, steps, strict=True):
-        axis = axis_of(build, node, given)
+    selected: dict[int, Sequence[int]] = {}
+    for start, end, node_axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis = axis_of(build, node, node_axis)
         if step == 0:
             raise build.refusal(node, "steps must not be 0")
         if axis == 0:
             if start != 0 or step != 1 or end < min(build.batch or _ENDLESS, _ENDLESS):
                 raise build.refusal(node, "must leave all frames of a batch")
             continue
-        places[axis] = range(axis_size(build, axis))[slice(start, end, step)]
-    take(build, node, places)
+        selected[axis] = range(axis_size(build, axis))[slice(start, end, step)]
+    take(build, node, selected)
 
 
 def _slices(build: Builder, node: onnx.NodeProto) -> list[list[int]]:
-    """Starts, ends, axes and steps."""
-    given = [
-        [int(value) for value in build.constants.read(node, place, name).ravel()]
-        if len(node.input) > place and node.input[place]
+    """Return starts, ends, axes and steps of a Slice."""
+    lists = [
+        [int(value) for value in build.constants.read(node, index, name).ravel()]
+        if len(node.input) > index and node.input[index]
         else list(attribute(node, name, ()))
-        for place, name in enumerate(("starts", "ends", "axes", "steps"), start=1)
+        for index, name in enumerate(("starts", "ends", "axes", "steps"), start=1)
     ]
-    starts, ends, axes, steps = given
+    starts, ends, axes, steps = lists
     axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or len(set(axes)) < len(axes):
         raise build.refusal(
@@ -169,6 +184,7 @@ def _slices(build: Builder, node: onnx.NodeProto) -> list[list[int]]:
 
 
 def _gather(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a Gather with a constant list of indices."""
     check_operand(build, node)
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     indices = build.constants.read(node, 1, "indices")
@@ -184,3 +200,4 @@ def _gather(build: Builder, node: onnx.NodeProto) -> None:
 
 
 OPERATORS = {"Gather": _gather, "Slice": _slice, "Split": _split}
+"""Function that imports each ONNX operator, by the operator's name."""

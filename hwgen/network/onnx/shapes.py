@@ -1,12 +1,12 @@
 """Shapes of the convolutions and pools of an ONNX model, float or quantised, whatever else the model holds.
 
-A model is cut into its linear parts: chains of convolutions and pools in which each one's only consumer is the next,
-with nothing but pointwise operators in between. Fully connected layers count only if they are asked for, as
-convolutions with the whole map. The first part in the graph's order is what is planned unless another one is asked for;
-what ends it, and the operators that are left out as if they took nothing, are named.
+A model is cut into its linear parts. A part is a chain of convolutions and pools, each of which only the next one
+reads, with nothing but pointwise operators in between. Fully connected layers count only on request, as convolutions
+with the whole map. The first part in the graph's order is planned, unless another one is requested. The plan names the
+operator that ends the part, and the operators that are left out as if they cost nothing.
 
-`whole` and `whole_of` take a model that branches as the graph it is, with sums, products, concatenations and
-upsampling, up to its fully connected layers.
+`whole` and `whole_of` return a model that branches as a graph. The graph holds sums, products, concatenations and
+upsampling, too, up to the fully connected layers.
 """
 
 from __future__ import annotations
@@ -30,33 +30,44 @@ from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
 _WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(CONVOLUTIONS.keys() - {"ConvTranspose"}, Conv), **POOLS}
-"""Kinds of layers that slide a window over one map, by their ONNX operators."""
+"""Operator classes of layers with a window over one map, by their ONNX operators."""
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
+"""Operators that can flatten a map in front of a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
+"""Operators that cost nothing in hardware."""
 _POINTWISE = _FREE | {
     *("LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Gelu", "Mish"),
     *("BatchNormalization", "LRN", "Cast", "Add", "Sub", "Mul", "Div"),
 }
-"""Operators that leave every pixel where it is. Those with two operands count if one of them is constant."""
+"""Operators that keep the position of every pixel. An operator on two operands counts if one of them is constant."""
 
 
 @cache
 def _light_folder() -> Path | None:
+    """Return the folder of the installed onnx package's light models; ``None`` if there is no such folder."""
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     return folder if folder.is_dir() else None
 
 
 @cache
 def light_names() -> tuple[str, ...]:
-    """The ``light`` models of the installed onnx package, e.g. ``light_vgg19``: real graphs, synthetic weights."""
+    """Return the names of the ``light`` models of the installed onnx package, e.g. ``light_vgg19``.
+
+    They are real graphs with synthetic weights.
+    """
     folder = _light_folder()
     return () if folder is None else tuple(sorted(path.stem for path in folder.glob("light_*.onnx")))
 
 
 def light(name: str, *, dense: bool = False) -> Network:
-    """A part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``; raises ModelError.
+    """Return a linear part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``.
 
-    The bits of activations and weights may follow (``,int16``); shapes are the same.
+    The bits of activations and weights can follow (``,int16``); the shapes are the same.
+
+    Raises
+    ------
+    ModelError
+        If the name is wrong, or the model has no such part.
     """
     base, _, suffix = tables.precision(name)[0].partition(":")
     match = re.fullmatch(r"part(\d{1,4})", suffix or "part1")
@@ -67,7 +78,13 @@ def light(name: str, *, dense: bool = False) -> Network:
 
 
 def light_model(base: str) -> onnx.ModelProto:
-    """The file of a light model, its weights not filled in; raises ModelError."""
+    """Return the ONNX model of a light model, without its weights.
+
+    Raises
+    ------
+    ModelError
+        If the installed onnx package has no light model of this name.
+    """
     folder = _light_folder()
     if folder is None or base not in light_names():
         raise ModelError(f"{base}: the installed onnx package has no light model of this name")
@@ -75,44 +92,62 @@ def light_model(base: str) -> onnx.ModelProto:
 
 
 def read(path: Path, *, dense: bool = False) -> Network:
-    """The first linear part of the model in ``path``; raises ModelError."""
-    return _part(_graph(read_model(path), str(path), dense), path.stem, 1, dense)
-
-
-def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
-    """The first linear part of a model; raises ModelError."""
-    return _part(_graph(model, name, dense), name, 1, dense)
-
-
-def whole(path: Path) -> Network:
-    """The model in ``path`` as a graph; the first linear part, if that is all, or what follows it is unknown.
+    """Return the first linear part of the model in the file ``path``.
 
     Raises
     ------
     ModelError
-        If it can't be read, or has no convolution or pool.
+        If the file can't be read, or the model has no convolution or pool.
+    """
+    return _part(_graph(read_model(path), str(path), dense), path.stem, 1, dense)
+
+
+def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
+    """Return the first linear part of ``model``.
+
+    Raises
+    ------
+    ModelError
+        If the model is not valid, or has no convolution or pool.
+    """
+    return _part(_graph(model, name, dense), name, 1, dense)
+
+
+def whole(path: Path) -> Network:
+    """Return the model in ``path`` as a graph.
+
+    The result is the first linear part if the graph is a chain, or contains an operator that is not known here.
+
+    Raises
+    ------
+    ModelError
+        If the file can't be read, or the model has no convolution or pool.
     """
     return _whole(_graph(read_model(path), str(path), False), path.stem)
 
 
 def whole_of(model: onnx.ModelProto, name: str) -> Network:
-    """The same of a model that is read."""
+    """Return ``model`` as a graph, as `whole` does for a file."""
     return _whole(_graph(model, name, False), name)
 
 
 def _whole(graph: _Graph, name: str) -> Network:
-    found = graph.joined(name)
-    return _part(graph, name, 1, False) if found is None or found.is_chain else found
+    """Return the graph of the layers, or the first linear part."""
+    network = graph.joined(name)
+    return _part(graph, name, 1, False) if network is None or network.is_chain else network
 
 
-def _part(graph: _Graph, name: str, number: int, dense: bool) -> Network:
-    parts = _parts(graph)
-    if not 1 <= number <= len(parts):
-        raise ModelError(f"{name}: the model has {len(parts)} linear parts; the part must be 1 to that, not {number}")
-    part = parts[number - 1]
+def _part(graph: _Graph, name: str, part_number: int, dense: bool) -> Network:
+    """Return the linear part ``part_number``, from 1 on, as a network."""
+    linear_parts = _parts(graph)
+    if not 1 <= part_number <= len(linear_parts):
+        raise ModelError(
+            f"{name}: the model has {len(linear_parts)} linear parts; the part must be 1 to that, not {part_number}"
+        )
+    part = linear_parts[part_number - 1]
     left_out = [f"{', '.join(part.ignored)}: planned as if free"] if part.ignored else []
     left_out += [part.end] if part.end else []
-    others = [other for index, other in enumerate(parts, start=1) if index != number]
+    others = [other for index, other in enumerate(linear_parts, start=1) if index != part_number]
     if others:
         layers = sum(len(other.layers) for other in others)
         left_out.append(f"{len(others)} other linear parts with {layers} convolutions and pools")
@@ -122,12 +157,15 @@ def _part(graph: _Graph, name: str, number: int, dense: bool) -> Network:
 
 @dataclass(frozen=True)
 class _Part:
+    """Linear part: its layers, the pointwise operators that are left out, and the reason why the part ends."""
+
     layers: tuple[Op, ...]
     ignored: tuple[str, ...]
     end: str
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
+    """Return a checked model with inferred shapes."""
     check(model, where)
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
@@ -137,16 +175,17 @@ def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
 
 
 def _parts(graph: _Graph) -> list[_Part]:
-    parts = graph.parts()
-    found = [part for part in parts if part.layers]
-    if not found:
-        why = "".join(f"; {part.end}" for part in parts[:1])
+    """Return the linear parts that have layers."""
+    chains = graph.parts()
+    with_layers = [part for part in chains if part.layers]
+    if not with_layers:
+        why = "".join(f"; {part.end}" for part in chains[:1])
         raise ModelError(f"{graph.where}: no convolution or pool to plan{why}")
-    return found
+    return with_layers
 
 
 class _Graph:
-    """Who consumes which tensor, and the shapes that are known."""
+    """Graph of a model: the readers of each tensor, and the shapes that are known."""
 
     def __init__(self, model: onnx.ModelProto, where: str, dense: bool) -> None:
         graph = model.graph
@@ -169,20 +208,21 @@ class _Graph:
         self._variable = variable
         self._pools = 0
 
-    def parts(self) -> list[_Part]:
-        """Every chain, in the graph's order; one without layers says why in ``end``."""
+    def chains(self) -> list[_Part]:
+        """Return every chain, in the graph's order; the ``end`` of a chain without layers gives the reason."""
         done: set[str] = set()
-        parts = []
+        chains = []
         for node in self._nodes:
             if not self._planned(node) or node.output[0] in done:
                 continue
-            parts.append(self._walk(node, done))
-        return parts
+            chains.append(self._walk(node, done))
+        return chains
 
     def joined(self, name: str) -> Network | None:
-        """All that leads from the input to a single map, as a graph; ``None`` if there are several, or no layer.
+        """Return the layers between the input and a single last map, as a graph.
 
-        Behind an operator that is no layer known here, a fully connected one among them, everything is left out.
+        The result is ``None`` if there are several last maps, or no layer. Behind an operator that is no known layer,
+        all nodes are left out. A fully connected layer is such an operator.
         """
         graph = _Joined(self)
         for node in self._nodes:
@@ -190,10 +230,11 @@ class _Graph:
         return graph.network(name)
 
     def _planned(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node becomes a layer with a window."""
         return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self._variable
 
     def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
-        """The chain that begins with ``node``."""
+        """Return the chain that begins with ``node``."""
         layers: list[Op] = []
         ignored: list[str] = []
         shape = self._shapes.get(node.input[0], ())
@@ -229,17 +270,20 @@ class _Graph:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)} and what follows")
 
     def _flattens(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
-        """Whether it makes one row of a map, before a fully connected layer."""
+        """Return whether the node turns a map into one row, in front of a fully connected layer."""
         after = self._shapes.get(node.output[0], ())
         one_row = len(after) == 2 and after[1] == prod(shape[1:])
         return self._dense and node.op_type in _FLATTENING and one_row
 
     def _connected(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
-        """Whether it is a fully connected layer behind a map of ``shape``."""
+        """Return whether the node is a fully connected layer behind a map of ``shape``."""
         return self._dense and node.op_type in PRODUCTS and self._matrix(node)[:1] == (prod(shape[1:]),)
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Inputs and outputs; empty if it is no product of a variable map and a constant matrix of known size."""
+        """Return the inputs and outputs of a matrix product.
+
+        The result is empty unless the node multiplies a variable map by a constant matrix of known size.
+        """
         position = PRODUCTS[node.op_type]
         if node.domain not in DOMAINS or len(node.input) <= position:
             return ()
@@ -251,6 +295,7 @@ class _Graph:
         return weights[::-1] if attribute(node, "transB", 0) else weights
 
     def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op:
+        """Return the layer of a fully connected node."""
         return Conv.shaped(
             name=_name(node, node.input[PRODUCTS[node.op_type]]),
             channels=shape[1],
@@ -261,7 +306,7 @@ class _Graph:
         )
 
     def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op | str:
-        """The layer, or why it can't be planned."""
+        """Return the layer of a node, or the reason why it can't be planned."""
         if len(shape) != 4 or min(shape[1:]) < 1:
             return f"its input's shape {shape} is not (batch, channels, height, width) with fixed sizes"
         _, channels, height, width = shape
@@ -297,12 +342,12 @@ class _Graph:
                 window=window,
                 groups=groups,
             )
-        except ConfigError as error:  # what this kind of layer can't be
+        except ConfigError as error:  # the operator class can't have these sizes
             return str(error).removeprefix(f"{name}: ")
 
 
 class _Joined:
-    """A graph in the making: which layer gives each tensor (or the input does), and its map."""
+    """Graph in the making: for each tensor the layer that computes it, or the input."""
 
     def __init__(self, graph: _Graph) -> None:
         self._graph = graph
@@ -313,10 +358,11 @@ class _Joined:
         self._left_out: list[str] = []
 
     def add(self, node: onnx.NodeProto) -> None:
+        """Add the layer of a node, or note that the node is left out."""
         operands = [name for name in node.input if name in self._graph._variable]
         if not operands or any(name not in self._edges for name in operands):
-            return  # a constant, or behind what is left out
-        if node.op_type in Mul.operators:  # a pixel for all pixels of a map comes second
+            return  # a constant, or a node behind an operator that is left out
+        if node.op_type in Mul.operators:  # a map of one pixel, broadcast to the other, must be second
             operands.sort(key=lambda name: prod(self._graph._shapes.get(name, ())[2:]), reverse=True)
         if len(operands) == 1 and node.op_type in _POINTWISE and not self._graph._planned(node):
             self._edges[node.output[0]] = self._edges[operands[0]]
@@ -332,7 +378,7 @@ class _Joined:
         self._edges[node.output[0]] = layer.name
 
     def _layer(self, node: onnx.NodeProto, operands: list[str]) -> Op | str:
-        """The layer, or what is said of it."""
+        """Return the layer of a node, or the note that the node and all nodes behind it are left out."""
         graph, shape = self._graph, self._graph._shapes.get(operands[0], ())
         if graph._planned(node):
             layer = graph._layer(node, shape)
@@ -340,12 +386,13 @@ class _Joined:
         if node.op_type in PRODUCTS:
             return f"{_name(node, node.output[0])} and what follows: fully connected"
         maps = [_map(graph._shapes.get(name, ())) for name in operands]
-        known = [each for each in maps if each is not None]
+        known = [map_ for map_ in maps if map_ is not None]
         if len(known) == len(maps) and (made := _joint(node, known, graph._shapes.get(node.output[0], ()))) is not None:
             return made
         return f"{_described(node)} and what follows"
 
     def network(self, name: str) -> Network | None:
+        """Return the graph as a network; ``None`` if it has several last maps or inputs, or repeats a layer's name."""
         read = {edge for edges in self._taken for edge in edges}
         ends = [layer.name for layer in self._layers if layer.name not in read]
         unique = len({layer.name for layer in self._layers}) == len(self._layers)
@@ -360,14 +407,14 @@ class _Joined:
 
 
 def _map(shape: tuple[int, ...]) -> FeatureMap | None:
-    """``(batch, channels, height, width)`` as a map of bytes; ``None`` if it is none."""
+    """Return a map of bytes of the shape ``(batch, channels, height, width)``; ``None`` if ``shape`` is none."""
     if len(shape) != 4 or min(shape[1:]) < 1:
         return None
     return FeatureMap(channels=shape[1], height=shape[2], width=shape[3], type=UINT8)
 
 
 def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
-    """A layer without a window; ``None`` if it is none that is known, or not of these maps."""
+    """Return a layer without a window; ``None`` if the operator is not known here, or can't have these maps."""
     name = _name(node, node.output[0])
     after = _map(result)
     if after is None:
@@ -376,22 +423,23 @@ def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]
         if node.op_type in Upsample.operators and attribute(node, "mode", b"nearest") == b"nearest" and len(maps) == 1:
             factors = after.height // maps[0].height, after.width // maps[0].width
             return Upsample(name=name, input=maps[0], output=after, window=Window(kernel=(1, 1)), factors=factors)
-        kind = next((kind for kind in JOINS if node.op_type in kind.operators), None)
-        if kind is None or (kind is Concat and attribute(node, "axis", 1) not in (1, -3)):
+        layer_class = next((layer_class for layer_class in JOINS if node.op_type in layer_class.operators), None)
+        if layer_class is None or (layer_class is Concat and attribute(node, "axis", 1) not in (1, -3)):
             return None
-        layer = kind.of_maps(name, maps)
+        layer = layer_class.of_maps(name, maps)
     except ConfigError:
         return None
     return layer if layer.output == after else None
 
 
 def _name(node: onnx.NodeProto, otherwise: str) -> str:
-    """The node's own name, if somebody gave it one."""
+    """Return the node's own name if it has a real one, else ``otherwise`` without its prefix and suffix."""
     if re.fullmatch(r"(n\d+)?", node.name) is None:
         return node.name.lstrip("/")
     return re.sub(r"^gpu_0/|_w_0$", "", otherwise)
 
 
 def _described(node: onnx.NodeProto) -> str:
+    """Return operator and name of a node."""
     name = node.name or next(filter(None, node.output), "")
     return f"{node.op_type} {name}".strip()

@@ -1,7 +1,7 @@
-"""Sizes that a model reads off its own tensors, to reshape others: ``x.view(x.size(0), -1)``, as exporters write it.
+"""Sizes that a model reads from its own tensors, to reshape others: ``x.view(x.size(0), -1)``, as exporters write it.
 
-All sizes but the batch's are known. They become constants like any others; the batch, where it may be any number, is a
-mark that only a Reshape understands, as the first number of its shape.
+All sizes but the batch are known. They become constants like any others. A batch of any number of frames is a special
+number, which only a Reshape accepts, as the first entry of its shape.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ from hwgen.network.onnx.file import attribute, line
 from hwgen.network.onnx.views import View
 
 BATCH = int(np.iinfo(np.int64).min)
-"""Stands for a batch of any number of frames."""
+"""Number that stands for a batch of any number of frames."""
 _MOVING = {"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
-"""They leave sizes as they are."""
+"""Operators that keep sizes as they are."""
 
 
 def note_shape(constants: Constants, node: onnx.NodeProto, view: View, batch: int | None) -> None:
-    """Make the output of a Shape ``node`` a constant, of a tensor with this ``view``."""
+    """Store the output of a Shape ``node`` as a constant; ``view`` is the view of its input."""
     sizes = np.array([batch or BATCH, *view.shape], np.int64)
     start, end = attribute(node, "start", 0), attribute(node, "end", len(sizes))
     constants.arrays[node.output[0]] = sizes[start:end]
 
 
 def note_sizes(constants: Constants, node: onnx.NodeProto) -> None:
-    """Make the output of ``node`` a constant, if it picks sizes or puts them together; raises ModelError if they don't
-    fit."""
+    """Store the output of ``node`` as a constant, if the node selects or combines known sizes.
+
+    Raises
+    ------
+    ModelError
+        If the node can't be computed, because the sizes don't fit.
+    """
     known = all(name in constants.arrays for name in node.input if name)
     if node.op_type not in _MOVING or not known or attribute(node, "to", TensorProto.INT64) != TensorProto.INT64:
         return
@@ -38,7 +43,7 @@ def note_sizes(constants: Constants, node: onnx.NodeProto) -> None:
     if any(array.dtype.kind not in "iu" for array in operands.values()):
         return
     try:
-        (found,) = ReferenceEvaluator(node).run(None, operands)
-    except Exception as error:  # the operators' own, of many kinds: sizes or places that don't fit
+        (result,) = ReferenceEvaluator(node).run(None, operands)
+    except Exception as error:  # operators raise many types of errors about sizes or indices that don't fit
         raise constants.refusal(node, f"can't be computed: {line(error)}") from None
-    constants.arrays[node.output[0]] = np.asarray(found)
+    constants.arrays[node.output[0]] = np.asarray(result)

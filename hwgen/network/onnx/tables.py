@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of every integer of a map, by the nodes of a function of one value run on all of them."""
+"""Tables of functions of one value: ONNX Runtime runs the function's nodes on every integer of a map."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from hwgen.network.onnx.values import Applied, Map, Operand, Reals, steps_in_ord
 from hwgen.network.ops.join import MOST_BITS
 
 _OPSET = 17
-"""Of ONNX's operators, where a model names none."""
+"""Version of ONNX's operators, where a model names none."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of one value, as the model says it.
+    """Function of one value, as the model's nodes define it.
 
     Parameters
     ----------
     constants : Constants
+        Constants of the model.
     map : Map
-        The integers that it takes.
+        Map that the function is applied to.
     values : ndarray
-        Those that the map can hold, int64, rising.
+        Integers that the map can hold, int64, rising.
     state : Reals
-        How they are dequantised, and what has been applied since.
+        Dequantised state of the map, with the operators that have been applied since.
     """
 
     constants: Constants
@@ -42,25 +43,27 @@ class Function:
     state: Reals
 
     def reals(self) -> np.ndarray:
-        """What each integer becomes, float32 ``(channels or 1, integers)``."""
+        """Return the function's value for each integer, float32 ``(channels or 1, integers)``."""
         return self._run(None)
 
     @property
     def rises(self) -> bool:
-        """Whether greater integers never become smaller values, so that a max pool may as well come first."""
+        """Whether the function never falls, so that a max pool can be in front of it as well."""
         return bool((np.diff(self.reals()) >= 0).all())
 
-    def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, kind: IntegerType) -> np.ndarray:
-        """What the QuantizeLinear ``node`` makes of each integer, int64 ``(channels or 1, integers)``.
+    def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, integer_type: IntegerType) -> np.ndarray:
+        """Return the output of the QuantizeLinear ``node`` for each integer, int64 ``(channels or 1, integers)``.
 
         Raises
         ------
         ModelError
-            If that is more than 8 bits, or one of the integers becomes no number before.
+            If the output has more than 8 bits, or the function has no value for one of the integers.
         """
         last = self.state.steps[-1]
-        if kind.bits > MOST_BITS:
-            raise self.constants.refusal(node, f"gives at most {MOST_BITS} bits behind {title(last)!r}, not {kind}")
+        if integer_type.bits > MOST_BITS:
+            raise self.constants.refusal(
+                node, f"gives at most {MOST_BITS} bits behind {title(last)!r}, not {integer_type}"
+            )
         reals = self.reals()
         if np.isnan(reals).any():
             first = int(np.argwhere(np.isnan(reals))[0][1])
@@ -68,10 +71,12 @@ class Function:
             raise self.constants.refusal(
                 last, f"gives no number (NaN) where its map is {value:g}; a Relu or Clip in front would help"
             )
-        return np.clip(self._run((scale, zero, kind)).astype(np.int64), kind.minimum, kind.maximum)
+        return np.clip(
+            self._run((scale, zero, integer_type)).astype(np.int64), integer_type.minimum, integer_type.maximum
+        )
 
     def _run(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
-        """All integers, with the output's scale, zero point and type quantised anew."""
+        """Return the function's values, quantised with the scale, zero point and type ``result``, if there are any."""
         state, dtype = self.state, self.map.type.dtype
         writer = _Writer(self.constants)
         source = writer.add(
@@ -79,43 +84,48 @@ class Function:
         )
         output = writer.expression(state.formula, source)
         if result is not None:
-            scale, zero, kind = result
-            output = writer.add("QuantizeLinear", output, writer.array(scale), writer.array(np.array(zero, kind.dtype)))
+            scale, zero, integer_type = result
+            output = writer.add(
+                "QuantizeLinear", output, writer.array(scale), writer.array(np.array(zero, integer_type.dtype))
+            )
         channels = self.map.channels if writer.by_channel else 1
         x = np.broadcast_to(self.values.astype(dtype), (1, channels, 1, len(self.values)))
         try:
             return writer.run(x, output, integers=not state.in_floats)[0, :, 0]
-        except Exception as error:  # ONNX Runtime raises many kinds
+        except Exception as error:  # ONNX Runtime raises many types of errors
             why = f"ONNX Runtime can't run it on its own: {line(error)}"
             raise self.constants.refusal(state.steps[-1], why) from None
 
 
 class _Writer:
-    """Writes a model that takes all integers of a map, ``(1, channels, 1, integers)``."""
+    """Writer of a model whose input holds all integers of a map, ``(1, channels, 1, integers)``."""
 
     def __init__(self, constants: Constants) -> None:
-        self._given = constants
+        self._model = constants.model
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._known: dict[int, str] = {}
         self.by_channel = False
-        """Whether a constant differs from channel to channel."""
+        """Whether a constant has one value per channel."""
 
     def array(self, values: np.ndarray | np.float32) -> str:
+        """Add a constant, and return its name."""
         name = f"constant_{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.ascontiguousarray(values).reshape(np.shape(values)), name))
         return name
 
     def add(self, operator: str, *inputs: str, name: str = "") -> str:
+        """Add a node, and return the name of its output."""
         return self._append(helper.make_node(operator, inputs, [], name=name))
 
     def _append(self, node: onnx.NodeProto) -> str:
+        """Append a node, and return the name of its output."""
         node.output.append(f"value_{len(self._nodes)}")
         self._nodes.append(node)
         return node.output[0]
 
     def expression(self, formula: Applied | None, source: str) -> str:
-        """The tensor of what ``formula`` makes of the tensor ``source``."""
+        """Add the nodes of ``formula`` on the tensor ``source``, and return the name of the result."""
         for step in steps_in_order(formula):
             node = copied(step.node)
             del node.input[:], node.output[:]
@@ -130,20 +140,24 @@ class _Writer:
         return source if formula is None else self._known[id(formula)]
 
     def _constant(self, operand: Operand) -> str:
+        """Add a constant operand, dequantised where it is quantised, and return its name."""
         self.by_channel |= operand.values.size > 1
         values = self.array(operand.values)
         if operand.label is None:
             return values
-        return self.add("DequantizeLinear", values, *(self.array(each.reshape(())) for each in operand.label))
+        return self.add("DequantizeLinear", values, *(self.array(label.reshape(())) for label in operand.label))
 
     def run(self, x: np.ndarray, output: str, *, integers: bool) -> np.ndarray:
-        """The tensor ``output``; without ``integers`` no kernel of integers stands for several nodes."""
-        model = self._given.model
-        kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+        """Return the tensor ``output`` for the input ``x``.
+
+        ``integers``: whether ONNX Runtime can fuse nodes into integer kernels.
+        """
+        model = self._model
+        element_type = helper.np_dtype_to_tensor_dtype(x.dtype)
         graph = helper.make_graph(
             self._nodes,
             "function",
-            [helper.make_tensor_value_info("x", kind, x.shape)],
+            [helper.make_tensor_value_info("x", element_type, x.shape)],
             [onnx.ValueInfoProto(name=output)],
             self._constants,
         )
@@ -152,5 +166,5 @@ class _Writer:
             versions.append(helper.make_opsetid("", _OPSET))
         made = helper.make_model(graph, opset_imports=versions, ir_version=max(model.ir_version, 4))
         settings = {**SETTINGS, "session.disable_quant_qdq": "0" if integers else "1"}
-        (found,) = session(made.SerializeToString(), settings).run(None, {"x": x})
-        return np.asarray(found)
+        (result,) = session(made.SerializeToString(), settings).run(None, {"x": x})
+        return np.asarray(result)

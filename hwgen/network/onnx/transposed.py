@@ -1,9 +1,9 @@
-"""ConvTranspose: a convolution for each phase of its strides, whose channels become pixels.
+"""ConvTranspose as one convolution with an output channel per phase of the strides, whose channels become pixels.
 
-Output ``o`` of an axis takes input ``i`` with tap ``k`` where ``o + pad = i * stride + k * dilation``. With ``o`` as
-``q * stride + phase`` that is input ``q + delta``, and ``delta`` depends on the phase and the tap alone: so outputs of
-one phase are those of a convolution without stride, with some of the taps. All phases are output channels of one
-convolution; its window holds the taps of all of them, and zeros where a phase has none.
+Output ``o`` of an axis depends on input ``i`` through tap ``k`` where ``o + pad = i * stride + k * dilation``. Write
+``o`` as ``q * stride + phase``. Then the input is ``q + delta``, and ``delta`` depends only on the phase and the tap.
+The outputs of one phase are thus the outputs of a convolution without stride, with some of the taps. All phases are
+output channels of one convolution. Its window holds the taps of all phases, and zeros where a phase has no tap.
 """
 
 from __future__ import annotations
@@ -27,58 +27,63 @@ from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import Crop
 
-#: Outputs that are skipped in front, tried in turn for the fewest taps.
+#: Largest number of skipped outputs in front of the map that are tried, to obtain the fewest taps.
 MOST_TRIED = 64
 
 
 @dataclass(frozen=True)
 class Phases:
-    """One axis of a transposed convolution as phases of a convolution.
+    """One axis of a transposed convolution, as phases of a convolution.
 
     Parameters
     ----------
     stride : int
-        Phases.
+        Number of phases.
     taps : int
-        Of the convolution's window.
+        Number of taps of the convolution's window.
     padding : tuple of int
-        Of the convolution, before and behind the map.
-    places : tuple of (int, int, int)
+        Padding of the convolution, before and behind the map.
+    tap_positions : tuple of (int, int, int)
         Phase, tap of the transposed convolution, and tap of the convolution.
     skipped : tuple of int
-        Outputs of all phases together that are none of the node's, before and behind these.
+        Outputs of all phases together that the node doesn't have, before and behind its own.
     """
 
     stride: int
     taps: int
     padding: tuple[int, int]
-    places: tuple[tuple[int, int, int], ...]
+    tap_positions: tuple[tuple[int, int, int], ...]
     skipped: tuple[int, int]
 
     @classmethod
     def of(cls, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int) -> Phases:
-        """Those with the fewest taps, and then with the fewest outputs that are skipped.
+        """Return the phases with the fewest taps, and among these with the fewest skipped outputs.
 
         Parameters
         ----------
         size, outputs : int
-            Of the input and of the output map.
+            Size of the input map, and of the output map.
+        stride, kernel, dilation : int
+            Attributes of the transposed convolution.
         pad : int
-            Outputs that are left out before the map.
+            Number of outputs that are left out before the map.
         """
-        # Where the first tap meets phase 0 there are as few taps as can be; the least skipped come sooner.
+        # The number of taps is lowest where the first tap belongs to phase 0. Fewer skipped outputs are tried sooner.
         firsts = {*range(min(stride, MOST_TRIED)), pad % stride}
-        found = (cls._skipping(first, size, outputs, stride, kernel, dilation, pad) for first in sorted(firsts))
-        return min(found, key=lambda phases: (phases.taps, sum(phases.skipped)))
+        candidates = (cls._skipping(first, size, outputs, stride, kernel, dilation, pad) for first in sorted(firsts))
+        return min(candidates, key=lambda phases: (phases.taps, sum(phases.skipped)))
 
     @classmethod
     def _skipping(
         cls, first: int, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int
     ) -> Phases:
-        """Those whose phase 0 begins so many outputs before the first one, or some rounds of phases more."""
+        """Return the phases whose phase 0 begins ``first`` outputs before the first output.
+
+        Where padding would become negative, the phases begin some rounds of phases earlier.
+        """
         phases = [(tap * dilation + first - pad) % stride for tap in range(kernel)]
         deltas = [(phase - first + pad - tap * dilation) // stride for tap, phase in enumerate(phases)]
-        # Padding must not be negative: what is left out of the map at either end is skipped behind it.
+        # Padding must not be negative. Pixels left out at either end of the map are skipped outputs instead.
         early = max(min(deltas), 0)
         deltas, first = [delta - early for delta in deltas], first + early * stride
         low, high = min(deltas), max(deltas)
@@ -87,7 +92,7 @@ class Phases:
             stride=stride,
             taps=high - low + 1,
             padding=(-low, rounds - 1 + high - (size - 1)),
-            places=tuple(
+            tap_positions=tuple(
                 (phase, tap, delta - low) for tap, (phase, delta) in enumerate(zip(phases, deltas, strict=True))
             ),
             skipped=(first, rounds * stride - outputs - first),
@@ -95,19 +100,20 @@ class Phases:
 
 
 def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a ConvTranspose."""
     operand = plain_operand(build, node)
     if build.spatial_axes(node) != (ROWS, COLUMNS):
         raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")
-    of = build.constants.float_weights(node, 1)
-    groups = _groups(build, node, of.values)
-    rows, columns = _phases(build, node, of.values.shape[2:])
-    outputs = of.values.shape[1] * groups
+    kernels = build.constants.float_weights(node, 1)
+    groups = _groups(build, node, kernels.values)
+    rows, columns = _phases(build, node, kernels.values.shape[2:])
+    outputs = kernels.values.shape[1] * groups
     if (count := outputs * rows.stride * columns.stride) > MOST_SIDE:
         raise build.refusal(node, f"must have at most {MOST_SIDE:,} channels for all phases, not {count:,}")
-    if (count := count * len(of.values) // groups * rows.taps * columns.taps) > MOST_WEIGHTS:
+    if (count := count * len(kernels.values) // groups * rows.taps * columns.taps) > MOST_WEIGHTS:
         raise build.refusal(node, f"must have at most {MOST_WEIGHTS:,} weights for all phases, not {count:,}")
-    weights, channels = _by_phase(of.values, groups, rows, columns)
-    scale = np.tile(of.scale, groups) if of.scale.size > 1 else of.scale
+    weights, channels = _by_phase(kernels.values, groups, rows, columns)
+    scale = np.tile(kernels.scale, groups) if kernels.scale.size > 1 else kernels.scale
     bias = build.constants.bias(node, 2, outputs, operand.scale * scale)
     window = Window(
         kernel=(rows.taps, columns.taps),
@@ -122,13 +128,13 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
         bias.steps[channels],
         operand.scale,
         scale[channels] if scale.size > 1 else scale,
-        of.type,
+        kernels.type,
         window.output_size(height, width),
         groups=groups,
     )
     sums.residue = bias.residue[channels]
-    # ONNX Runtime leaves a bias in floats where there are not as many scales.
-    sums.rounded = build.optimised and bias.may_round and not operand.in_floats and of.scale.size in (1, outputs)
+    # ONNX Runtime leaves the bias in floats where the number of scales is neither 1 nor that of the outputs.
+    sums.rounded = build.optimised and bias.may_round and not operand.in_floats and kernels.scale.size in (1, outputs)
     sizes = [count * axis.stride - sum(axis.skipped) for count, axis in zip(sums.size, (rows, columns), strict=True)]
     emit = partial(_open, build, node, channels, rows, columns)
     sums.opened = Opened(channels, emit)
@@ -136,6 +142,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
+    """Return the number of groups of a ConvTranspose."""
     channels, groups = build.map.channels, int(attribute(node, "group", 1))
     if weights.ndim != 4:
         raise build.refusal(node, f"must be two-dimensional, not {weights.ndim - 2}-dimensional")
@@ -152,12 +159,12 @@ def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
 
 
 def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tuple[Phases, Phases]:
-    """Of rows and of columns."""
+    """Return the phases of the rows, and of the columns."""
     strides, dilations = (tuple(attribute(node, name, (1, 1))) for name in ("strides", "dilations"))
     more = tuple(attribute(node, "output_padding", (0, 0)))
-    for name, values, least in (("strides", strides, 1), ("dilations", dilations, 1), ("output_padding", more, 0)):
-        if len(values) != 2 or not least <= min(values) <= max(values) <= MOST_SIDE:
-            raise build.refusal(node, f"{name} must be two numbers, {least} to {MOST_SIDE:,}, not {values}")
+    for name, values, lowest in (("strides", strides, 1), ("dilations", dilations, 1), ("output_padding", more, 0)):
+        if len(values) != 2 or not lowest <= min(values) <= max(values) <= MOST_SIDE:
+            raise build.refusal(node, f"{name} must be two numbers, {lowest} to {MOST_SIDE:,}, not {values}")
     sizes = build.map.height, build.map.width
     full = [
         (size - 1) * stride + extra + (taps - 1) * dilation + 1
@@ -179,9 +186,14 @@ def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tupl
 
 
 def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Sequence[int]) -> list[int]:
-    """Rows and columns that are left out: top, left, bottom, right.
+    """Return the number of rows and columns that are left out: top, left, bottom, right.
 
-    ``full``: those that there are without; ``same``: those that stay with ``auto_pad`` SAME.
+    Parameters
+    ----------
+    full : sequence of int
+        Rows and columns before any are left out.
+    same : sequence of int
+        Rows and columns of the output with ``auto_pad`` SAME.
     """
     try:
         mode = padding_mode(node)
@@ -205,20 +217,22 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """A convolution's weights ``(channels, C // groups, Kh, Kw)`` of all phases, those of a group side by side; and for
-    each of its output channels that of the node."""
+    """Return the weights of a convolution with all phases, and the node's output channel of each of its channels.
+
+    The weights are ``(channels, C // groups, Kh, Kw)``; the phases of a group are neighbours.
+    """
     inputs, outputs, *kernel = weights.shape
     grouped = weights.reshape(groups, inputs // groups, outputs, *kernel)
     shape = (groups, rows.stride, columns.stride, outputs, inputs // groups, rows.taps, columns.taps)
     result = np.zeros(shape, np.int64)
-    for (down, row, y), (right, column, x) in product(rows.places, columns.places):
+    for (down, row, y), (right, column, x) in product(rows.tap_positions, columns.tap_positions):
         result[:, down, right, :, :, y, x] = grouped[..., row, column].swapaxes(1, 2)
     channels = np.broadcast_to(np.arange(groups * outputs).reshape(groups, 1, 1, outputs), shape[:4])
     return result.reshape(-1, *shape[4:]), channels.ravel()
 
 
 def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phases, columns: Phases) -> None:
-    """The pixels of the phases, of what the convolution gave."""
+    """Append the layers behind the convolution, which turn the channels of the phases into pixels."""
     build.emit_select(node, _phase_by_phase(channels, rows.stride * columns.stride))
     emit_depth_to_space(build, node, (rows.stride, columns.stride))
     (top, bottom), (left, right) = rows.skipped, columns.skipped
@@ -230,9 +244,10 @@ def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phas
 
 
 def _phase_by_phase(channels: np.ndarray, phases: int) -> list[int]:
-    """The convolution's channels, those of each phase in the order of the node's."""
-    # A channel's phases rise within its group.
+    """Return the convolution's channels sorted by phase; within a phase they have the order of the node's channels."""
+    # The phases of a channel are in rising order.
     return np.argsort(channels, kind="stable").reshape(-1, phases).T.ravel().tolist()
 
 
 OPERATORS = {"ConvTranspose": _conv_transpose}
+"""Function that imports each ONNX operator, by the operator's name."""

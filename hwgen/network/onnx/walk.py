@@ -1,6 +1,6 @@
-"""A model's graph gone through node by node, from its input on: what it becomes, and where the hardware ends.
+"""Walk over a model's graph, node by node, from its inputs on: its layers, and the tensors where the hardware ends.
 
-`hwgen.network.onnx.values` says what a value is on the way, `hwgen.network.onnx.operators` what each node makes of it.
+`hwgen.network.onnx.values` describes the states of a tensor, `hwgen.network.onnx.operators` the import of each node.
 """
 
 from __future__ import annotations
@@ -46,24 +46,28 @@ from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
 
 _QUANTISERS = {"QuantizeLinear"}
+"""Operators that can begin a new feature map."""
 _REALS = {
     *(TensorProto.UNDEFINED, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
     *ELEMENTS,
 }
-"""Types of what layers may work on, where it is quantised; other tensors hold indices, shapes and conditions."""
+"""Element types of tensors that layers could process if they were quantised.
+
+Tensors of other types hold indices, shapes or conditions.
+"""
 
 
 @dataclass(frozen=True)
-class Given:
-    """What is walked for a model.
+class FoldedModel:
+    """Checked model that is walked.
 
     Parameters
     ----------
     model : ModelProto
-        The file's, with constants folded and a dialect translated.
+        Model of the file, with constants folded and a dialect translated.
     optimised : bool
-        Whether ONNX Runtime's optimised session is the model's referee: it computes in integers where it can, and
-        rounds some biases. Otherwise that computes each operator as it stands, in floats.
+        Whether ONNX Runtime's optimised session is the model's reference. It computes in integers where it can, and
+        rounds some biases. Otherwise the reference computes each operator as it is written, in floats.
     """
 
     model: onnx.ModelProto
@@ -71,35 +75,35 @@ class Given:
 
 
 class Walk:
-    """A model gone through node by node; what can't be built is noted, and the walk goes on behind it.
+    """Walk over a model, node by node. A node that can't be built is noted, and the walk goes on behind it.
 
     Parameters
     ----------
     until : sequence of str
-        Only what these tensors depend on is gone through; where there are none, all that the outputs depend on, as far
-        as it is not the host's.
+        Tensors at which the walk ends: only nodes that they depend on are walked. Without tensors, the walk covers all
+        nodes that the outputs depend on, up to the nodes of the host.
     """
 
-    def __init__(self, given: Given, where: str, until: Sequence[str] = ()) -> None:
-        model, graph = given.model, given.model.graph
+    def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = ()) -> None:
+        model, graph = folded.model, folded.model.graph
         self.model, self.where = model, where
         self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
         self.needed = needed(graph)
         constants, nodes = self._constants()
         self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
         self.build = Builder(constants)
-        self.build.optimised = given.optimised
+        self.build.optimised = folded.optimised
         self.ledger.layers = self.build.made
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in nodes:
             for tensor in takes(node) if node.op_type != "Shape" else ():
                 self._consumers.setdefault(tensor, []).append(node)
         self.values: dict[str, Value] = {}
-        self.found: dict[str, tuple[OutputEnd, Step]] = {}
-        """Where the hardware ends for an output, and the layer there."""
+        self.reached_ends: dict[str, tuple[OutputEnd, Step]] = {}
+        """End of the hardware for each output that has been reached, and the layer there."""
         self._elsewhere: dict[int, Step] = {}
-        """What stands for the layers of maps that no layer makes, by identity."""
-        # Two outputs of one name are one: a name says which is meant.
+        """Substitutes for the layers of maps that no layer computes, by ``id``."""
+        # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
         self._waiting = {name: _Waiting(None, depends(nodes, name)) for name in until} or {
             value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output
@@ -107,16 +111,16 @@ class Walk:
         self._nodes = nodes
         read = {name for node in self.needed for name in takes(node)} | {*self.outputs}
         self.sources = [value for value in data_inputs(model) if value.name in read]
-        """The model's inputs that an output depends on."""
+        """Inputs of the model that an output depends on."""
         self._unfolded = self._not_folded()
-        """Of tensors that depend on constants alone, and are none: the node that is to blame."""
+        """Tensors that depend on constants alone and are not folded, with the node that is the cause."""
         self._begin()
         for node in nodes:
             self._visit(node)
         self._finish()
 
     def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
-        """The model's constants, and the nodes that are none: those among them that can't be folded are refused."""
+        """Return the model's constants, and the nodes that are none. Constants that can't be folded are refused."""
         while True:
             constants = Constants(self.model, self.where)
             try:
@@ -128,23 +132,25 @@ class Walk:
             return constants, [node for node in self.needed if id(node) in kept or self.ledger.is_refused(node)]
 
     def _not_folded(self) -> dict[str, onnx.NodeProto]:
+        """Return, for each tensor that should be a constant and is not folded, the node that is the cause."""
         depending = {value.name for value in data_inputs(self.model)}
-        found: dict[str, onnx.NodeProto] = {}
+        causes: dict[str, onnx.NodeProto] = {}
         for node in self._nodes:
             taken = takes(node)
             if not depending.isdisjoint(taken):
                 depending.update(node.output)
             elif not self.ledger.is_refused(node):
-                cause = next((found[name] for name in taken if name in found), node)
-                found |= dict.fromkeys(filter(None, node.output), cause)
+                cause = next((causes[name] for name in taken if name in causes), node)
+                causes |= dict.fromkeys(filter(None, node.output), cause)
                 why = unfolded(node) if cause is node else f"takes what {named(cause)} gives, which is no constant"
                 self.ledger.unfolded[id(node)] = why
-        return found
+        return causes
 
     def _refuse_unfolded(self, node: onnx.NodeProto, operands: Sequence[Value]) -> str:
-        """Refuse what gives ``node`` a constant that is none, and say what that is; empty if all are.
+        """Refuse the node that computes an input of ``node`` that should be a constant.
 
-        Where others of its ``operands`` can't be built, that is not the cause.
+        Return the refused node as text. The text is empty if all such inputs are constants, or if other ``operands``
+        can't be built, which is then the cause.
         """
         if any(isinstance(value.state, Foreign) for value in operands):
             return ""
@@ -155,11 +161,11 @@ class Walk:
         return named(cause)
 
     def _begin(self) -> None:
-        """The values of the inputs."""
+        """Start the walk with the values of the model's inputs."""
         if not self.sources:
             self.ledger.refuse(ModelError(f"{self.where}: a model must have an input that an output depends on"))
         dims = [source.type.tensor_type.shape.dim for source in self.sources]
-        batches = {max(each[0].dim_value, 0) for each in dims if each}  # 0 where it is symbolic
+        batches = {max(sizes[0].dim_value, 0) for sizes in dims if sizes}  # 0 where the batch is symbolic
         self.build.batch = max(batches, default=0) or None
         if len(batches) > 1:
             self.ledger.refuse(ModelError(f"{self.where}: inputs must have one batch, not {sorted(batches)}"))
@@ -175,7 +181,10 @@ class Walk:
                 self._reached(source.name)
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        """Go on with what a node gives; if it can't be built, as something that no layer gives."""
+        """Import a node, and note the values of its outputs.
+
+        Outputs of a node that can't be built become tensors that no layer can compute.
+        """
         operands = [self.values[name] for name in takes(node) if name in self.values]
         wanted = any(id(node) in output.nodes for output in self._waiting.values())
         cause = named(node)
@@ -196,14 +205,14 @@ class Walk:
                 self._take_foreign(tensor, cause, constant=not operands)
 
     def _give(self, node: onnx.NodeProto) -> None:
-        """Go on with each output of a node."""
+        """Note the values of a node's outputs."""
         for tensor, value in zip(node.output, self.build.results or [self.build.value], strict=False):
             if tensor:
                 self.build.enter(value)
                 self._reached(tensor)
 
     def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
-        """Whether a node gives sizes that are known; they are constants from now on."""
+        """Return whether a node computes sizes that are known; they become constants."""
         constants = self.build.constants
         if not operands:
             note_sizes(constants, node)
@@ -215,7 +224,10 @@ class Walk:
         return True
 
     def _step(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
-        """Make of a node what it is; false if that is nothing, as it takes what no layer gives."""
+        """Import a node, and return whether it could be imported.
+
+        It can't be imported if it reads a tensor that no layer can compute, and begins no new feature map.
+        """
         build, foreign = self.build, [value.state for value in operands if isinstance(value.state, Foreign)]
         build.operands, build.results = operands, []
         build.enter(operands[0])
@@ -233,13 +245,21 @@ class Walk:
         return True
 
     def _leave(self, node: onnx.NodeProto) -> None:
-        """Note what a node left behind."""
+        """Note the floats that the node's output still is, and the layer before the node."""
         state, source = self.build.state, self.build.source
         floats = state.node if isinstance(state, Joined | Pending | Sums) else None
         self.ledger.left[id(node)] = floats, None if source is None else source.name
 
     def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
-        """Go on with a tensor that no layer gives; no feature map begins with a ``constant``."""
+        """Note a tensor that no layer can compute.
+
+        Parameters
+        ----------
+        cause : str
+            Operator that can't be built, as messages name it.
+        constant : bool
+            Whether the tensor is a constant, so that no feature map can begin with it.
+        """
         known, build = self.shapes.of(tensor), self.build
         sizes = (known.shape or ())[1:]
         fits = not constant and 1 <= len(sizes) <= 3 and all(0 < size <= MOST_SIDE for size in sizes)
@@ -255,13 +275,13 @@ class Walk:
         self._reached(tensor)
 
     def _stand_in(self) -> None:
-        """Note that no layer makes the current map."""
+        """Note that no layer computes the current map."""
         here = self.build.map
         step = Step("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
         self.build.source = self._elsewhere[id(step)] = step
 
     def _reached(self, tensor: str) -> None:
-        """Note the value of a tensor, and the outputs for which the hardware ends with it."""
+        """Note the value of a tensor, and the outputs for which the hardware ends with the tensor."""
         build, readers = self.build, self._consumers.get(tensor, [])
         foreign = isinstance(build.state, Foreign)
         if isinstance(build.state, Integers) and build.source is not None:
@@ -281,12 +301,18 @@ class Walk:
         self.values[tensor] = build.value
 
     def _float_readers(self, readers: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Those of the model's float input that are to be built; the last one is to blame if they are several."""
+        """Return the readers of the model's float input that are to be built, with readers that are no quantiser last.
+
+        If there are several readers, the last one is refused.
+        """
         wanted = [node for node in readers if any(id(node) in output.nodes for output in self._waiting.values())]
         return sorted(wanted, key=lambda node: node.op_type not in _QUANTISERS)
 
     def _end(self, name: str, ends: Ends, tensor: str) -> None:
-        """Note an output for which the hardware ends with a tensor, if it does; or would, if it gave that tensor."""
+        """Note an output for which the hardware ends with ``tensor``.
+
+        A tensor that no layer can compute is no end, but the output waits no longer.
+        """
         state = self.build.state
         constants = state.node.input[1:] if isinstance(state, Reals) else ()
         tail = ends.behind(tensor, constants)
@@ -295,10 +321,10 @@ class Walk:
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
-            self.found[name] = _end(self.build, ends, tail, name, tensor)
+            self.reached_ends[name] = _end(self.build, ends, tail, name, tensor)
 
     def _finish(self) -> None:
-        """Refuse the outputs that are not reached, or not in integers, if nothing before them is to blame."""
+        """Refuse the outputs that are not reached, or not in integers, unless a node before them is refused."""
         for output, waiting in self._waiting.items():
             if waiting.ends is None or not self.sources:
                 continue
@@ -313,37 +339,40 @@ class Walk:
                 self.ledger.refuse(_unfinished(self.build, self.where, several))
 
     def is_built(self, source: Step | None) -> bool:
-        """Whether a map is the input's, or a layer's that depends on nothing that can't be built."""
+        """Return whether a map is an input, or depends only on layers that can be built."""
         return not any(id(step) in self._elsewhere for step in steps_before([source]))
 
     def maps(self) -> dict[str, Value]:
-        """The tensors at which the hardware can end, and those that are the input as integers; by their names."""
-        found = {}
+        """Return the tensors at which the hardware can end, by their names.
+
+        Inputs of the model as integers are among them.
+        """
+        maps = {}
         for tensor, value in self.values.items():
             state = value.state
             plain = isinstance(state, Integers)
-            # Maps that are integers here, and floats in the model: pools behind DequantizeLinear.
+            # A pool behind DequantizeLinear is a map of integers in hardware, and of floats in the model.
             if isinstance(state, Reals) and not state.steps:
                 plain = tensor != state.node.output[0]
             if plain and self.is_built(value.source):
-                found[tensor] = value
-        return found
+                maps[tensor] = value
+        return maps
 
     @property
     def ends(self) -> dict[str, tuple[OutputEnd, Step]]:
-        """Of a model that can be built: where the hardware ends for each output, and the layer there."""
-        return {output: self.found[output] for output in self.outputs}
+        """End of the hardware for each output, and the layer there. The model must be one that can be built."""
+        return {output: self.reached_ends[output] for output in self.outputs}
 
     def end(self, tensor: str, name: str) -> OutputEnd:
-        """One of `maps` as an end of the hardware, called ``name``, with nothing behind it."""
+        """Return a tensor of `maps` as an end of the hardware, called ``name``, with no node behind it."""
         view = self.values[tensor].view
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
     def _steps(self) -> list[Step]:
-        """The layers, but for those that others took in and nobody reads any more."""
+        """Return the layers, without those that other layers absorbed and that no layer reads."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
-        ends = {id(step) for _, step in self.found.values()}
+        ends = {id(step) for _, step in self.reached_ends.values()}
         while True:
             read = ends | {id(source) for step in steps for source in step.sources}
             left = [step for step in steps if id(step) not in merged or id(step) in read]
@@ -352,18 +381,18 @@ class Walk:
             steps = left
 
     def layers(self) -> tuple[Op, ...]:
-        """All layers that could be made, by themselves; those that contradict themselves are refused."""
+        """Return all layers that could be built, each by itself; layers with a contradictory configuration are refused."""
         nodes = {name: node for node in self.ledger.nodes for name in self.build.made.get(id(node), ())}
-        found = []
+        layers = []
         for step in self._steps():
             try:
-                found.append(step.frozen(*(each.frozen() for each in (step.input, *step.more))))
+                layers.append(step.frozen(*(source.frozen() for source in (step.input, *step.more))))
             except ConfigError as error:
                 self.ledger.refuse(error, nodes[step.name])
-        return tuple(found)
+        return tuple(layers)
 
     def operators(self) -> tuple[Operator, ...]:
-        """What became of each node."""
+        """Return the verdict on each node."""
         macs = {id(node): self.shapes.macs(node) for node in self.ledger.nodes}
         self.ledger.note_merged(
             {step.name for step in self._steps()}, {step.name: node for step, node in self.build.merged}
@@ -371,9 +400,17 @@ class Walk:
         return self.ledger.operators({id(node) for node in self.needed}, self.constant, macs)
 
     def network(
-        self, name: str, found: Mapping[str, tuple[OutputEnd, Step]], remainder: Remainder | None = None
+        self, name: str, ends: Mapping[str, tuple[OutputEnd, Step]], remainder: Remainder | None = None
     ) -> Network:
-        """The layers that some ends depend on."""
+        """Return the network of the layers that the ends of the hardware depend on.
+
+        Parameters
+        ----------
+        ends : mapping
+            Each end of the hardware with its layer, by the output's name.
+        remainder : Remainder, optional
+            Rest of the model, which the host runs.
+        """
         inputs = [
             InputEnd(
                 name=source.name,
@@ -384,46 +421,46 @@ class Walk:
         ]
         host = Host(
             inputs=tuple(inputs),
-            outputs=tuple(end for end, _ in found.values()),
+            outputs=tuple(end for end, _ in ends.values()),
             before=tuple(node.op_type for node in self.ledger.before if node.op_type != "Identity"),
             batch=self.build.batch,
             remainder=remainder,
             optimised=self.build.optimised,
         )
-        return _network(self.build, name, host, found)
+        return _network(self.build, name, host, ends)
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    """An output for which the hardware has to go on, and the nodes (by identity) that it depends on."""
+    """Output for which the hardware has not ended yet, and the nodes, by ``id``, that the output depends on."""
 
     ends: Ends | None
-    """``None`` where the hardware shall end at the tensor itself."""
+    """Search for the end of the hardware; ``None`` where the hardware must end at the tensor itself."""
     nodes: set[int]
 
 
 def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
-    """Whether a new feature map begins with a node, as with the first QuantizeLinear of a model."""
+    """Return whether a new feature map begins with a node, as with the first QuantizeLinear of a model."""
     (state, *others) = (value.state for value in operands)
     return node.op_type in _QUANTISERS and not others and isinstance(state, Foreign) and state.begins
 
 
-def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
-    """The layers that the outputs depend on."""
-    ends = [found[end.name][1] for end in host.outputs]
+def _network(build: Builder, name: str, host: Host, layer_of_end: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
+    """Return the network of the layers that the outputs depend on."""
+    ends = [layer_of_end[end.name][1] for end in host.outputs]
     used = {id(step) for step in steps_before(ends)}
     steps = [step for step in build.steps if id(step) in used]
-    given = [each for step in steps for each in zip(step.sources, (step.input, *step.more), strict=True)]
-    taken = {each.origin: each for source, each in given if source is None}
-    # One input has no name of its own; of several each has the model's, which is none of the layers'.
+    inputs_of_steps = [pair for step in steps for pair in zip(step.sources, (step.input, *step.more), strict=True)]
+    taken = {map_.origin: map_ for source, map_ in inputs_of_steps if source is None}
+    # A single input has no name of its own. Several inputs have the model's names, which no layer has.
     names = {origin: origin for origin in taken} if len(taken) > 1 else dict.fromkeys(taken, INPUT)
     layers: dict[int, Op] = {}
     edges = []
     for step in steps:
         pairs = [*zip(step.sources, (step.input, *step.more), strict=True)]
-        maps = [each.frozen() if source is None else layers[id(source)].output for source, each in pairs]
+        maps = [map_.frozen() if source is None else layers[id(source)].output for source, map_ in pairs]
         layers[id(step)] = step.frozen(*maps)
-        edges.append(tuple(names[each.origin] if source is None else layers[id(source)].name for source, each in pairs))
+        edges.append(tuple(names[map_.origin] if source is None else layers[id(source)].name for source, map_ in pairs))
     inputs = tuple(_input_end(end, taken.get(end.name)) for end in host.inputs)
     clips = ["Clip"] if any(end.limits is not None for end in inputs) else []
     network = Network(
@@ -439,52 +476,62 @@ def _network(build: Builder, name: str, host: Host, found: Mapping[str, tuple[Ou
 
 
 def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
-    """An input of the model, as the hardware takes it, or not."""
+    """Return an input of the model with the bounds of its map.
+
+    ``taken``: map of the input; ``None`` if the hardware doesn't read the input.
+    """
     return replace(end, taken=False) if taken is None else replace(end, limits=taken.bounds)
 
 
 def _begin(
     build: Builder, source: onnx.ValueInfoProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes
 ) -> None:
-    """Make one of the model's inputs the builder's value.
+    """Make one of the model's inputs the builder's current value.
 
-    ``nodes``, with ``shapes`` of what they give, say which map it is.
+    ``nodes`` and ``shapes`` determine the layout of the input's map.
     """
     shape = input_shape(source, where)
-    kind = source.type.tensor_type.elem_type
-    if kind != TensorProto.FLOAT and kind not in ELEMENTS:
+    element_type = source.type.tensor_type.elem_type
+    if element_type != TensorProto.FLOAT and element_type not in ELEMENTS:
         raise ModelError(
-            f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(kind).lower()}"
+            f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(element_type).lower()}"
         )
     build.source, build.shared = None, False
     view = input_view(build.constants, nodes, source.name, shape, build.batch, shapes)
-    _enter(build, view, kind, source.name)
+    _enter(build, view, element_type, source.name)
 
 
-def _enter(build: Builder, view: View, kind: int, origin: str = "") -> None:
-    """Go on with a tensor that no layer gives, which lies as ``view`` says on its map; of ONNX's type ``kind``.
+def _enter(build: Builder, view: View, element_type: int, origin: str = "") -> None:
+    """Make a tensor that no layer computes the builder's current value.
 
-    ``origin``: its name, if it is one of the model's inputs.
+    Parameters
+    ----------
+    view : View
+        Layout of the tensor on its map.
+    element_type : int
+        Element type of ONNX.
+    origin : str
+        Name of the tensor, if it is one of the model's inputs.
     """
     build.view = view
-    if kind == TensorProto.FLOAT:
+    if element_type == TensorProto.FLOAT:
         build.state = Floats(view.sizes, origin)
     else:
         build.state = Integers()
-        build.map = Map(*view.sizes, ELEMENTS[kind], origin=origin)
+        build.map = Map(*view.sizes, ELEMENTS[element_type], origin=origin)
 
 
 def _gives_floats(build: Builder) -> bool:
-    """Whether the current value is floats that no QuantizeLinear has met yet, so that the hardware can't end there."""
+    """Return whether the current value is floats that are not quantised yet, so that the hardware can't end there."""
     state = build.state
     return isinstance(state, Joined | Pending | Sums) or (isinstance(state, Reals) and bool(state.steps))
 
 
 def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tuple[OutputEnd, Step]:
-    """What stands behind ``tensor`` up to an output, and the layer whose map it is."""
+    """Return the end of the hardware at ``tensor``, with the nodes up to an output, and the layer of its map."""
     state = build.state
     name, first, behind = tensor, [], [*tail.nodes]
-    if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers: it comes behind them
+    if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers, so it follows them
         name = ends.unused(f"{tensor}_integers")
         first = dequantised(state, name, tensor, build.view.shape, tail.nodes, ends.unused)
         behind.insert(0, state.node)
@@ -504,12 +551,12 @@ def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tu
 
 
 def _layout(view: View) -> Layout | None:
-    """How a tensor lies on its map; ``None`` if in the map's order."""
+    """Return the layout of a tensor on its map; ``None`` if the tensor is in the map's order."""
     return None if view.in_order else view.layout
 
 
 def _label(build: Builder, node: onnx.NodeProto) -> None:
-    """Note the scale of the last integer tensor, if only the DequantizeLinear behind it says it."""
+    """Note the scale of the last integer tensor, if only the DequantizeLinear behind it states the scale."""
     if node.op_type == "DequantizeLinear" and build.map.scale is None:
         scale, zero = build.constants.scale_and_zero(node, 1, build.map.type.dtype)
         if scale.size == zero.size == 1:
@@ -517,7 +564,10 @@ def _label(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
-    """The error of a model that ends where the hardware can't; ``output``: of several the one."""
+    """Return the error of a model that ends where the hardware can't.
+
+    ``output``: name of the output, if the model has several.
+    """
     state = build.state
     if isinstance(state, Joined | Pending | Sums):
         return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")

@@ -1,4 +1,4 @@
-"""The sliding windows of ONNX nodes, with ``auto_pad`` and ``ceil_mode`` resolved into padding."""
+"""Sliding windows of ONNX nodes, with ``auto_pad`` and ``ceil_mode`` resolved into padding."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ if TYPE_CHECKING:
     import onnx
 
 _NAMED = {1: ("one", "positive numbers", "a positive number"), 2: ("two", "positive pairs", "a positive pair")}
-"""What is said of one and of two dimensions."""
+"""Words of the messages about one and about two dimensions."""
 
 
 def padding_mode(node: onnx.NodeProto) -> str:
-    """The node's ``auto_pad``; raises ConfigError."""
+    """Return the node's ``auto_pad``.
+
+    Raises
+    ------
+    ConfigError
+        If the value is unknown, or the node has pads as well.
+    """
     mode = attribute(node, "auto_pad", b"NOTSET").decode(errors="replace")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise ConfigError(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {mode[:40]!r}")
@@ -28,15 +34,23 @@ def padding_mode(node: onnx.NodeProto) -> str:
 def window_of(
     node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...] = (0, 1)
 ) -> Window:
-    """The window of a Conv-like node or a pool over a map of ``sizes``, rows and columns.
+    """Return the window of a Conv-like node or a pool over a map.
 
-    ``axes`` says for each dimension of the node whether it goes along rows (0) or columns (1). Padding at the bottom
-    and at the right is what windows reach, no more.
+    The padding at the bottom and at the right is only as large as the windows reach.
+
+    Parameters
+    ----------
+    kernel : tuple of int
+        Size of the kernel along each dimension of the node.
+    sizes : tuple of int
+        Rows and columns of the map.
+    axes : tuple of int
+        Axis of each dimension of the node: rows (0) or columns (1).
 
     Raises
     ------
     ConfigError
-        If its attributes make no sense, can't be built, or no window fits.
+        If attributes make no sense or can't be built, or no window fits.
     """
     rank = len(axes)
     dimensions, pairs, pair = _NAMED[rank]
@@ -48,7 +62,7 @@ def window_of(
     dilation = tuple(attribute(node, "dilations", (1,) * rank))
     if len(dilation) != rank or min(dilation) < 1:
         raise ConfigError(f"dilations must be {pair}, not {by(dilation)}")
-    # A single tap has none to keep its distance from.
+    # Dilation has no meaning for a single tap.
     dilation = tuple(1 if k == 1 else d for k, d in zip(kernel, dilation, strict=True))
     mode = padding_mode(node)
     pads = tuple(attribute(node, "pads", (0,) * 2 * rank)) if mode == "NOTSET" else (0,) * 2 * rank
@@ -61,17 +75,22 @@ def window_of(
         # ONNX ignores ceil_mode here, ONNX Runtime does not.
         raise ConfigError("ceil_mode with auto_pad VALID is ambiguous; give pads instead")
     if mode.startswith("SAME") and node.op_type == "MaxPool" and max(dilation) > 1:
-        # ONNX pads for all that a window covers, ONNX Runtime as if it were not dilated.
+        # ONNX pads for the dilated window, ONNX Runtime for the window without dilation.
         raise ConfigError(f"auto_pad {mode} with dilations {by(dilation)} is ambiguous; give pads instead")
     before, after = [0, 0], [0, 0]
-    for place, axis in enumerate(axes):
+    for dimension, axis in enumerate(axes):
         size = sizes[axis]
-        k, s, start, end = covered(kernel[place], dilation[place]), stride[place], pads[place], pads[place + rank]
+        k, s, start, end = (
+            covered(kernel[dimension], dilation[dimension]),
+            stride[dimension],
+            pads[dimension],
+            pads[dimension + rank],
+        )
         if mode.startswith("SAME"):
             count = -(-size // s)
             total = (count - 1) * s + k - size
             if total < 0 and node.op_type.endswith("Pool"):
-                # ONNX Runtime pads by so much less than nothing, or refuses, by the type of the map.
+                # Depending on the map's type, ONNX Runtime applies this negative padding, or refuses the model.
                 raise ConfigError(
                     f"auto_pad {mode} would pad by {total}: kernel {by(kernel)} is too small for strides {by(stride)} "
                     f"over {by(sizes)}; give pads instead"
@@ -97,6 +116,6 @@ def window_of(
 
 
 def _pair(numbers: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int]:
-    """The numbers along rows and columns; 1 where there is none."""
-    found = dict(zip(axes, numbers, strict=True))
-    return found.get(0, 1), found.get(1, 1)
+    """Return the numbers along rows and columns; 1 for an axis without a number."""
+    by_axis = dict(zip(axes, numbers, strict=True))
+    return by_axis.get(0, 1), by_axis.get(1, 1)

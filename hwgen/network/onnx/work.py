@@ -1,8 +1,9 @@
 """Work of an operator on constants: an upper bound on its steps, from sizes and attributes alone.
 
-ONNX Runtime can't be stopped inside a kernel, so that the bound is known before one starts. It depends on the model
-only, never on the machine. Operators whose steps grow with their tensors' sizes alone are listed, as are products and
-pools; every other operator has the bound of the worst kernel that can be thought of, which only small tensors meet.
+ONNX Runtime can't be stopped inside a kernel, so the bound must be known before a kernel starts. The bound depends only
+on the model, never on the machine. Operators whose steps grow with the size of their tensors alone are listed, and so
+are products and pools. Every other operator has the bound of the worst kernel imaginable, which only small tensors
+meet.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from onnx import helper
 from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, attribute
 
 Shape = Sequence[int]
+"""Sizes of a tensor's dimensions."""
 
 MOST_WORK = 1 << 32
-"""Steps for all constants of a model: some seconds."""
+"""Largest number of steps for all constants of a model: some seconds."""
 _LINEAR = {
     # Functions of each value.
     *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BiasGelu"),
@@ -40,21 +42,21 @@ _LINEAR = {
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
     *("ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
-"""Each value is read or written a bounded number of times."""
+"""Operators that read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
-"""Pools, and the steps that count for a tap: a power is slow."""
+"""Pools, and the number of steps that one tap counts: a power is slow."""
 _UNKNOWN_COST = 1 << 6
-"""Steps that count for one of an operator of which nothing is known: its kernel may be slow, or take memory."""
+"""Number of steps that one value of an unknown operator counts: its kernel can be slow, or need memory."""
 
 
 def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Return an upper bound on the steps that ONNX Runtime takes to compute a node.
+    """Return an upper bound on the steps that ONNX Runtime needs to compute a node.
 
     Parameters
     ----------
     node : NodeProto
     inputs, outputs : sequence
-        Shapes of the tensors that the node takes and gives, without those that it leaves out.
+        Shapes of the tensors that the node reads and writes, without those that it leaves out.
     """
     sizes = [math.prod(shape) for shape in (*inputs, *outputs)]
     linear = sum(sizes)
@@ -65,8 +67,8 @@ def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]
     if operator in PRODUCTS and inputs:
         summed = inputs[0][-2:][0 if attribute(node, "transA", 0) else -1] if inputs[0] else 1
         return linear + result * summed
-    if (place := CONVOLUTIONS.get(operator)) is not None and len(inputs) > place:
-        weights = inputs[place]
+    if (weight_index := CONVOLUTIONS.get(operator)) is not None and len(inputs) > weight_index:
+        weights = inputs[weight_index]
         pixels = math.prod(inputs[0]) if operator == "ConvTranspose" else result
         return linear + pixels * math.prod(weights[1:])
     if operator in _POOLS:
@@ -74,7 +76,7 @@ def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]
             abs(int(size)) for size in attribute(node, "kernel_shape", ())
         )
     if operator == "Einsum" and len(inputs) == 2:
-        # M * K * N, from M * K, K * N and M * N; what one operand alone has is summed before.
+        # M * K * N, from M * K, K * N and M * N. A dimension of one operand alone is summed before.
         return linear + math.isqrt(math.prod(sorted(sizes)[-3:]))
     return _UNKNOWN_COST * math.prod(max(1, size) for size in (*sizes, *_magnitudes(node)))
 
@@ -91,8 +93,8 @@ def _magnitudes(node: onnx.NodeProto) -> list[int]:
 
 def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
     """Return the bytes of the columns into which a convolution copies a frame's windows; 0 for other operators."""
-    place = CONVOLUTIONS.get(node.op_type)
-    if place is None or len(inputs) <= place or not outputs:
+    weight_index = CONVOLUTIONS.get(node.op_type)
+    if weight_index is None or len(inputs) <= weight_index or not outputs:
         return 0
     frame = inputs[0] if node.op_type == "ConvTranspose" else outputs[0]
-    return 4 * math.prod(inputs[place][1:]) * math.prod(frame[2:])
+    return 4 * math.prod(inputs[weight_index][1:]) * math.prod(frame[2:])
