@@ -176,7 +176,7 @@ def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
 
 def _parts(graph: _Graph) -> list[_Part]:
     """Return the linear parts that have layers."""
-    chains = graph.parts()
+    chains = graph.linear_parts()
     with_layers = [part for part in chains if part.layers]
     if not with_layers:
         why = "".join(f"; {part.end}" for part in chains[:1])
@@ -208,7 +208,7 @@ class _Graph:
         self._variable = variable
         self._pools = 0
 
-    def chains(self) -> list[_Part]:
+    def linear_parts(self) -> list[_Part]:
         """Return every chain, in the graph's order; the ``end`` of a chain without layers gives the reason."""
         done: set[str] = set()
         chains = []

@@ -381,7 +381,10 @@ class Walk:
             steps = left
 
     def layers(self) -> tuple[Op, ...]:
-        """Return all layers that could be built, each by itself; layers with a contradictory configuration are refused."""
+        """Return all layers that could be built, each by itself.
+
+        A layer whose configuration contradicts itself is refused.
+        """
         nodes = {name: node for node in self.ledger.nodes for name in self.build.made.get(id(node), ())}
         layers = []
         for step in self._steps():
@@ -493,9 +496,8 @@ def _begin(
     shape = input_shape(source, where)
     element_type = source.type.tensor_type.elem_type
     if element_type != TensorProto.FLOAT and element_type not in ELEMENTS:
-        raise ModelError(
-            f"{where}: input {source.name!r} must be float, {NAMED}, not {TensorProto.DataType.Name(element_type).lower()}"
-        )
+        shown = TensorProto.DataType.Name(element_type).lower()
+        raise ModelError(f"{where}: input {source.name!r} must be float, {NAMED}, not {shown}")
     build.source, build.shared = None, False
     view = input_view(build.constants, nodes, source.name, shape, build.batch, shapes)
     _enter(build, view, element_type, source.name)
