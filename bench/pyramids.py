@@ -22,7 +22,7 @@ from simulation import photograph
 import hwgen
 from hwgen import simulate
 from hwgen.explore import pyramid
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.templates.base import Group
 from hwgen.templates.pyramid import Pyramid, pyramid_cycles

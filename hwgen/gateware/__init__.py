@@ -1,1 +1,1 @@
-"""The hardware: Amaranth components, one family a file, and the accelerator composed from them."""
+"""Hardware: Amaranth components, and the accelerator that they form. Each file contains one family of components."""

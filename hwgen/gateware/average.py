@@ -1,4 +1,4 @@
-"""Sums of each channel over a window, for average pooling: of integers, or in float32 as ONNX Runtime adds."""
+"""Window sums of each channel for average pooling: integer sums, or float32 sums with ONNX Runtime's rounding."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.max_pool import ChannelwisePoolConfig
 from hwgen.gateware.naming import named
-from hwgen.gateware.pool import PoolConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: Lengths of a sum among which the lowest bit that stays is looked for at once, when it is rounded.
+#: Number of lengths of a sum whose lowest kept bit is selected in one cycle of the rounding.
 LENGTHS = 4
-#: Bits of which are found at once whether one is used, where there is a cycle more for it.
+#: Number of bits that are combined in one cycle of the rounding, if it has one more cycle.
 NEARBY = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumConfig(PoolConfig):
-    """The sum of each channel over a window, in integers.
+class SumConfig(ChannelwisePoolConfig):
+    """Configuration of integer sums of each channel over a window.
 
-    Padding, and taps that a last tap fold lacks, count as ``window.pad_value``: every sum is one of ``term_count``
-    values.
+    Padding, and missing taps of the last tap fold, count as ``window.pad_value``. Every sum therefore has
+    ``term_count`` terms.
 
     Raises
     ------
@@ -39,12 +39,12 @@ class SumConfig(PoolConfig):
 
     @property
     def term_count(self) -> int:
-        """Values that are added up."""
+        """Number of terms of a sum."""
         return self.window.tap_folds * self.window.taps
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """Bits of the sums in each level of the tree over the taps of a step, from its leaves on."""
+        """Widths of the sums in each level of the adder tree over the taps of a step, leaves first, in bits."""
         size, widths = self.window.taps, []
         for level in range((size - 1).bit_length()):
             widths.append(self._bits(min(2 << level, size)))
@@ -55,18 +55,19 @@ class SumConfig(PoolConfig):
 
     @property
     def accumulates(self) -> bool:
+        """Whether a sum needs several steps, and therefore an accumulator."""
         return self.window.steps > 1
 
     @property
     def latency(self) -> int:
-        """Cycles from the last step of a fold to its sums."""
+        """Latency from the last step of a fold to its sums, in cycles."""
         return len(self.levels) + self.accumulates
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """The least and the greatest sum."""
-        least, most = self.input_range
-        return self.term_count * least, self.term_count * most
+        """Smallest and largest sum."""
+        lowest, highest = self.input_range
+        return self.term_count * lowest, self.term_count * highest
 
     @property
     def result(self) -> Shape:
@@ -79,7 +80,7 @@ class SumConfig(PoolConfig):
         lanes, levels = self.lanes * self.window.pixels, len(self.levels)
         left, alone, bits = self.window.taps, 0, self.window.input.bits
         for width in self.levels:
-            # Sums of unsigned numbers have no sign; the highest bit is a carry.
+            # Sums of unsigned numbers have no sign bit. Their highest bit is the adder's carry.
             width -= not self.window.input.signed
             cost.ff += lanes * (left // 2) * width
             cost.lut += lanes * (left // 2) * (width - 1)
@@ -98,27 +99,27 @@ class SumConfig(PoolConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FloatSumConfig(PoolConfig):
-    """The sum of each channel over a window, in float32, tap by tap in row-major order.
+class FloatSumConfig(ChannelwisePoolConfig):
+    """Configuration of float32 sums of each channel over a window, tap by tap in row-major order.
 
-    Each value stands for ``unit * (x - zero_point)``, in steps so fine that all numbers are integers. Such a term is
-    rounded to 24 significant bits, ties to even, and so is each partial sum.
+    A value ``x`` has the term ``unit * (x - zero_point)``, in multiples of a step that makes all numbers integers. Each
+    term and each partial sum is rounded to 24 significant bits, ties to even.
 
     Parameters
     ----------
     window : LineBufferConfig
-        Where the steps come from; all taps of a window are one step. Its ``pad_value`` is the zero point. With
-        ``window.inside`` a result holds the number of taps inside the map above the sum.
+        Source of the steps. All taps of a window are one step. Its ``pad_value`` is the zero point. With
+        ``window.inside``, a result contains the number of taps inside the map above the sum.
     zero_point : int
-        Of the input.
+        Zero point of the input.
     unit : int
-        Positive and odd, of 24 bits at most.
+        Scale of the input as an integer: positive, odd, at most 24 bits.
 
     Raises
     ------
     ConfigError
-        If the walk is not channelwise, a window takes several steps, padding would count, the unit is none, or values
-        have more than 8 bits.
+        If the walk is not channelwise, a window needs several steps, padding is not the zero point, the unit is
+        invalid, or values have more than 8 bits.
     """
 
     zero_point: int
@@ -139,27 +140,27 @@ class FloatSumConfig(PoolConfig):
 
     @cached_property
     def terms(self) -> tuple[int, ...]:
-        """What each value stands for, from the least to the greatest."""
-        least, most = self.input_range
-        return tuple(to_float32((x - self.zero_point) * self.unit) for x in range(least, most + 1))
+        """Terms of all input values, from the smallest value to the largest."""
+        lowest, highest = self.input_range
+        return tuple(to_float32((x - self.zero_point) * self.unit) for x in range(lowest, highest + 1))
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """The least and the greatest sum after each tap."""
-        least, most = (
+        """Smallest and largest sum after each tap."""
+        lowest, highest = (
             accumulate([end] * self.window.taps, lambda total, term: to_float32(total + term))
             for end in (self.terms[0], self.terms[-1])
         )
-        return tuple(zip(least, most, strict=True))
+        return tuple(zip(lowest, highest, strict=True))
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """The least and the greatest sum."""
+        """Smallest and largest sum."""
         return self.sums[-1]
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """Of each addition: bits of the exact sum, and how many of them may have to go when it is rounded."""
+        """Width of the exact sum of each addition, and largest number of its low bits that rounding drops."""
         links = []
         for before, _ in pairwise(self.sums):
             exact = [end + term for end, term in zip(before, (self.terms[0], self.terms[-1]), strict=True)]
@@ -169,26 +170,27 @@ class FloatSumConfig(PoolConfig):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from a step to the sum of its taps up to each one."""
+        """Latencies from a step to the partial sum after each tap, in cycles."""
         return tuple(accumulate((3 if excess else 1 for _, excess in self.links), initial=1))
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its sums."""
+        """Latency from a step to its sums, in cycles."""
         return self.arrivals[-1]
 
     @property
     def sum_bits(self) -> int:
+        """Width of a sum, signed."""
         return signed_bits(*self.sum_range)
 
     @property
     def count_bits(self) -> int:
-        """Bits of the number of taps inside the map; 0 where nobody asks for it."""
+        """Width of the number of taps inside the map; 0 if the result does not contain this number."""
         return self.window.taps.bit_length() if self.window.inside else 0
 
     @property
     def result(self) -> Shape:
-        """Shape of a sum, or of a sum and a count above it."""
+        """Shape of the result: a sum, or a sum with a count above it."""
         return unsigned(self.sum_bits + self.count_bits) if self.count_bits else signed(self.sum_bits)
 
     @cached_property
@@ -202,14 +204,14 @@ class FloatSumConfig(PoolConfig):
             wait = self.arrivals[tap - 1] - 1 if tap else 0
             one.delay(source.bits, max(wait - 1, 0))
             one.ff += source.bits * (wait > 0)
-        for (bits, excess), (least, most) in zip(self.links, self.sums[1:], strict=True):
+        for (bits, excess), (lowest, highest) in zip(self.links, self.sums[1:], strict=True):
             one.ff += bits
             one.lut += bits
             if excess:
-                rounded = signed_bits(least, most)
+                rounded = signed_bits(lowest, highest)
                 finds = -(-excess // LENGTHS)
                 one.ff += bits + excess + finds + rounded
-                # Whether a bit goes, an adder and a mask for each of those bits; bits above them are but a carry chain.
+                # A comparison, an adder and a mask for each dropped bit. The bits above are a carry chain.
                 one.lut += 3 * excess + finds
         lanes = self.lanes * self.window.pixels
         cost.lut, cost.ff = one.lut * lanes, one.ff * lanes + self.latency
@@ -223,6 +225,7 @@ class FloatSumConfig(PoolConfig):
 
     @property
     def term_bits(self) -> int:
+        """Width of a term, signed."""
         return signed_bits(self.terms[0], self.terms[-1])
 
     def component(self) -> FloatSum:
@@ -230,7 +233,7 @@ class FloatSumConfig(PoolConfig):
 
 
 class Sum(Arithmetic[SumConfig]):
-    """A registered tree of adders over the taps, and a running sum over the steps.
+    """Integer sums: a pipelined adder tree over the taps, and an accumulator over the steps.
 
     Parameters
     ----------
@@ -239,12 +242,12 @@ class Sum(Arithmetic[SumConfig]):
     Members
     -------
     i : In(stream, always ready)
-        Steps, as the line buffer walks them.
+        Steps, in the order of the line buffer.
     o : Out(stream, always ready)
-        ``Tn x Tp`` sums, ``[lane][pixel]``, once a fold.
+        ``Tn x Tp`` sums, ``[lane][pixel]``, once per fold.
 
     Latency and throughput
-        A step a cycle; sums ``config.latency`` cycles after the fold's last step. Never stalls.
+        One step per cycle. Sums leave ``config.latency`` cycles after the fold's last step. Never stalls.
     """
 
     def elaborate(self, platform):
@@ -276,14 +279,14 @@ class Sum(Arithmetic[SumConfig]):
         return m
 
     def _register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
-        """The sum of one or two values; one alone stays as narrow as it is."""
+        """Return a register with the sum of one or two values. A single value keeps its width."""
         register = Signal(signed(bits) if len(pair) == 2 else pair[0].shape(), name=name, reset_less=True)
         m.d.sync += register.eq(sum(pair[1:], pair[0]))
         return register
 
 
 class FloatSum(Arithmetic[FloatSumConfig]):
-    """A chain of additions, each rounded before the next one.
+    """Float32 sums: a chain of adders, each with rounding before the next adder.
 
     Parameters
     ----------
@@ -292,15 +295,15 @@ class FloatSum(Arithmetic[FloatSumConfig]):
     Members
     -------
     i : In(stream, always ready)
-        Whole windows, as the line buffer walks them.
+        Whole windows, in the order of the line buffer.
     o : Out(stream, always ready)
-        ``Tn x Tp`` sums, ``[lane][pixel]``; with ``config.count_bits`` a count above each.
+        ``Tn x Tp`` sums, ``[lane][pixel]``; with ``config.count_bits``, a count above each sum.
 
     Latency and throughput
-        A window a cycle; its sums ``config.latency`` cycles later. Never stalls.
+        One window per cycle. Sums leave ``config.latency`` cycles later. Never stalls.
 
-    A value's term comes from a table in the cycle in which the sum before it is there. An addition takes a cycle, and
-    two more where its sum may have to be rounded.
+    A table returns a value's term in the cycle in which the partial sum before it is complete. An addition takes one
+    cycle, and three cycles if its sum can need rounding.
     """
 
     def elaborate(self, platform):
@@ -315,7 +318,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return m
 
     def _sum(self, m: Module, name: str, values: list[Value]) -> Value:
-        """The sum of a window's ``values``."""
+        """Return the sum of the ``values`` of a window."""
         config = self.config
         total = self._term(m, f"{name}_tap_0", values[0], 0)
         for tap, (bits, excess) in enumerate(config.links, start=1):
@@ -330,15 +333,15 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return total
 
     def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
-        """What ``value`` stands for, ``wait + 1`` cycles later."""
+        """Return the term of ``value``, ``wait + 1`` cycles later."""
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
-        # The table is too slow for what a shift register gives.
-        late = delayed_fast(m, f"{name}_value", value, wait) if wait else value
-        return look_up(m, f"{name}_terms", signed(config.term_bits), words, late)
+        # The last stage is a register: a shift register in front of the table would be too slow.
+        delayed_value = delayed_fast(m, f"{name}_value", value, wait) if wait else value
+        return look_up(m, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
     def _count(self, m: Module, pixel: int) -> Value:
-        """The taps inside the map, when the sum is there."""
+        """Return the number of taps inside the map, in the cycle of the sum."""
         config = self.config
         count: Value = Const(0)
         for tap, inside in enumerate(self.i.payload.inside[pixel]):
@@ -351,7 +354,10 @@ class FloatSum(Arithmetic[FloatSumConfig]):
 
 
 def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value:
-    """For each bit whether it, or one above, is used, a cycle later: ``nearby`` of them are looked at in this cycle."""
+    """Return, a cycle later, one bit per bit of ``used``: whether this bit or a higher bit is set.
+
+    ``nearby`` bits are combined in this cycle, and the groups in the next.
+    """
     ends = [first + nearby for first in range(0, len(used), nearby)]
     near = Cat(Cat(used[bit : ends[bit // nearby]]).any() for bit in range(len(used)))
     near = delayed(m, name, near, 1)
@@ -362,27 +368,29 @@ def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value
 
 
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
-    """``value`` rounded to 24 significant bits, ties to even, a cycle later; ``excess`` bits go at most.
+    """Return ``value`` rounded to 24 significant bits, ties to even, a cycle later.
 
-    Where ``j`` bits go, half of their range less one is added, and one more if the lowest bit that stays is set.
-    That bit is looked for among a few lengths in this cycle, and among these finds in the next one; if it ``settles``,
-    it is added in the one after that.
+    At most ``excess`` bits are dropped.
+
+    To drop ``j`` bits, half of their range minus one is added, plus the lowest kept bit. This cycle selects the lowest
+    kept bit within groups of lengths, and the next cycle selects the group. With ``settles``, the addition follows one
+    cycle later.
     """
     lengths = range(1, excess + 1)
     used = named([value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths], "is_dropped")
-    gone = _at_least(m, f"{name}_dropped_bits", used, nearby=NEARBY if settles else excess)  # j bits go
+    dropped = _at_least(m, f"{name}_dropped_bits", used, nearby=NEARBY if settles else excess)  # bit j - 1: drop j bits
     odd: Value = Const(0, 1)
     for first in range(0, excess, LENGTHS):
-        found: Value = Const(0, 1)
+        lowest_kept: Value = Const(0, 1)
         for j in lengths[first : first + LENGTHS]:
-            found = Mux(used[j - 1], value[j], found)
-        odd = named(Mux(gone[first], delayed(m, f"{name}_lowest_bit_{first}", found, 1), odd), "odd_bit")
-    late = delayed(m, f"{name}_exact_sum_delayed", value, 1)
+            lowest_kept = Mux(used[j - 1], value[j], lowest_kept)
+        odd = named(Mux(dropped[first], delayed(m, f"{name}_lowest_bit_{first}", lowest_kept, 1), odd), "odd_bit")
+    exact = delayed(m, f"{name}_exact_sum_delayed", value, 1)
     if settles:
-        odd, gone = (
+        odd, dropped = (
             delayed(m, f"{name}_lowest_bit_settled", odd, 1),
-            delayed(m, f"{name}_dropped_bits_settled", gone, 1),
+            delayed(m, f"{name}_dropped_bits_settled", dropped, 1),
         )
-        late = delayed_fast(m, f"{name}_exact_sum_settled", late, 1)
-    total = named((Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:], "rounded_sum")
-    return Cat(total[:excess] & ~gone, total[excess:]).as_signed()
+        exact = delayed_fast(m, f"{name}_exact_sum_settled", exact, 1)
+    total = named((Cat(1, exact).as_signed() + Cat(odd, dropped[1:]))[1:], "rounded_sum")
+    return Cat(total[:excess] & ~dropped, total[excess:]).as_signed()

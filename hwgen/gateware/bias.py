@@ -1,4 +1,4 @@
-"""Addition of each channel's bias to its accumulators, for layers whose accumulators leave as they are."""
+"""Addition of each channel's bias to its accumulators, for layers that output accumulators without requantisation."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 @dataclass(frozen=True, kw_only=True)
 class AddBiasConfig(ChannelsConfig):
-    """Accumulator plus bias, for layers whose accumulators leave as they are (ConvInteger).
+    """Configuration of an accumulator plus a bias, for layers that output accumulators (ConvInteger).
 
     Parameters
     ----------
     lanes : int
-        Channels a beat.
+        Number of channels per beat.
     accumulator_bits : int
         Width of an accumulator, signed.
     bias : tuple of int
-        By channel, the input's zero point folded in.
+        Bias of each channel, with the correction for the input's zero point.
     beats : tuple of tuple of int
-        The channels each beat of a pixel carries, lowest lane first.
+        Channels of each beat of a pixel, lane 0 first.
     pixels : int
-        Neighbouring pixels a beat; a channel's values for all of them lie side by side.
+        Number of neighbouring pixels per beat. The values of a channel for these pixels are neighbours.
     bits : int
         Width of the output, signed. The sum wraps, as ONNX's int32 does.
 
     Raises
     ------
     ConfigError
-        If a width is not positive or the beats don't carry every channel once.
+        If a width is not positive, or the beats do not contain every channel once.
     """
 
     bits: int = 32
 
-    #: DSP slices.
+    #: Number of DSP slices.
     multipliers = 0
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class AddBiasConfig(ChannelsConfig):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its sum."""
+        """Latency from a beat to its sums, in cycles."""
         return 2 + self.tables_in_block_ram
 
     @property
@@ -73,7 +73,7 @@ class AddBiasConfig(ChannelsConfig):
         cost = Cost()
         sums = self.lanes * self.pixels
         beat = counter_bits(len(self.beats))
-        # Bits of an output above the sum's are its sign, once.
+        # Output bits above the width of the sum are copies of its sign, and need one register.
         total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
         cost.ff += beat + self.latency + sums * (self.accumulator_bits + min(total, self.bits))
         cost.ff += sums * self.accumulator_bits * self.tables_in_block_ram
@@ -87,7 +87,7 @@ class AddBiasConfig(ChannelsConfig):
 
 
 class AddBias(wiring.Component):
-    """Adds each channel's bias to its accumulator.
+    """Adder of each channel's bias to its accumulators.
 
     Parameters
     ----------
@@ -98,11 +98,11 @@ class AddBias(wiring.Component):
     i : In(stream, always ready)
         ``lanes`` accumulators of ``pixels`` pixels, ``[lane][pixel]``.
     o : Out(stream, always ready)
-        Their sums; lanes without a channel are 0.
+        Sums. Lanes without a channel are 0.
 
     Latency and throughput
-        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
-        reset is a pixel's first.
+        One beat per cycle, with a latency of ``config.latency`` cycles. Never stalls. The first beat after a reset is
+        the first beat of a pixel.
     """
 
     def __init__(self, config: AddBiasConfig):
@@ -121,9 +121,9 @@ class AddBias(wiring.Component):
         cycle = config.latency - 1
         biases, present = beats.read("bias", cycle), beats.read("present", cycle)
         m.d.comb += self.o.valid.eq(beats.valid(config.latency))
-        for number, (value, output) in enumerate(zip(beat_values(self.i), beat_values(self.o), strict=True)):
-            accumulator = delayed(m, f"accumulator_{number}", value, cycle)
-            total = Signal(config.output, name=f"sum_{number}", reset_less=True)
-            m.d.sync += total.eq(Mux(present[number], accumulator + biases[number], 0))
+        for index, (value, output) in enumerate(zip(beat_values(self.i), beat_values(self.o), strict=True)):
+            accumulator = delayed(m, f"accumulator_{index}", value, cycle)
+            total = Signal(config.output, name=f"sum_{index}", reset_less=True)
+            m.d.sync += total.eq(Mux(present[index], accumulator + biases[index], 0))
             m.d.comb += output.eq(total)
         return m

@@ -1,4 +1,4 @@
-"""A function of one value that differs from channel to channel: a memory for each lane, by channel and value."""
+"""Function of one value that differs between channels: one memory per lane, addressed by channel and value."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from hwgen.gateware.weights import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelTableConfig(ValueTables):
-    """A table of a map's values for each of its channels.
+    """Configuration of a lookup with one table per channel.
 
     Parameters
     ----------
     window : JoinConfig
-        Where the steps come from: one input.
+        Source of the steps: one input.
     tables : Weights
-        For each channel the output for each value of the input, from the least to the greatest, one channel behind the
-        other.
+        Outputs of all input values, from the smallest to the largest, one channel after the other.
     bits, signed : int, bool
         Type of the output.
     tables_in : str, optional
-        Where the memories lie, ``lut`` or ``block`` RAM. If not given, in LUTs where a lane has one channel.
+        Memory of the tables, ``lut`` or ``block`` RAM. By default, LUTs if a lane has one channel.
 
     Raises
     ------
     ConfigError
-        If there is not one input, a table has not an entry for each value, or ``tables_in`` is none of these.
+        If there is not exactly one input, a table does not have one entry per value, or ``tables_in`` is invalid.
     """
 
     window: JoinConfig
@@ -57,30 +56,31 @@ class ChannelTableConfig(ValueTables):
 
     @property
     def depth(self) -> int:
-        """Words of a lane's memory."""
+        """Number of words in a lane's memory."""
         return self.window.input.folds << self.window.input.bits
 
     @property
     def in_block_ram(self) -> bool:
+        """Whether the memories are in block RAM."""
         if self.tables_in == "lut":
             return self.depth > DEEPEST_LUT_ROM
         return self.tables_in == "block" or self.window.input.folds > 1
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its values: block RAM is read through its output register."""
+        """Latency from a step to its values, in cycles. Block RAM uses its output register."""
         return 1 + self.in_block_ram
 
     def words(self, lane: int) -> list[int]:
-        """The memory of a lane: channel by channel, by the value's bits; zeros where the last fold has no channel."""
+        """Return a lane's memory contents by channel and value bits. Missing channels of the last fold have zeros."""
         beat = self.window.input
         size = 1 << beat.bits
-        found: list[int] = []
+        words: list[int] = []
         for channels in beat.fold_channels:
             first = channels[lane] * size if lane < len(channels) else None
             table = [0] * size if first is None else self.tables.values[first : first + size].tolist()
-            found += by_bits(table, signed=beat.signed)
-        return found
+            words += by_bits(table, signed=beat.signed)
+        return words
 
     @cached_property
     def resources(self) -> Resources:
@@ -103,7 +103,7 @@ class ChannelTableConfig(ValueTables):
 
 
 class ChannelTable(Elementwise[ChannelTableConfig]):
-    """Looks each value up in the table of its channel.
+    """Lookup of each value in the table of its channel.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ class ChannelTable(Elementwise[ChannelTableConfig]):
         ``Tn x Tp`` values, ``[lane][pixel]``.
 
     Latency and throughput
-        A step a cycle; values ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Values leave ``config.latency`` cycles later. Never stalls.
     """
 
     def elaborate_shared(self, m: Module) -> None:
         folds = self.config.window.input.folds
-        # The steps of a pixel are its folds, and a frame is whole.
+        # Each fold of a pixel is one step. Frames consist of whole pixels.
         self._fold = fold = Signal(range(folds), name="fold_index")
         with m.If(self.i.valid):
             m.d.sync += fold.eq(Mux(fold == folds - 1, 0, fold + 1))

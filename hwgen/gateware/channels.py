@@ -1,4 +1,4 @@
-"""Parameters of the channels that a beat carries: their tables, and how they are read beat by beat."""
+"""Tables of the parameters of a beat's channels, and their lookup beat by beat."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hwgen.gateware.ports import read_port
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelsConfig(ABC):
-    """What `AddBiasConfig` and `RequantiseConfig` share: the channels, their beats, and tables of parameters.
+    """Base class of `AddBiasConfig` and `RequantiseConfig`: channels, their beats, and tables of parameters.
 
-    ``tables_in`` says where these lie, in ``lut`` or ``block`` RAM; by the number of beats if not given.
+    ``tables_in`` is the memory of the tables, ``lut`` or ``block`` RAM. By default, the number of beats decides.
     """
 
     lanes: int
@@ -50,19 +50,21 @@ class ChannelsConfig(ABC):
 
     @property
     def channels(self) -> int:
+        """Number of channels."""
         return len(self.bias)
 
     @property
     def accumulator(self) -> Shape:
+        """Shape of an accumulator."""
         return signed(self.accumulator_bits)
 
     @property
     @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """By parameter and lane: the value in each beat."""
+        """Values of each parameter, by lane and beat."""
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """``values`` by channel, rearranged by lane and beat. A lane a beat leaves out repeats another value."""
+        """Return ``values``, one per channel, by lane and beat. A lane without a channel repeats another value."""
         lanes = []
         for lane in range(self.lanes):
             column = [values[beat[lane]] if lane < len(beat) else None for beat in self.beats]
@@ -72,17 +74,17 @@ class ChannelsConfig(ABC):
 
     @property
     def present(self) -> list[tuple[int, ...]]:
-        """By lane: whether each beat carries a channel there."""
+        """Flags of whether a lane has a channel, by lane and beat."""
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
     def tables_in_block_ram(self) -> bool:
-        """Whether the tables lie in block RAM, behind whose output registers their values come a cycle later."""
+        """Whether the tables are in block RAM. Their output registers add one cycle to the lookup."""
         return (self.tables_in or place(len(self.beats))) == "block"
 
     @property
     def memory_bits(self) -> int:
-        """Bits of the tables; those that hold one value only are constants and take none."""
+        """Number of bits of the tables. A column with one value is a constant and needs no memory."""
         return sum(
             len(column) * shape_of(column).width
             for table in self.tables.values()
@@ -91,7 +93,7 @@ class ChannelsConfig(ABC):
         )
 
     def _count_table(self, cost: Cost, name: str) -> bool:
-        """A table of parameters: its memory. Returns whether it has one."""
+        """Add the memory of a parameter's table to ``cost``. Return whether the parameter needs a memory."""
         varying = [column for column in self.tables[name] if len(set(column)) > 1]
         columns: list[int] = []
         for values in () if self.tables_in_block_ram else varying:
@@ -104,7 +106,7 @@ class ChannelsConfig(ABC):
 
 
 def _pack(fields: Sequence[tuple[int, int]]) -> int:
-    """One word of (value, width) fields, the first in the lowest bits."""
+    """Return a word of (value, width) fields, with the first field in the lowest bits."""
     word = start = 0
     for value, width in fields:
         word |= value % (1 << width) << start
@@ -113,44 +115,46 @@ def _pack(fields: Sequence[tuple[int, int]]) -> int:
 
 
 def shape_of(values: Sequence[int]) -> Shape:
+    """Return the smallest shape that represents all ``values``."""
     return bits_for_range(min(values), max(values))
 
 
 class Beats:
-    """The valid bit and the number of the beat, at any cycle after the input, and the tables read with it."""
+    """Pipeline of a beat's valid bit and index, with any delay, and lookup of the beat's parameters."""
 
     def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
         self._m, self._config = m, config
         self._valid = [valid]
         last = len(config.beats) - 1
-        number = Signal(range(last + 1), name="beat_index")
+        beat_index = Signal(range(last + 1), name="beat_index")
         with m.If(valid):
-            m.d.sync += number.eq(Mux(number == last, 0, number + 1))
-        self._numbers: list[Value] = [number]
+            m.d.sync += beat_index.eq(Mux(beat_index == last, 0, beat_index + 1))
+        self._indices: list[Value] = [beat_index]
 
     def valid(self, cycle: int) -> Value:
+        """Return whether a beat arrived ``cycle`` cycles ago."""
         for stage in range(len(self._valid), cycle + 1):
             self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
         return self._valid[cycle]
 
-    def number(self, cycle: int) -> Value:
-        """The number of the beat that came ``cycle`` cycles ago."""
-        for stage in range(len(self._numbers), cycle + 1):
-            self._numbers.append(delayed(self._m, f"beat_index_{stage}", self._numbers[-1], 1))
-        return self._numbers[cycle]
+    def beat_index(self, cycle: int) -> Value:
+        """Return the index of the beat that arrived ``cycle`` cycles ago."""
+        for stage in range(len(self._indices), cycle + 1):
+            self._indices.append(delayed(self._m, f"beat_index_{stage}", self._indices[-1], 1))
+        return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """By value of a beat: the parameter for the beat that is ``cycle`` cycles behind the input.
+        """Return, for each value of a beat, its parameter ``name``, for the beat that arrived ``cycle`` cycles ago.
 
-        From 1 on; from 2 on where tables lie in block RAM, which is too slow for what follows and is read into its
-        output registers.
+        ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
+        because it is too slow for the logic behind it.
         """
         m, table = self._m, self._config.tables[name]
         varying = [lane for lane, column in enumerate(table) if len(set(column)) > 1]
         values: list[Value] = [Const(column[0], shape_of(column)) for column in table]
         if not varying:
             return self._by_pixel(values)
-        late = int(self._config.tables_in_block_ram)
+        registered = int(self._config.tables_in_block_ram)
         words = [
             _pack([(table[lane][beat], shape_of(table[lane]).width) for lane in varying])
             for beat in range(len(table[0]))
@@ -160,8 +164,8 @@ class Beats:
             shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words), self._config.tables_in)
         )
         port = read_port(rom)
-        m.d.comb += port.addr.eq(self.number(cycle - late - 1))
-        entry = delayed(m, f"{name}_entry", port.data, late)
+        m.d.comb += port.addr.eq(self.beat_index(cycle - registered - 1))
+        entry = delayed(m, f"{name}_entry", port.data, registered)
         start = 0
         for lane in varying:
             shape = shape_of(table[lane])
@@ -171,10 +175,10 @@ class Beats:
         return self._by_pixel(values)
 
     def _by_pixel(self, values: list[Value]) -> list[Value]:
-        """A channel's for each of its pixels."""
+        """Repeat the value of each channel for each of its pixels."""
         return [value for value in values for _ in range(self._config.pixels)]
 
 
 def beat_values(port: Any) -> list[Value]:
-    """All values of a beat, each treated alike: the pixels of a channel side by side, lowest lane first."""
+    """Return all values of a beat: lane 0 first, and the pixels of a channel as neighbours."""
     return [value for channel in port.payload for value in channel]

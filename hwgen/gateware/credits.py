@@ -1,4 +1,4 @@
-"""Credits: a writer that never stalls starts only what the FIFO behind it has room for."""
+"""Credits: a counter of free FIFO beats, so that a pipeline that cannot stall starts only work that fits the FIFO."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hwgen.gateware.lookup import dense_table
 
 @dataclass(frozen=True, kw_only=True)
 class CreditsConfig:
-    """A credit for each beat that the FIFO has room for.
+    """Configuration of a credit counter with one credit per beat of the FIFO.
 
     Parameters
     ----------
     depth : int
-        Beats that the FIFO holds.
+        Depth of the FIFO, in beats.
     claims : tuple of int
-        Credits that each output fold takes when it starts: the beats it will put into the FIFO.
+        For each output fold: number of credits that it takes at its start, which is the number of beats that it writes.
     """
 
     depth: int
@@ -31,7 +31,7 @@ class CreditsConfig:
     @cached_property
     def resources(self) -> Resources:
         bits = counter_bits(self.depth + 1)
-        # One more where the claims' lowest two bits are not 0, two more where a LUT doesn't see all credits.
+        # One LUT more if the lowest two bits of some claim are not 0; two more if one LUT cannot read all credits.
         low_bits = any(claim % 4 for claim in self.claims) and bits > 2
         return Resources(ff=bits, lut=2 * bits + low_bits + 2 * (bits > 8))
 
@@ -40,7 +40,7 @@ class CreditsConfig:
 
 
 class Credits(wiring.Component):
-    """The counter of credits as a component of its own; layers have it among their other logic (`count_credits`).
+    """Credit counter as a component. Layers use `count_credits` within their other logic.
 
     Parameters
     ----------
@@ -49,13 +49,13 @@ class Credits(wiring.Component):
     Members
     -------
     fold : In
-        Number of the output fold that starts next.
+        Index of the output fold that starts next.
     start : In(1)
-        It starts in this cycle.
+        Whether the output fold starts in this cycle.
     offered, taken : In(1)
-        A beat is offered by the FIFO, and taken from it; with both it gives its credit back.
+        Whether the FIFO offers a beat, and whether its reader takes it. Both together return one credit.
     room : Out(1)
-        There are credits enough for that output fold.
+        Whether there are enough credits for the output fold.
     """
 
     def __init__(self, config: CreditsConfig):
@@ -84,7 +84,7 @@ class Credits(wiring.Component):
 def count_credits(
     m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value, name: str = "credits"
 ) -> Value:
-    """Whether there are credits enough for the output fold that starts next; ``returned``: a credit comes back."""
+    """Return whether there are enough credits for the output fold ``fold``. ``returned`` adds one credit."""
     credits = Signal(range(config.depth + 1), init=config.depth, name=name)
     claim = dense_table(m, name.replace("credits", "claim"), fold, config.claims)
     m.d.sync += credits.eq(credits + returned - Mux(start, claim, 0))

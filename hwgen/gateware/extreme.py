@@ -1,4 +1,4 @@
-"""The greatest or the least of several maps, value by value, each through a table where its values change."""
+"""Maximum or minimum of several maps, value by value, with optional lookup tables in front."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from hwgen.gateware.value_tables import ValueTables
 
 @dataclass(frozen=True, kw_only=True)
 class ExtremeConfig(ValueTables):
-    """``max(tables[0][a], tables[1][b], ..)``, or the least of these.
+    """Configuration of ``max(tables[0][a], tables[1][b], ..)``, or of the minimum.
 
     Parameters
     ----------
     window : JoinConfig
-        Where the steps come from: two inputs or more, a beat of each.
+        Source of the steps: at least two inputs, one beat of each per step.
     tables : tuple of tuple of int
-        For each input the output for each of its values, from the least to the greatest; empty where values stay, which
-        have the output's type.
+        For each input: outputs of its values, from the smallest to the largest. An empty table keeps values that
+        already have the output's type.
     greatest : bool
-        Whether the greatest is wanted, or the least.
+        Whether to compute the maximum, not the minimum.
     bits, signed : int, bool
         Type of the output.
 
     Raises
     ------
     ConfigError
-        If inputs come in turn or are fewer than two, a table has not an entry for each value, or values of another type
-        stay.
+        If inputs are taken in turn or are fewer than two; if a table does not have one entry per value; or if an input
+        of another type has no table.
     """
 
     window: JoinConfig
@@ -57,27 +57,27 @@ class ExtremeConfig(ValueTables):
 
     @property
     def levels(self) -> int:
-        """Comparisons one behind the other, each of two values, or of a value with nothing."""
+        """Number of comparison levels. A comparator has one or two values."""
         return (len(self.tables) - 1).bit_length()
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its values."""
+        """Latency from a step to its values, in cycles."""
         return self.changes + self.levels
 
     @cached_property
     def resources(self) -> Resources:
         cost, count = Cost(), self.lanes * self.window.pixels
-        for number, table in enumerate(self.tables):
+        for index, table in enumerate(self.tables):
             if table:
-                columns = varying_columns([word & (1 << self.bits) - 1 for word in self.words(number)], self.bits)
+                columns = varying_columns([word & (1 << self.bits) - 1 for word in self.words(index)], self.bits)
                 for _ in range(count):
                     cost.rom(columns, len(table), self.bits, block=False)
             elif self.changes:
                 cost.ff += count * self.bits
         left = len(self.tables)
         while left > 1:
-            # A comparator takes half a LUT a bit, in a carry chain, and the choice one.
+            # Per bit: half a LUT of a carry chain for the comparison, and one LUT for the multiplexer.
             cost.lut += count * (left // 2) * (self.bits / 2 + self.bits)
             left -= left // 2
             cost.ff += count * left * self.bits
@@ -89,7 +89,7 @@ class ExtremeConfig(ValueTables):
 
 
 class Extreme(Elementwise[ExtremeConfig]):
-    """Looks the operands up, and compares them two by two.
+    """Tree of comparators behind the lookup of the operands.
 
     Parameters
     ----------
@@ -103,17 +103,17 @@ class Extreme(Elementwise[ExtremeConfig]):
         ``Tn x Tp`` values, ``[lane][pixel]``.
 
     Latency and throughput
-        A step a cycle; values ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Values leave ``config.latency`` cycles later. Never stalls.
     """
 
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(len(self.config.tables))]
-        left = [self._recoded(m, f"{name}_input_{place}", place, value) for place, value in enumerate(operands)]
+        left = [self._recoded(m, f"{name}_input_{index}", index, value) for index, value in enumerate(operands)]
         for level in range(self.config.levels):
             after = []
-            for place in range(0, len(left), 2):
-                chosen = Signal(self.config.result, name=f"{name}_extreme_{level}_{place // 2}", reset_less=True)
-                m.d.sync += chosen.eq(self._choice(left[place : place + 2]))
+            for index in range(0, len(left), 2):
+                chosen = Signal(self.config.result, name=f"{name}_extreme_{level}_{index // 2}", reset_less=True)
+                m.d.sync += chosen.eq(self._choice(left[index : index + 2]))
                 after.append(chosen)
             left = after
         (only,) = left
@@ -125,11 +125,11 @@ class Extreme(Elementwise[ExtremeConfig]):
         first, second = values
         return Mux(first > second if self.config.greatest else first < second, first, second)
 
-    def _recoded(self, m: Module, name: str, place: int, value: Value) -> Value:
-        """What an input's table makes of a value; a cycle later if any has one."""
+    def _recoded(self, m: Module, name: str, index: int, value: Value) -> Value:
+        """Return the value after its input's table, a cycle later if any input has a table."""
         config = self.config
-        if config.tables[place]:
-            return look_up(m, f"{name}_table", config.result, config.words(place), value)
+        if config.tables[index]:
+            return look_up(m, f"{name}_table", config.result, config.words(index), value)
         kept = Signal(config.result, name=f"{name}_value", reset_less=True)
         if config.changes:
             m.d.sync += kept.eq(value)

@@ -1,4 +1,4 @@
-"""The FIFO behind a pipeline that never stalls."""
+"""FIFO behind a pipeline that never stalls."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
-#: Beats in LUTs in front of a block RAM: as many as leave from when one is asked for until it can leave itself.
+#: Number of beats in LUTs in front of a block RAM. They cover the latency of the block RAM.
 FRONT_DEPTH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class FifoConfig:
-    """A FIFO of ``depth`` beats, written without asking and read as a stream.
+    """Configuration of a FIFO that is written without back-pressure and read as a stream.
 
     Parameters
     ----------
     lanes, pixels : int
-        Channels a beat, and the pixels of each.
+        Number of channels per beat, and number of pixels per channel.
     bits, signed : int, bool
         Shape of one value.
     beats : int
-        Beats a frame; the last of them leaves with ``last`` set.
+        Number of beats per frame. ``last`` marks the last beat of a frame.
     depth : int
-        Beats it can hold; the credits its writer starts with.
+        FIFO depth in beats. The writer starts with this number of credits.
     memory_in : str, optional
-        Where beats lie, in ``lut`` or ``block`` RAM; by the depth if not given. Beats move alike either way.
+        Memory of the beats, ``lut`` or ``block`` RAM. By default, the depth decides. The timing does not depend on it.
 
     Raises
     ------
     ConfigError
-        If a number is not positive, or that RAM can't hold so many beats.
+        If a number is not positive, or the memory cannot hold ``depth`` beats.
     """
 
     lanes: int
@@ -51,7 +51,7 @@ class FifoConfig:
     pixels: int = 1
     memory_in: str | None = None
 
-    #: Cycles from a write to the beat being offered by an otherwise empty FIFO.
+    #: Latency from a write into the empty FIFO to the offer of the beat, in cycles.
     latency = 2
 
     def __post_init__(self) -> None:
@@ -62,21 +62,22 @@ class FifoConfig:
 
     @property
     def width(self) -> int:
-        """Bits a beat."""
+        """Width of a beat, in bits."""
         return self.lanes * self.pixels * self.bits
 
     @property
     def memory_bits(self) -> int:
+        """Number of bits that the FIFO stores."""
         return self.depth * self.width
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether beats are in block RAM, but for the oldest, which are in LUTs in front of it."""
+        """Whether beats are in block RAM. The oldest beats are then in LUTs in front of it."""
         return (self.memory_in or place(self.depth)) == "block"
 
     @property
     def beat(self) -> BeatFormat:
-        """A beat as it leaves; only lanes, pixels and value shape matter."""
+        """Format of an output beat. Only lanes, pixels and value shape are meaningful."""
         return BeatFormat(
             channels=self.lanes,
             height=1,
@@ -95,11 +96,12 @@ class FifoConfig:
         cost.ff += 2 * address + level + 1 + beat
         cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
         if self.in_block_ram:
-            place, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth, self.memory_in))
+            address_bits, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth, self.memory_in))
             cost.ram(self.width + 1, FRONT_DEPTH)
             cost.ram(self.width, FRONT_DEPTH)
-            # Between them: a register for each piece's word, where it goes and when; and the choice of the two.
-            cost.ff += self.width * pieces + 4 * place + counter_bits(FRONT_DEPTH + 1) + 4
+            # Between block RAM and LUTs: a register for each piece's word, its address and valid bits; and a
+            # multiplexer.
+            cost.ff += self.width * pieces + 4 * address_bits + counter_bits(FRONT_DEPTH + 1) + 4
             cost.lut += self.width + 14
         return cost.resources
 
@@ -108,7 +110,7 @@ class FifoConfig:
 
 
 class Fifo(wiring.Component):
-    """First in, first out, for a writer that counts credits and so never writes too much.
+    """FIFO for a writer that counts credits, and therefore never overflows it.
 
     Parameters
     ----------
@@ -117,16 +119,18 @@ class Fifo(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        A beat, ``[lane][pixel]``.
+        Beats, ``[lane][pixel]``.
     o : Out(stream)
-        The same beats in the same order, with ``last``.
+        The same beats in order, with ``last``.
 
     Latency and throughput
-        A beat written to the empty FIFO is offered ``config.latency`` cycles later; one beat a cycle each way.
+        A beat that is written to the empty FIFO is offered ``config.latency`` cycles later. One beat per cycle on each
+        side.
 
-    A block RAM gives its words late in a cycle, and another component's logic follows. So a deep FIFO's oldest
-    `FRONT_DEPTH` beats have places in LUTs. While the block RAM is empty a beat goes straight to its place. Otherwise
-    places are given to the block RAM's beats, which arrive there two cycles later, before they can be the oldest.
+    Block RAM outputs its words late in a cycle, and logic of another component follows. Therefore the oldest
+    `FRONT_DEPTH` beats of a deep FIFO have slots in LUTs. While the block RAM is empty, a beat is written directly to a
+    slot. Otherwise slots are reserved for beats of the block RAM. Such a beat arrives two cycles later, before it can
+    be the oldest.
     """
 
     def __init__(self, config: FifoConfig):
@@ -147,7 +151,7 @@ class Fifo(wiring.Component):
         m = Module()
         config, fetch, push = self.config, Signal(name="pop"), Signal(name="push")
         depth = FRONT_DEPTH if config.in_block_ram else config.depth
-        level = _level(m, "level", depth, push, fetch)  # beats stored, but for the one being offered
+        level = _level(m, "level", depth, push, fetch)  # number of stored beats, without the offered beat
         m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
         if config.in_block_ram:
             oldest = self._front(m, level, push, fetch)
@@ -167,9 +171,9 @@ class Fifo(wiring.Component):
         return m
 
     def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
-        """The oldest beat, from LUTs, with a block RAM behind them; ``level`` counts the places given.
+        """Return the oldest beat, from slots in LUTs in front of a block RAM. ``level`` counts the reserved slots.
 
-        ``push`` becomes whether a place is given, ``fetch`` asks for the beat in the oldest.
+        ``push`` is driven: whether a slot is reserved. ``fetch`` reads the oldest slot.
         """
         beat = self.i.payload.as_value()
         straight, follow, room = Signal(name="bypass"), Signal(name="refill"), Signal(name="has_room")
@@ -180,8 +184,8 @@ class Fifo(wiring.Component):
             follow.eq((stored != 0) & room),
             push.eq(straight | follow),
         ]
-        # A place says whether its beat went straight there; the others arrive in a memory of their own.
-        near, place_given = _ring(m, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
+        # A slot stores whether its beat was written directly. Beats from block RAM arrive in a second LUT RAM.
+        near, reserved_slot = _ring(m, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
         write, address, behind = memory_in_pieces(
             m, "storage", width=self.config.width, depth=self.config.depth, registered=True, where="block"
         )
@@ -189,7 +193,7 @@ class Fifo(wiring.Component):
         _step(m, write.addr, self.config.depth, write.en)
         _step(m, address, self.config.depth, follow)
         arrives = delayed(m, "refill", follow, 2, reset_less=False)
-        arrived = delayed(m, "refill_address", place_given, 2)
+        arrived = delayed(m, "refill_address", reserved_slot, 2)
         far, _ = _ring(m, "refilled", behind, FRONT_DEPTH, arrives, fetch, arrived)
         return Mux(near[-1], near[:-1], far)
 
@@ -206,11 +210,11 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
 
 
 def _ring(
-    m: Module, name: str, word: Value, depth: int, push: Value, pop: Value, place: Value | None = None
+    m: Module, name: str, word: Value, depth: int, push: Value, pop: Value, write_slot: Value | None = None
 ) -> tuple[Value, Value]:
-    """A LUT RAM that is written and read in turn: the word read by the last ``pop``, and the next place to be written.
+    """Return the word that the last ``pop`` read from a LUT RAM used as a ring, and the next slot to be written.
 
-    Written at ``place`` instead, if that is given.
+    If ``write_slot`` is not ``None``, words are written there.
     """
     m.submodules[name] = storage = memory.Memory(
         shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth, "lut")
@@ -218,8 +222,8 @@ def _ring(
     write, read = write_port(storage), read_port(storage)
     m.d.comb += [write.data.eq(word), write.en.eq(push), read.en.eq(pop)]
     _step(m, read.addr, depth, pop)
-    if place is None:
+    if write_slot is None:
         _step(m, write.addr, depth, push)
     else:
-        m.d.comb += write.addr.eq(place)
+        m.d.comb += write.addr.eq(write_slot)
     return read.data, write.addr

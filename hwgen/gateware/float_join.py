@@ -1,4 +1,4 @@
-"""Sums of several maps in float32, one map after the other, as ONNX Runtime adds them."""
+"""Float32 sums of several maps, one map after the other, with ONNX Runtime's rounding."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: More bits than these that may go take a cycle more to be rounded.
+#: Largest number of dropped bits that is rounded in two cycles. More bits need a third cycle.
 _QUICK = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class FloatJoinConfig(Weightless):
-    """The sum of a value of each input, where every partial sum is rounded to 24 significant bits, ties to even.
+    """Configuration of the sum of one value per input. Partial sums are rounded to 24 significant bits, ties to even.
 
     Parameters
     ----------
     window : JoinConfig
-        Where the steps come from: several inputs, a beat of each.
+        Source of the steps: several inputs, one beat of each per step.
     tables : tuple of tuple of int
-        For each input what each of its values stands for, from the least to the greatest, in steps so fine that all
-        are integers.
+        For each input: terms of its values, from the smallest value to the largest, in multiples of a step that makes
+        all terms integers.
 
     Raises
     ------
     ConfigError
-        If there are not several inputs at once, or a table has not an entry for each value.
+        If the inputs are not taken at once, or a table does not have one entry per value.
     """
 
     window: JoinConfig
@@ -51,20 +51,20 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def _ends(self) -> tuple[tuple[int, int], ...]:
-        """The least and the greatest term of each input."""
+        """Smallest and largest term of each input."""
         return tuple((min(table), max(table)) for table in self.tables)
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """The least and the greatest sum up to each input."""
-        least, most = (
+        """Smallest and largest partial sum after each input."""
+        lowest, highest = (
             accumulate(ends, lambda total, term: to_float32(total + term)) for ends in zip(*self._ends, strict=True)
         )
-        return tuple(zip(least, most, strict=True))
+        return tuple(zip(lowest, highest, strict=True))
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """Of each addition: bits of the exact sum, and how many of them may have to go when it is rounded."""
+        """Width of the exact sum of each addition, and largest number of its low bits that rounding drops."""
         links = []
         for (before, _), terms in zip(pairwise(self.sums), self._ends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]
@@ -74,18 +74,18 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from a step to the sum up to each input."""
+        """Latencies from a step to the partial sum after each input, in cycles."""
         cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.links)
         return tuple(accumulate(cycles, initial=1))
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its sums."""
+        """Latency from a step to its sums, in cycles."""
         return self.arrivals[-1]
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """The least and the greatest sum."""
+        """Smallest and largest sum."""
         return self.sums[-1]
 
     @property
@@ -93,22 +93,22 @@ class FloatJoinConfig(Weightless):
         """Shape of a sum."""
         return signed(signed_bits(*self.sum_range))
 
-    def term_shape(self, number: int) -> Shape:
-        """Shape of what an input's values stand for."""
-        return bits_for_range(*self._ends[number])
+    def term_shape(self, index: int) -> Shape:
+        """Return the shape of an input's terms."""
+        return bits_for_range(*self._ends[index])
 
-    def words(self, number: int) -> list[int]:
-        """The memory of an input's table, by the value's bits."""
-        return by_bits(self.tables[number], signed=self.window.inputs[number].signed)
+    def words(self, index: int) -> list[int]:
+        """Return the memory contents of an input's table, addressed by the bits of the value."""
+        return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
     @cached_property
     def resources(self) -> Resources:
         one, count = Cost(), self.lanes * self.window.pixels
-        for number, beat in enumerate(self.window.inputs):
-            width = self.term_shape(number).width
-            columns = varying_columns([term % (1 << width) for term in self.words(number)], width)
+        for index, beat in enumerate(self.window.inputs):
+            width = self.term_shape(index).width
+            columns = varying_columns([term % (1 << width) for term in self.words(index)], width)
             one.rom(columns, 1 << beat.bits, width, block=False)
-            wait = self.arrivals[number - 1] - 1 if number else 0
+            wait = self.arrivals[index - 1] - 1 if index else 0
             one.delay(beat.bits, max(wait - 1, 0))
             one.ff += beat.bits * (wait > 0)
         for (bits, excess), ends in zip(self.links, self.sums[1:], strict=True):
@@ -127,7 +127,7 @@ class FloatJoinConfig(Weightless):
 
 
 class FloatJoin(Arithmetic[FloatJoinConfig]):
-    """A chain of additions, each rounded before the next one.
+    """Chain of adders, each with rounding before the next adder.
 
     Parameters
     ----------
@@ -141,10 +141,10 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         ``Tn x Tp`` sums, ``[lane][pixel]``.
 
     Latency and throughput
-        A step a cycle; sums ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Sums leave ``config.latency`` cycles later. Never stalls.
 
-    A value's term comes from a table in the cycle in which the sum before it is there. An addition takes a cycle, and
-    two more where its sum may have to be rounded, and a third one where many bits may go.
+    A table returns a value's term in the cycle in which the partial sum before it is complete. An addition takes one
+    cycle. It takes three cycles if its sum can need rounding, and four if rounding can drop many bits.
     """
 
     def elaborate(self, platform):
@@ -154,22 +154,22 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         for lane, pixel in product(range(config.lanes), range(pixels)):
             name = at_pixel(f"lane_{lane}", pixel, pixels)
             total = self._term(m, f"{name}_input_0", 0, self.i.payload.operand_0[lane][pixel])
-            for number, (bits, excess) in enumerate(config.links, start=1):
-                here = f"{name}_input_{number}"
-                term = self._term(m, here, number, self.i.payload[f"operand_{number}"][lane][pixel])
+            for index, (bits, excess) in enumerate(config.links, start=1):
+                here = f"{name}_input_{index}"
+                term = self._term(m, here, index, self.i.payload[f"operand_{index}"][lane][pixel])
                 exact = Signal(signed(bits), name=f"{here}_exact_sum", reset_less=True)
                 m.d.sync += exact.eq(total + term)
                 total = exact
                 if excess:
-                    total = Signal(signed(signed_bits(*config.sums[number])), name=f"{here}_sum", reset_less=True)
+                    total = Signal(signed(signed_bits(*config.sums[index])), name=f"{here}_sum", reset_less=True)
                     m.d.sync += total.eq(rounded(m, here, exact, excess, settles=excess > _QUICK))
             m.d.comb += self.o.payload[lane][pixel].eq(total)
         return m
 
-    def _term(self, m: Module, name: str, number: int, value: Value) -> Value:
-        """What the value of an input stands for, when the sum of those before it is there."""
+    def _term(self, m: Module, name: str, index: int, value: Value) -> Value:
+        """Return the term of an input's value, in the cycle in which the partial sum before it is complete."""
         config = self.config
-        wait = config.arrivals[number - 1] - 1 if number else 0
-        # The table is too slow for what a shift register gives.
-        late = delayed_fast(m, f"{name}_value", value, wait) if wait else value
-        return look_up(m, f"{name}_terms", config.term_shape(number), config.words(number), late)
+        wait = config.arrivals[index - 1] - 1 if index else 0
+        # The last stage is a register: a shift register in front of the table would be too slow.
+        delayed_value = delayed_fast(m, f"{name}_value", value, wait) if wait else value
+        return look_up(m, f"{name}_terms", config.term_shape(index), config.words(index), delayed_value)

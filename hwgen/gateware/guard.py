@@ -1,4 +1,4 @@
-"""The guard in front of an accelerator: whatever comes in, what goes on are whole frames."""
+"""Frame guard in front of an accelerator: for any input, the output consists of whole frames."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
-#: What a guard says of the frames that came: flags that stay until they are cleared.
+#: Signature of a guard's error flags, which stay high until ``clear``.
 FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
-    """The guard of one input.
+    """Configuration of the guard of one input.
 
     Parameters
     ----------
     beat : BeatFormat
-        What a beat holds.
+        Format of a beat.
     beats : int
-        Beats a frame, in the order in which its pixels travel.
+        Number of beats per frame, for the pixel order of the input.
 
     Raises
     ------
@@ -44,7 +44,7 @@ class GuardConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, count = Cost(), counter_bits(self.beats)
-        cost.ff += count + (4 if count else 3)  # a frame of one beat is never short
+        cost.ff += count + (4 if count else 3)  # a frame of one beat is never too short
         cost.lut += 1.75 * count + (self.beat.data_bits + 7.3 if count else 5)
         return cost.resources
 
@@ -53,9 +53,9 @@ class GuardConfig:
 
 
 class Guard(wiring.Component):
-    """Lets frames through as they are, completes short ones and drops what long ones have too much.
+    """Frame guard: completes short frames with zeros, and drops the surplus beats of long frames.
 
-    A frame ends with ``last``. So there go as many frames on as come in, and the one after a wrong one is right.
+    An input frame ends with ``last``. The number of frames does not change, and a frame after a wrong frame is correct.
 
     Parameters
     ----------
@@ -64,19 +64,19 @@ class Guard(wiring.Component):
     Members
     -------
     i : In(stream)
-        Frames. One is short if ``last`` comes too early, and long if its last beat comes without.
+        Frames. A frame is short if ``last`` is too early, and long if its last regular beat is without ``last``.
     o : Out(stream)
-        The same frames with ``config.beats`` beats each: short ones have beats of zeros at their end, long ones the
-        beats they began with.
+        The frames with ``config.beats`` beats each. A short frame ends with beats of zeros. A long frame consists of
+        its first beats.
     error : Out
-        ``short``, ``long``: such a frame has come; high from the cycle after the beat that shows it until a cycle in
-        which ``clear`` is high. ``clear`` does not hide a frame that shows in the same cycle.
+        ``short`` and ``long``: a frame of wrong length has arrived. A flag is high from the cycle after the beat that
+        shows the error until ``clear``. ``clear`` does not hide an error in the same cycle.
 
     Latency and throughput
-        Combinational, so whole frames take no cycle. A short one takes as many as a whole one, and what a long one
-        has too much a cycle a beat.
+        Combinational: a whole frame takes no additional cycle. A short frame takes as many cycles as a whole frame.
+        Each surplus beat of a long frame takes one cycle.
     Reset
-        The next beat is the first of a frame.
+        The next beat is the first beat of a frame.
     """
 
     def __init__(self, config: GuardConfig):

@@ -1,9 +1,9 @@
-"""Layers without a line buffer: several streams, joined beat by beat.
+"""Layers without a line buffer: several streams are joined beat by beat.
 
-A layer that adds two maps takes a beat of both in the same cycle; one that concatenates maps takes all beats of a pixel
-of the first one, then those of the second. Nothing is stored: what one input has to wait for the other lies in the
-FIFO in front of it. But where one pixel of the last input goes with all pixels of the others, its beats are taken with
-those of the first pixel, and kept for the rest of the frame.
+A layer that adds two maps takes one beat of both maps in the same cycle. A layer that concatenates maps takes all beats
+of a pixel from the first map, then all beats of this pixel from the second. A join stores nothing: beats that wait for
+another input stay in the FIFO in front. There is one exception. The last input can be a single pixel that is combined
+with all pixels of the others. Its beats are then taken with the first pixel, and stored for the rest of the frame.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 @dataclass(frozen=True, kw_only=True)
 class JoinConfig:
-    """How beats of several inputs are taken: a step takes one of each, or of one of them in turn.
+    """Configuration of a join. A step takes one beat of each input, or one beat of one input in turn.
 
     Parameters
     ----------
     inputs : tuple of BeatFormat
-        The streams that come in: maps of the same rows and columns, with as many pixels a beat.
+        Input streams: maps of equal height and width, with equally many pixels per beat.
     in_turn : bool
-        A step takes one beat: all of a pixel of the first input, then those of the second, and so on. Otherwise it
-        takes a beat of each input; they have the same channels, and as many a beat.
+        Whether a step takes one beat of one input: all beats of a pixel from the first input, then from the second, and
+        so on. Otherwise a step takes one beat of each input, and all inputs have the same channels and lanes.
     spread : bool
-        The last input is a map of one pixel, for all pixels of the others.
+        Whether the last input is a map of one pixel, which is combined with all pixels of the others.
 
     Raises
     ------
     ConfigError
-        If the inputs don't go together.
+        If the inputs do not match each other.
     """
 
     inputs: tuple[BeatFormat, ...]
     in_turn: bool = False
     spread: bool = False
 
-    #: Cycles of an output fold.
+    #: Number of cycles per output fold.
     steps = 1
-    #: Rows that are stored: none.
+    #: Number of stored rows: none.
     rows = least_rows = 0
 
     def __post_init__(self) -> None:
@@ -66,77 +66,82 @@ class JoinConfig:
 
     @property
     def latency(self) -> int:
-        """Cycles from a step being issued to its beats being on ``o``."""
+        """Latency from a step to its values on ``o``, in cycles."""
         return 1 + LATENCY * self.spread
 
     @property
     def input(self) -> BeatFormat:
-        """The first of the streams."""
+        """Format of the first input."""
         return self.inputs[0]
 
     @property
     def lanes(self) -> int:
-        """Channels of a step."""
+        """Number of channels per step."""
         return self.input.lanes
 
     @property
     def pixels(self) -> int:
-        """``Tp``: pixels of a step."""
+        """Number of pixels per step, ``Tp``."""
         return self.input.pixels
 
     @property
     def windows(self) -> int:
-        """Groups of ``Tp`` pixels a frame."""
+        """Number of groups of ``Tp`` pixels per frame."""
         return self.input.height * self.row_steps
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Channels of the output that each step of a pixel gives."""
-        found: list[range] = []
+        """Output channels of each step of a pixel."""
+        steps: list[range] = []
         before = 0
         for beat in self.inputs if self.in_turn else self.inputs[:1]:
-            found += [range(before + part.start, before + part.stop) for part in beat.fold_channels]
+            steps += [range(before + channels.start, before + channels.stop) for channels in beat.fold_channels]
             before += beat.channels
-        return tuple(found)
+        return tuple(steps)
 
     @property
     def output_folds(self) -> int:
-        """Steps a pixel."""
+        """Number of steps per pixel."""
         return sum(beat.folds for beat in (self.inputs if self.in_turn else self.inputs[:1]))
 
     @property
     def window_cycles(self) -> int:
-        """Steps of a group of pixels."""
+        """Number of steps per group of pixels."""
         return self.output_folds
 
     @property
     def output_width(self) -> int:
+        """Width of the output map, in pixels."""
         return self.input.width
 
     @property
     def row_steps(self) -> int:
-        """Groups of ``Tp`` pixels a row."""
+        """Number of groups of ``Tp`` pixels per row."""
         return self.input.row_steps
 
-    def taking(self, place: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Which steps take a beat of an input, as an index into an array of steps: of a pixel, or of a frame."""
-        if self.spread and place == len(self.inputs) - 1:
+    def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """Return which steps take a beat of an input: the shape of an array of steps, and an index into this array.
+
+        The steps are the steps of a pixel, or of a frame if the input is spread.
+        """
+        if self.spread and input_index == len(self.inputs) - 1:
             return (self.windows, self.output_folds), (slice(None), 0, slice(None))
         if not self.in_turn:
             return (self.output_folds,), (slice(None), slice(None))
-        begin = self.step_inputs.index(place)
-        return (self.output_folds,), (slice(None), slice(begin, begin + self.inputs[place].folds))
+        begin = self.step_inputs.index(input_index)
+        return (self.output_folds,), (slice(None), slice(begin, begin + self.inputs[input_index].folds))
 
     @cached_property
     def step_inputs(self) -> tuple[int, ...]:
-        """Where inputs come in turn: the one that each step of a pixel takes."""
-        return tuple(number for number, beat in enumerate(self.inputs) for _ in range(beat.folds))
+        """Indices of the inputs that the steps of a pixel take, if inputs are taken in turn."""
+        return tuple(index for index, beat in enumerate(self.inputs) for _ in range(beat.folds))
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``operand_N[lane][pixel]`` of each input; of one that is spread there is one pixel.
+        """Layout of a step: ``operand_N[lane][pixel]`` of each input, with one pixel for a spread input.
 
-        Or the one ``operand``, in the low bits of the widest input's values, and whose ``source`` it is.
+        If inputs are taken in turn: one ``operand``, in the low bits of the widest input's values, and the index
+        ``source`` of its input.
         """
         lanes, pixels = self.input.lanes, self.pixels
         if self.in_turn:
@@ -174,71 +179,74 @@ class JoinConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OneMapConfig:
-    """A walk over one map without a line buffer: what those that give its values in another order have in common.
+    """Base configuration of walks over one map without a line buffer, which output its values in another order.
 
     Parameters
     ----------
     input : BeatFormat
-        The stream that comes in.
+        Format of the input.
     """
 
     input: BeatFormat
 
-    #: Cycles of an output fold.
+    #: Number of cycles per output fold.
     steps = 1
-    #: Rows of a line buffer: there is none.
+    #: Number of rows of the line buffer: there is none.
     rows = least_rows = 0
-    #: Steps hold values of the one input.
+    #: Whether a step takes a beat of one input. There is only one.
     in_turn = True
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
+        """Formats of all inputs: only one."""
         return (self.input,)
 
     @property
     def pixels(self) -> int:
-        """``Tp``: pixels of a step, as of a beat that comes in."""
+        """Number of pixels per step, ``Tp``, which equals the number of pixels per input beat."""
         return self.input.pixels
 
     @property
     def output_height(self) -> int:
+        """Height of the output map, in pixels."""
         return self.input.height
 
     @property
     def output_width(self) -> int:
+        """Width of the output map, in pixels."""
         return self.input.width
 
     @property
     def row_steps(self) -> int:
-        """Groups of ``Tp`` pixels in a row of the output."""
+        """Number of groups of ``Tp`` pixels per row of the output."""
         return -(-self.output_width // self.pixels)
 
     @property
     def windows(self) -> int:
-        """Groups of ``Tp`` pixels a frame."""
+        """Number of groups of ``Tp`` pixels per frame."""
         return self.output_height * self.row_steps
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Channels of the output that each step of a pixel gives."""
+        """Output channels of each step of a pixel."""
         return self.input.fold_channels
 
     @property
     def output_folds(self) -> int:
-        """Steps of a pixel."""
+        """Number of steps per pixel."""
         return len(self.step_channels)
 
     @property
     def window_cycles(self) -> int:
-        """Steps of a group of pixels."""
+        """Number of steps per group of pixels."""
         return self.output_folds
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """The ports of a walk without a line buffer: those of `Join`, for as many inputs as ``config`` has."""
+    """Return the ports of a walk without a line buffer: the ports of `Join`, for the inputs of ``config``."""
     count = len(config.inputs)
     return {
-        **{numbered("i", number, count): In(beat.signature) for number, beat in enumerate(config.inputs)},
+        **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},
         "room": In(1),
         "fold": Out(range(config.output_folds)),
         "start": Out(1),
@@ -247,7 +255,7 @@ def walk_ports(config: Any) -> dict[str, wiring.Member]:
 
 
 class Join(wiring.Component):
-    """Takes the beats of a step when all of them are there and there is room behind.
+    """Join of several streams. A step is taken when all of its beats are offered and its results have room.
 
     Parameters
     ----------
@@ -256,13 +264,13 @@ class Join(wiring.Component):
     Members
     -------
     i, or i_0, i_1, .. : In(stream)
-        The inputs.
+        Inputs.
     room : In(1)
-        There is room for what the next step gives.
+        Whether there is room for the results of the next step.
     fold : Out
-        Number of the next step within its pixel.
+        Index of the next step within its pixel.
     start : Out(1)
-        A step is taken.
+        Whether a step is taken.
     o : Out(stream, always ready)
         Steps, ``config.latency`` cycles after they were taken.
     """
@@ -278,7 +286,7 @@ class Join(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, count = self.config, len(self.config.inputs)
-        inputs = [getattr(self, numbered("i", number, count)) for number in range(count)]
+        inputs = [getattr(self, numbered("i", index, count)) for index in range(count)]
         with m.If(self.start):
             m.d.sync += self.fold.eq(Mux(self.fold == config.output_folds - 1, 0, self.fold + 1))
         step = Signal(config.step_layout, name="step", reset_less=True)
@@ -290,21 +298,21 @@ class Join(wiring.Component):
         if config.in_turn:
             self._elaborate_turns(m, inputs, step)
         else:
-            m.d.comb += self.start.eq(self.room & Cat(each.valid for each in inputs).all())
-            for number, each in enumerate(inputs):
-                m.d.comb += each.ready.eq(self.start)
-                m.d.sync += step[f"operand_{number}"].eq(each.payload.data)
+            m.d.comb += self.start.eq(self.room & Cat(source.valid for source in inputs).all())
+            for index, source in enumerate(inputs):
+                m.d.comb += source.ready.eq(self.start)
+                m.d.sync += step[f"operand_{index}"].eq(source.payload.data)
         return m
 
     def _elaborate_spread(self, m: Module, inputs: list[Any], step: data.View) -> None:
-        """A beat of the last input is taken with the first pixel's, and kept."""
+        """Take the beats of the last input with the first pixel, and store them for the other pixels."""
         config = self.config
         *others, last = inputs
         window = Signal(range(config.windows), name="window_index")
         first = Signal(name="is_first_window")
         m.d.comb += [
             first.eq(window == 0),
-            self.start.eq(self.room & Cat(each.valid for each in others).all() & (last.valid | ~first)),
+            self.start.eq(self.room & Cat(source.valid for source in others).all() & (last.valid | ~first)),
             last.ready.eq(self.start & first),
         ]
         with m.If(self.start & (self.fold == config.output_folds - 1)):
@@ -312,41 +320,42 @@ class Join(wiring.Component):
         fold = Signal.like(self.fold, name="write_fold_index", reset_less=True)
         write = Signal(name="write_enable")
         m.d.sync += [fold.eq(self.fold), write.eq(self.start & first)]
-        for number, each in enumerate(inputs):
-            name = f"operand_{number}"
-            m.d.sync += step[name].eq(each.payload.data)
-            if each is last:
+        for index, source in enumerate(inputs):
+            name = f"operand_{index}"
+            m.d.sync += step[name].eq(source.payload.data)
+            if source is last:
                 word = keep(m, "shared_beats", config.inputs[-1].folds, Value.cast(step[name]), fold, write)
             else:
-                m.d.comb += each.ready.eq(self.start)
+                m.d.comb += source.ready.eq(self.start)
                 word = delayed(m, name, Value.cast(step[name]), LATENCY)
             m.d.comb += Value.cast(self.o.payload[name]).eq(word)
 
     def _elaborate_turns(self, m: Module, inputs: list[Any], step: data.View) -> None:
+        """Take one beat of one input per step."""
         config = self.config
         turn = Signal(range(len(inputs)), name="input_index")
         with m.Switch(self.fold):
-            for fold, number in enumerate(config.step_inputs):
+            for fold, index in enumerate(config.step_inputs):
                 with m.Case(fold):
-                    m.d.comb += turn.eq(number)
-        valid = named(Cat(each.valid for each in inputs).bit_select(turn, 1), "is_input_valid")
+                    m.d.comb += turn.eq(index)
+        valid = named(Cat(source.valid for source in inputs).bit_select(turn, 1), "is_input_valid")
         m.d.comb += self.start.eq(self.room & valid)
         m.d.sync += step.source.eq(turn)
         with m.Switch(turn):
-            for number, each in enumerate(inputs):
-                with m.Case(number):
-                    m.d.comb += each.ready.eq(self.start)
+            for index, source in enumerate(inputs):
+                with m.Case(index):
+                    m.d.comb += source.ready.eq(self.start)
                     m.d.sync += [
-                        step.operand[lane][pixel].eq(each.payload.data[lane][pixel].as_unsigned())
+                        step.operand[lane][pixel].eq(source.payload.data[lane][pixel].as_unsigned())
                         for lane, pixel in product(range(config.input.lanes), range(config.pixels))
                     ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinLayerConfig(LayerConfig):
-    """The hardware of a layer without a line buffer; its ``window`` is a `JoinConfig`.
+    """Configuration of a layer without a line buffer. Its ``window`` is a `JoinConfig` or a similar walk.
 
-    Parameters and errors are those of `LayerConfig`.
+    Parameters and errors are as in `LayerConfig`.
     """
 
     rows_alike = False
@@ -354,7 +363,7 @@ class JoinLayerConfig(LayerConfig):
 
     @property
     def join(self) -> Any:
-        """The walk; what is said of it here holds for other walks without a line buffer, too."""
+        """Walk over the inputs. Other walks without a line buffer have the same interface."""
         return self.window
 
     @property
@@ -381,5 +390,5 @@ class JoinLayerConfig(LayerConfig):
         return self.join.windows * self.join.window_cycles
 
     def with_rows(self, rows: int) -> JoinLayerConfig:
-        """The same: there are no rows."""
+        """Return the same configuration, because there are no rows."""
         return self

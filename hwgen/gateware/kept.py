@@ -1,4 +1,4 @@
-"""Words that are kept to be used again, without a line buffer."""
+"""Storage of words that are used several times, without a line buffer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hwgen.gateware.cost import Cost, counter_bits
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Cycles from an address to the word that is kept there.
+#: Latency from an address to its word, in cycles.
 LATENCY = 2
 
 
 def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
-    """The word at ``address``, two cycles later; with ``write`` that is ``word``, which stays there.
+    """Return the word at ``address``, two cycles later. With ``write``, ``word`` is stored there first.
 
-    Addresses may follow each other in any order, a cycle apart.
+    One address is taken per cycle, in any order.
     """
     if depth == 1:
         kept = Signal(len(word), name=f"{name}_stored", reset_less=True)
@@ -35,6 +35,6 @@ def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: V
 
 
 def count_kept(cost: Cost, bits: int, depth: int) -> None:
-    """Add what such words of so many ``bits`` take."""
+    """Add the resources of ``depth`` stored words of ``bits`` bits to ``cost``."""
     cost.ram(bits, depth)
     cost.ff += counter_bits(depth)

@@ -1,4 +1,4 @@
-"""Names of a model as names in hardware: what modules, instances and the files of both are called."""
+"""Names for hardware from names of a model: identifiers of modules and instances, and file names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from itertools import count
 __all__ = ["LONGEST", "file_name", "identifier", "identifiers", "unique"]
 
 LONGEST = 64
-"""Characters of an identifier at most: file names are made of several, and have 255 bytes."""
+"""Maximum number of characters of an identifier. File names contain several identifiers, and have at most 255 bytes."""
 
 
 def identifier(name: str, default: str = "top") -> str:
-    """``name`` as an identifier that Verilog, SystemVerilog and the simulators take without an escape.
+    """Return ``name`` as an identifier that Verilog, SystemVerilog and the simulators accept without an escape.
 
-    Every run of other characters than ASCII letters and digits becomes one underscore; a leading digit gets an ``n``
-    before it, a reserved word an underscore behind it. Longer names than ``LONGEST`` are cut, and end in eight digits
-    of their own digest. ``default`` is for names of which nothing is left.
+    Every sequence of characters other than ASCII letters and digits becomes one underscore. A leading digit is preceded
+    by ``n``. A reserved word is followed by an underscore. A name longer than ``LONGEST`` is cut, and ends with eight
+    digits of its digest. ``default`` replaces a name without valid characters.
     """
     word = re.sub(r"_{2,}", "_", re.sub(r"\W+", "_", name, flags=re.ASCII)).strip("_") or default
     if word[0].isdigit():
@@ -33,13 +33,16 @@ def identifier(name: str, default: str = "top") -> str:
 
 
 def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
-    """An identifier for each name, all different even where case does not count (as in some file systems)."""
+    """Return one identifier per name. All are different, even without regard to case, as in some file systems."""
     return unique(identifier(name, default) for name in names)
 
 
 def file_name(name: str) -> str:
-    """``name`` as one part of a path: other characters than letters, digits and ``.@:,+=-`` become underscores, and
-    what is longer than 200 bytes is cut and ends in eight digits of its digest."""
+    """Return ``name`` as one component of a path.
+
+    Characters other than letters, digits and ``.@:,+=-`` become underscores. A name longer than 200 bytes is cut, and
+    ends with eight digits of its digest.
+    """
     name = re.sub(r"[^\w.@:,+=-]+", "_", name)
     raw = name.encode()
     if len(raw) > 200:
@@ -48,9 +51,11 @@ def file_name(name: str) -> str:
 
 
 def unique(words: Iterable[str]) -> list[str]:
-    """The words, those that were there before with the least number from 2 on that makes them new: ``a``, ``a_2``.
+    """Return the words, with a suffix for repeated words, as in ``a``, ``a_2``.
 
-    A word that is nobody else's stays as it is, wherever it stands.
+    The suffix is the smallest free number from 2 on.
+
+    A word that occurs once does not change.
     """
     words = list(words)
     taken = {word.lower() for word in words}
@@ -58,7 +63,7 @@ def unique(words: Iterable[str]) -> list[str]:
     result = []
     for word in words:
         if word.lower() in seen:
-            numbered = (f"{word.rstrip('_')}_{number}" for number in count(2))
+            numbered = (f"{word.rstrip('_')}_{suffix}" for suffix in count(2))
             word = next(new for new in numbered if new.lower() not in taken)
             taken.add(word.lower())
         seen.add(word.lower())
@@ -68,6 +73,6 @@ def unique(words: Iterable[str]) -> list[str]:
 
 @cache
 def reserved() -> frozenset[str]:
-    """Words that mean something already; ``reserved.toml`` says where."""
+    """Return the reserved words. ``reserved.toml`` states the language or tool of each."""
     text = resources.files("hwgen.gateware").joinpath("reserved.toml").read_text(encoding="utf-8")
     return frozenset(word for words in tomllib.loads(text).values() for word in words.split())

@@ -1,4 +1,4 @@
-"""From values and sums to outputs that fall as the sum grows: a guess by a product, and an exact comparison."""
+"""Normalisation: outputs from values and running scales, by an estimate from a product and an exact comparison."""
 
 from __future__ import annotations
 
@@ -19,44 +19,46 @@ from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
 from hwgen.gateware.weights import Weights
 
-#: Words of a memory in LUTs at most: those of a table of all distances. And of one in block RAM: what chooses among
-#: several of them has a cycle of its own, which is taken from the lesser depth on.
-_DEEPEST, _LEAST_BANK, _BANK = 256, 512, 4096
+#: Maximum depth of a table in LUT RAM, which is the depth of a table of all distances; depth above which the choice of
+#: a bank has a cycle of its own; and maximum depth of a bank in block RAM.
+_DEEPEST, _FIRST_BANK, _BANK = 256, 512, 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormaliseConfig(Weightless):
-    """The zero point, and above or below it the distance that a value has at a scale.
+    """Configuration of a normalisation: the output is the zero point, plus or minus a scaled distance.
 
-    Let ``v`` be the distance of a value from its own zero point. The output's distance is ``k`` or ``k + 1``, with
+    Let ``v`` be the distance of an input value from its zero point. The output's distance is ``k`` or ``k + 1``, with
 
         k = min(v * factors[scale >> shift] >> fraction, limit)
 
-    It is ``k + 1`` while the scale is below ``falls[first[v] + k]``, and at those scales behind that which ``ripples``
-    names. Who makes the tables (`hwgen.templates.normalise`) proves that no other output occurs.
+    The distance is ``k + 1`` while the scale is below the *fall* ``falls[first[v] + k]``, and ``k`` from the fall on. A
+    *ripple* lists exceptions: scales shortly behind the fall at which the distance is ``k + 1`` again. The author of
+    the tables (`hwgen.templates.normalise`) proves that no other output occurs.
 
     Parameters
     ----------
     window : RunningScaleConfig
-        Where values and scales come from.
+        Source of values and scales.
     zero : int
-        Of the values.
+        Zero point of the values.
     factors : tuple of int
-        By the leading bits of a scale.
+        Factors, by the leading bits of a scale.
     shift, fraction : int
-        Bits of a scale below these, and bits of a factor behind the point.
+        Number of low scale bits that do not select a factor, and number of fraction bits of a factor.
     limit : int
-        The greatest ``k``.
+        Largest ``k``.
     first : tuple of int
-        By ``v``, from 0 to the greatest: what is added to ``k``, for the address of its fall.
+        For each ``v`` from 0 to the largest distance: offset that is added to ``k`` for the address of the fall.
     falls : Weights
-        Scales.
+        Falls, as scales.
     kinds : Weights
-        For each fall its place in ``ripples``.
+        For each fall: index of its ripple in ``ripples``.
     ripples : tuple of int
-        Bit ``d`` says that the distance is ``k + 1`` again ``d`` behind the fall; bit 0 is not set. The first one is 0.
+        Ripples as bit masks. Bit ``d`` means that the distance is ``k + 1`` again at ``d`` behind the fall. Bit 0 is
+        never set. Ripple 0 is empty.
     zero_point : int
-        Of the outputs.
+        Zero point of the outputs.
     low, high : int
         Bounds of the output.
     bits, signed : int, bool
@@ -65,8 +67,8 @@ class NormaliseConfig(Weightless):
     Raises
     ------
     ConfigError
-        If there are no factors for all scales, no entry for each distance, not as many kinds as falls, or a ripple is
-        at its fall.
+        If some scales have no factor, some distances have no entry in ``first``, ``kinds`` and ``falls`` differ in
+        length, or a ripple has bit 0 set.
     """
 
     window: RunningScaleConfig
@@ -86,9 +88,9 @@ class NormaliseConfig(Weightless):
     signed: bool
 
     def __post_init__(self) -> None:
-        least, most = self.window.input.value_range
-        if len(self.first) != self._distance(least, most) + 1:
-            raise ConfigError(f"first must have {self._distance(least, most) + 1} entries, not {len(self.first)}")
+        lowest, highest = self.window.input.value_range
+        if len(self.first) != self._distance(lowest, highest) + 1:
+            raise ConfigError(f"first must have {self._distance(lowest, highest) + 1} entries, not {len(self.first)}")
         if len(self.factors) << self.shift < 1 << self.window.scale_bits:
             raise ConfigError(f"factors must be for scales of {self.window.scale_bits} bits, not {len(self.factors)}")
         if len(self.falls) != len(self.kinds):
@@ -96,17 +98,17 @@ class NormaliseConfig(Weightless):
         if not self.ripples or self.ripples[0] or any(ripple & 1 for ripple in self.ripples):
             raise ConfigError(f"ripples must begin with 0, and none may be at its fall itself, not {self.ripples!r}")
 
-    def _distance(self, least: int, most: int) -> int:
-        return max(most - self.zero, self.zero - least)
+    def _distance(self, lowest: int, highest: int) -> int:
+        return max(highest - self.zero, self.zero - lowest)
 
     @property
     def by_value(self) -> bool:
-        """Whether there is but one factor, so that a value's distance says what ``k`` is, and which fall."""
+        """Whether there is only one factor. A value's distance then determines ``k`` and the fall."""
         return len(self.factors) == 1
 
     @property
     def multipliers(self) -> int:
-        """DSP slices."""
+        """Number of DSP slices."""
         return 0 if self.by_value else self.window.pixels
 
     @property
@@ -116,28 +118,28 @@ class NormaliseConfig(Weightless):
 
     @property
     def signs(self) -> tuple[bool, bool]:
-        """Whether values lie below their zero point, and above it."""
-        least, most = self.window.input.value_range
-        return least < self.zero, self.zero < most
+        """Whether values below the zero point exist, and whether values above it exist."""
+        lowest, highest = self.window.input.value_range
+        return lowest < self.zero, self.zero < highest
 
     @cached_property
     def guesses(self) -> tuple[int, ...]:
-        """``k`` of each distance, where there is one factor."""
+        """Estimates ``k`` of all distances, if there is one factor."""
         return tuple(min(v * self.factors[0] >> self.fraction, self.limit) for v in range(len(self.first)))
 
     @cached_property
     def guess_bits(self) -> int:
-        """Bits of ``k``."""
-        return max(min(self.most_guess, self.limit), 1).bit_length()
+        """Width of ``k``."""
+        return max(min(self.largest_guess, self.limit), 1).bit_length()
 
     @cached_property
-    def most_guess(self) -> int:
-        """What ``k`` is at most without its limit."""
+    def largest_guess(self) -> int:
+        """Largest ``k`` before it is limited."""
         return (len(self.first) - 1) * max(self.factors) >> self.fraction
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """The memory of the falls: each with its kind above it; by distance where there is one factor."""
+        """Memory contents: each fall with its ripple index above it. Addressed by distance if there is one factor."""
         bits = self.window.scale_bits
         words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
         if self.by_value:
@@ -146,44 +148,46 @@ class NormaliseConfig(Weightless):
 
     @property
     def word_bits(self) -> int:
-        return self.window.scale_bits + self.kind_bits
+        """Width of a fall with its ripple index."""
+        return self.window.scale_bits + self.ripple_bits
 
     @property
-    def kind_bits(self) -> int:
+    def ripple_bits(self) -> int:
+        """Width of a ripple index."""
         return counter_bits(len(self.ripples))
 
     @property
     def since_bits(self) -> int:
-        """Bits of how far behind a fall a ripple may be; 0 without ripples."""
+        """Width of the offset from a fall to its last ripple bit; 0 without ripples."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
     def ripple_table(self) -> list[int]:
-        """By kind and place behind the fall, whether the output is back."""
+        """Bits of the ripples, by ripple index and offset behind the fall."""
         return [
-            self.ripples[kind] >> since & 1
-            for kind in range(len(self.ripples))
-            for since in range(1 << self.since_bits)
+            self.ripples[ripple] >> offset & 1
+            for ripple in range(len(self.ripples))
+            for offset in range(1 << self.since_bits)
         ]
 
     @property
     def read_cycles(self) -> int:
-        """Cycles from the address of a fall to the fall."""
+        """Latency from the address of a fall to the fall, in cycles."""
         return _read_cycles(self.words)
 
     @property
     def factor_cycles(self) -> int:
-        """The same of a factor; none where there is but one."""
+        """Latency from a scale to its factor, in cycles; 0 if there is one factor."""
         return 0 if self.by_value else _read_cycles(self.factors)
 
     @property
     def address_cycle(self) -> int:
-        """Cycles from a step to the address of its fall."""
+        """Latency from a step to the address of its fall, in cycles."""
         return 1 if self.by_value else self.factor_cycles + 4
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its outputs: with the fall, the difference, what it says, and the output's three."""
+        """Latency from a step to its outputs, in cycles: until the fall is read, and five more stages."""
         return self.address_cycle + self.read_cycles + 5
 
     @cached_property
@@ -200,7 +204,7 @@ class NormaliseConfig(Weightless):
             _count(one, self.factors, max(self.factors).bit_length())
             _count(one, [entry % (1 << address) for entry in self.first], address)
             one.ff += 2 * address + self.guess_bits
-            one.lut += address + 2 * self.guess_bits * (self.most_guess > self.limit)
+            one.lut += address + 2 * self.guess_bits * (self.largest_guess > self.limit)
             one.delay(self.guess_bits, self.read_cycles + 2)
         one.ff += scale + 2 + 2 + len(self.ripple_table) // 64
         one.lut += scale + scale / 5
@@ -216,7 +220,7 @@ class NormaliseConfig(Weightless):
 
 
 class Normalise(Arithmetic[NormaliseConfig]):
-    """A table or a product says which fall is next, and a comparison on which side of it a scale lies.
+    """Normalisation: a table or a product selects a fall, and a comparison with the scale decides the output.
 
     Parameters
     ----------
@@ -230,14 +234,14 @@ class Normalise(Arithmetic[NormaliseConfig]):
         ``Tp`` outputs, ``[lane][pixel]`` of one lane.
 
     Latency and throughput
-        A step a cycle; outputs ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Outputs leave ``config.latency`` cycles later. Never stalls.
     """
 
     def elaborate(self, platform):
         m = Module()
         config, pixels = self.config, self.config.window.pixels
         for pixel in range(pixels):
-            value, scale = (self.i.payload[part][0][pixel] for part in ("operand", "scale"))
+            value, scale = (self.i.payload[field][0][pixel] for field in ("operand", "scale"))
             output = self._normalise(m, at_pixel("lane", pixel, pixels), value, scale)
             m.d.comb += self.o.payload[0][pixel].eq(output)
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
@@ -249,20 +253,20 @@ class Normalise(Arithmetic[NormaliseConfig]):
         m.d.sync += distance.eq(Mux(value < config.zero, config.zero - value, value - config.zero))
         find = self._by_value if config.by_value else self._by_product
         word, guess = find(m, name, distance, scale)
-        late = delayed_fast(m, f"{name}_scale", scale, config.address_cycle + config.read_cycles)
+        delayed_scale = delayed_fast(m, f"{name}_scale", scale, config.address_cycle + config.read_cycles)
         since = Signal(signed(bits + 1), name=f"{name}_scale_since_fall", reset_less=True)
-        m.d.sync += since.eq(late - word[:bits])
+        m.d.sync += since.eq(delayed_scale - word[:bits])
         before = Signal(name=f"{name}_is_before_fall", reset_less=True)
         m.d.sync += before.eq(since[-1])
         above: Value = before
         if config.since_bits:
-            kind, near = (
+            ripple, near = (
                 delayed(m, f"{name}_ripple_kind", word[bits:], 1),
                 Signal(name=f"{name}_is_near_fall", reset_less=True),
             )
             m.d.sync += near.eq(~since[config.since_bits :].any())
             back = look_up(
-                m, f"{name}_ripples", unsigned(1), config.ripple_table, Cat(since[: config.since_bits], kind)
+                m, f"{name}_ripples", unsigned(1), config.ripple_table, Cat(since[: config.since_bits], ripple)
             )
             above = before | (near & back)
         output = Signal(range((1 << config.guess_bits) + 1), name=f"{name}_output_distance", reset_less=True)
@@ -272,24 +276,24 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """The fall of a value, and ``k``."""
+        """Return the fall of a value, and ``k``, if there is one factor."""
         config = self.config
         guess = look_up(m, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """The same, where the scale says how far the distance has fallen, about."""
+        """Return the fall of a value, and ``k``, which is a product of the value's distance and the scale's factor."""
         config, address_bits = self.config, counter_bits(len(self.config.words))
         factor = _read(m, f"{name}_factors", max(config.factors).bit_length(), config.factors, scale[config.shift :])
-        late = delayed(m, f"{name}_distance", distance, config.factor_cycles - 1)
+        delayed_distance = delayed(m, f"{name}_distance", distance, config.factor_cycles - 1)
         first = [entry % (1 << address_bits) for entry in config.first]
-        begin = look_up(m, f"{name}_first_addresses", unsigned(address_bits), first, late)
-        product = Signal(len(late) + len(factor), name=f"{name}_product", reset_less=True)
+        begin = look_up(m, f"{name}_first_addresses", unsigned(address_bits), first, delayed_distance)
+        product = Signal(len(delayed_distance) + len(factor), name=f"{name}_product", reset_less=True)
         multiplied = Signal.like(product, name=f"{name}_multiplier_output")
-        m.d.sync += [multiplied.eq(late * factor), product.eq(multiplied)]
+        m.d.sync += [multiplied.eq(delayed_distance * factor), product.eq(multiplied)]
         guess = Signal(config.guess_bits, name=f"{name}_product_guess", reset_less=True)
         exact = product[config.fraction :]
-        saturates = config.most_guess > config.limit
+        saturates = config.largest_guess > config.limit
         m.d.sync += guess.eq(Mux(exact > config.limit, config.limit, exact) if saturates else exact)
         address = Signal(address_bits, name=f"{name}_fall_address", reset_less=True)
         m.d.sync += address.eq(delayed(m, f"{name}_first_address", begin, 2) + guess)
@@ -299,10 +303,10 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return _read(m, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
-        """The output at a distance from the zero point, two cycles later."""
+        """Return the output at ``distance`` from the zero point, two cycles later."""
         config = self.config
-        most, (below, above) = 1 << config.guess_bits, config.signs
-        reach = bits_for_range(config.zero_point - most * below, config.zero_point + most * above)
+        largest, (below, above) = 1 << config.guess_bits, config.signs
+        reach = bits_for_range(config.zero_point - largest * below, config.zero_point + largest * above)
         total = Signal(reach, name=f"{name}_unclamped_output", reset_less=True)
         result = Signal(config.result, name=f"{name}_output", reset_less=True)
         away = named(
@@ -317,54 +321,56 @@ class Normalise(Arithmetic[NormaliseConfig]):
 
 
 def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
-    """The words of each memory of a table: of as many as lie side by side in block RAMs."""
-    found = []
+    """Return the words of each memory of a table. A memory is as deep as the block RAMs that make up its width."""
+    banks = []
     for first in range(0, len(words), _BANK):
-        part = words[first : first + _BANK]
-        above, each = MEMORIES.stacked(bits, len(part))
-        found += [part[begin : begin + each] for begin in range(0, len(part), each)] if above > 1 else [part]
-    return found
+        bank = words[first : first + _BANK]
+        num_memories, depth = MEMORIES.stacked(bits, len(bank))
+        banks += [bank[begin : begin + depth] for begin in range(0, len(bank), depth)] if num_memories > 1 else [bank]
+    return banks
 
 
 def _read_cycles(words: Sequence[int]) -> int:
-    """Cycles from an address to its word: block RAM is read through a register, and there may be several to choose."""
-    return 1 if len(words) <= _DEEPEST else 2 if len(words) <= _LEAST_BANK else 3
+    """Return the latency of a table, in cycles. Block RAM has an output register, and several banks need a choice."""
+    return 1 if len(words) <= _DEEPEST else 2 if len(words) <= _FIRST_BANK else 3
 
 
 def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
-    """The word at an address, `_read_cycles` later."""
+    """Return the word at ``address``, `_read_cycles` cycles later."""
     if len(words) <= _DEEPEST:
         return look_up(m, name, unsigned(bits), words, address)
-    found: list[Value] = []
+    bank_words: list[Value] = []
     banks = _banks(words, bits)
-    for number, bank in enumerate(banks):
-        here = numbered(name, number, len(banks))
+    for index, bank in enumerate(banks):
+        here = numbered(name, index, len(banks))
         m.submodules[here] = table = memory.Memory(
             shape=bits, depth=len(bank), init=list(bank), attrs=rom_attributes(len(bank), "block")
         )
         port = read_port(table)
         m.d.comb += port.addr.eq(address)
-        found.append(delayed(m, f"{here}_word", port.data, 1))
-    if len(words) <= _LEAST_BANK:
-        return found[0]
-    places = [number for number, bank in enumerate(banks) for _ in range(-(-len(bank) // _LEAST_BANK))]
-    number = Signal(range(len(banks)), name=f"{name}_bank_index", reset_less=True)
-    m.d.sync += number.eq(dense_table(m, f"{name}_bank_of_address", address[counter_bits(_LEAST_BANK) :], places))
+        bank_words.append(delayed(m, f"{here}_word", port.data, 1))
+    if len(words) <= _FIRST_BANK:
+        return bank_words[0]
+    bank_of_address = [index for index, bank in enumerate(banks) for _ in range(-(-len(bank) // _FIRST_BANK))]
+    bank_index = Signal(range(len(banks)), name=f"{name}_bank_index", reset_less=True)
+    m.d.sync += bank_index.eq(
+        dense_table(m, f"{name}_bank_of_address", address[counter_bits(_FIRST_BANK) :], bank_of_address)
+    )
     chosen = Signal(bits, name=f"{name}_selected", reset_less=True)
-    m.d.sync += chosen.eq(_choice(delayed(m, f"{name}_bank_index", number, 1), found))
+    m.d.sync += chosen.eq(_choice(delayed(m, f"{name}_bank_index", bank_index, 1), bank_words))
     return chosen
 
 
-def _choice(number: Value, found: Sequence[Value]) -> Value:
-    """One of some words, by a tree over the bits of its number."""
-    for bit in number:
-        pairs = [found[first : first + 2] for first in range(0, len(found), 2)]
-        found = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
-    return found[0]
+def _choice(index: Value, words: Sequence[Value]) -> Value:
+    """Return the word of an index, by a tree of multiplexers over the index's bits."""
+    for bit in index:
+        pairs = [words[first : first + 2] for first in range(0, len(words), 2)]
+        words = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return words[0]
 
 
 def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
-    """Add what such a table takes."""
+    """Add the resources of a table to ``cost``."""
     if len(words) <= _DEEPEST:
         cost.rom(varying_columns(words, bits), len(words), bits, block=False)
         return
@@ -373,6 +379,6 @@ def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
         bits_of_bank = len(set(varying_columns(bank, bits)))
         cost.rom([], len(bank), bits_of_bank, block=True)
         cost.ff += bits_of_bank
-    if len(words) > _LEAST_BANK:
+    if len(words) > _FIRST_BANK:
         cost.ff += bits + 2 * counter_bits(len(banks))
         cost.lut += bits * LOGIC.mux_luts(len(banks)) + 2 * counter_bits(len(banks))

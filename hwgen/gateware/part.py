@@ -1,4 +1,4 @@
-"""Circuits that follow from a configuration alone: written once, they can be used again."""
+"""Base class of circuits that depend on their configuration only, and can be reused."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ AnyConfig = TypeVar("AnyConfig")
 
 
 class Part(wiring.Component, Generic[AnyConfig]):
-    """A component whose circuit follows from its class and its configuration, and from nothing else.
+    """Component whose circuit depends only on its class and its configuration.
 
-    It has registers, all in the domain ``sync``, no memories, and no components inside. So a platform may put what it
-    has of such a circuit in its place, by a method ``get_part(part)``, as ``get_memory(memory)`` does for Amaranth's.
+    The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
+    circuit by one that it already has, with a method ``get_part(part)``, like ``get_memory(memory)`` of Amaranth.
 
     Parameters
     ----------
     config : dataclass
-        As `hwgen.digest` takes it.
+        Configuration that `hwgen.digest` can digest.
     ports : dict of str to Member
+        Members of the component's signature.
     """
 
     def __init__(self, config: AnyConfig, ports: Mapping[str, wiring.Member]):
@@ -35,5 +36,5 @@ class Part(wiring.Component, Generic[AnyConfig]):
         return platform.get_part(self) if hasattr(platform, "get_part") else self.circuit()
 
     def circuit(self) -> Any:
-        """The circuit: a module."""
+        """Return the circuit as a module."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Values of a map made those of another scale or type, by a table of all of them."""
+"""Conversion of a map's values to another scale or type, by a table of all values."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from hwgen.gateware.value_tables import ValueTables
 
 @dataclass(frozen=True, kw_only=True)
 class RecodeConfig(ValueTables):
-    """A table for each input of a join that takes them in turn.
+    """Configuration of a lookup with one table per input, for a join that takes its inputs in turn.
 
     Parameters
     ----------
     window : JoinConfig, UpsampleConfig, SelectConfig or ReorderConfig
-        Where the steps come from; it takes its inputs in turn.
+        Source of the steps, which takes its inputs in turn.
     tables : tuple of tuple of int
-        For each input the output for each of its values, from the least to the greatest; empty where values stay, which
-        have the output's type.
+        For each input: outputs of its values, from the smallest to the largest. An empty table keeps values that
+        already have the output's type.
     bits, signed : int, bool
         Type of the output.
 
     Raises
     ------
     ConfigError
-        If the inputs don't come in turn, a table has not an entry for each value, or values of another type stay.
+        If the inputs are not taken in turn, a table does not have one entry per value, or an input of another type has
+        no table.
     """
 
     window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig
@@ -59,7 +60,7 @@ class RecodeConfig(ValueTables):
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its values."""
+        """Latency from a step to its values, in cycles."""
         return 2 if self.changes else 0
 
     @cached_property
@@ -67,11 +68,11 @@ class RecodeConfig(ValueTables):
         cost = Cost()
         if self.changes:
             count = self.lanes * self.window.pixels
-            for number, table in enumerate(self.tables):
+            for index, table in enumerate(self.tables):
                 if not table:
                     cost.ff += count * self.bits
                     continue
-                words = [word & (1 << self.bits) - 1 for word in self.words(number)]
+                words = [word & (1 << self.bits) - 1 for word in self.words(index)]
                 for _ in range(count):
                     cost.rom(varying_columns(words, self.bits), len(words), self.bits, block=False)
             cost.ff += count * self.bits + 4
@@ -83,7 +84,7 @@ class RecodeConfig(ValueTables):
 
 
 class Recode(Elementwise[RecodeConfig]):
-    """Looks each value up in the table of its input.
+    """Lookup of each value in the table of its input.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ class Recode(Elementwise[RecodeConfig]):
         ``Tn x Tp`` values, ``[lane][pixel]``.
 
     Latency and throughput
-        A step a cycle; values ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Values leave ``config.latency`` cycles later. Never stalls.
     """
 
     def elaborate_shared(self, m: Module) -> None:
@@ -114,10 +115,10 @@ class Recode(Elementwise[RecodeConfig]):
             m.d.sync += value.eq(looked_up[self._source])
         return value[: config.bits]
 
-    def _look_up(self, m: Module, name: str, number: int, value: Value) -> Value:
-        """What an input's table makes of a value, a cycle later."""
-        if not self.config.tables[number]:
-            # A slice is unsigned: chosen from beside the signed words of a table it would take a bit more.
+    def _look_up(self, m: Module, name: str, index: int, value: Value) -> Value:
+        """Return the entry of an input's table for ``value``, a cycle later."""
+        if not self.config.tables[index]:
+            # A slice is unsigned. A multiplexer of an unsigned value and signed table entries would need one more bit.
             kept = value[: self.config.bits]
             return delayed(m, f"{name}_value", kept.as_signed() if self.config.signed else kept, 1)
-        return look_up(m, f"{name}_table", self.config.result, self.config.words(number), value)
+        return look_up(m, f"{name}_table", self.config.result, self.config.words(index), value)

@@ -1,4 +1,4 @@
-"""From one beat width to another, without idle cycles."""
+"""Conversion of a stream to another number of channels per beat, without idle cycles."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class RegroupConfig:
-    """Beats that carry ``counts`` channels in, ``output.lanes`` channels out.
+    """Configuration of a converter from beats of ``counts`` channels to beats of ``output.lanes`` channels.
 
     Parameters
     ----------
     counts : tuple of int
-        Channels carried by each incoming beat of a pixel, in order; they add up to ``output.channels``. With
-        several pixels a beat (``output.pixels``) each channel comes and goes for all of them.
+        Number of channels of each input beat of a pixel, in order. The sum is ``output.channels``. With several pixels
+        per beat (``output.pixels``), a channel has a value for each pixel.
     lanes : int
-        Lanes of an incoming beat, at least ``max(counts)``; those past a beat's count are ignored.
+        Number of lanes of an input beat, at least ``max(counts)``. Lanes past a beat's count are ignored.
     output : BeatFormat
-        The stream that leaves.
+        Format of the output.
 
     Raises
     ------
     ConfigError
-        If the counts don't add up to the channels, or a beat carries nothing or more than ``lanes``.
+        If the sum of the counts is wrong, or a beat has no channel or more than ``lanes``.
     """
 
     counts: tuple[int, ...]
@@ -50,61 +50,63 @@ class RegroupConfig:
 
     @property
     def needed(self) -> bool:
-        """Whether the beats differ at all; if not, a wire does."""
+        """Whether a converter is needed: the beats differ."""
         return self.counts != self.sizes or self.lanes != self.output.lanes
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Channels carried by each outgoing beat of a pixel."""
+        """Number of channels of each output beat of a pixel."""
         return tuple(len(channels) for channels in self.output.fold_channels)
 
     @cached_property
-    def places(self) -> tuple[tuple[int, ...], ...]:
-        """Where each incoming beat's channels go, counting every lane of a pixel's outgoing beats from the first."""
+    def output_lanes(self) -> tuple[tuple[int, ...], ...]:
+        """Output lanes of the channels of each input beat. Lanes are numbered over all output beats of a pixel."""
         lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
         ends = list(accumulate(self.counts))
         return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Lanes from each incoming beat's first to the next one's: what it fills, empty lanes included."""
-        starts = [places[0] for places in self.places]
+        """Number of output lanes that each input beat fills, with empty lanes before the next beat's first lane."""
+        starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """For each incoming beat of a pixel: the most channels that may be held when it is taken."""
+        """Largest number of channels that the register can hold when each input beat of a pixel is taken."""
         return self._room(self.overlaps)
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
         if overlaps:
-            spans = [places[-1] - places[0] + 1 for places in self.places]
+            spans = [output_lanes[-1] - output_lanes[0] + 1 for output_lanes in self.output_lanes]
             return tuple(self.output.lanes + max(spans) - span for span in spans)
         return (self.output.lanes - 1,) * len(self.counts)
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """For each incoming beat of a pixel: outgoing beats of earlier pixels that may still wait when it is taken.
+        """Largest number of earlier pixels' output beats that can wait when each input beat of a pixel is taken.
 
-        A negative number: so many of its own pixel's beats must have left.
+        A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
         return self._waiting(self.room)
 
     def _waiting(self, room: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple((most - places[0]) // self.output.lanes for most, places in zip(room, self.places, strict=True))
+        return tuple(
+            (capacity - lanes[0]) // self.output.lanes for capacity, lanes in zip(room, self.output_lanes, strict=True)
+        )
 
     @cached_property
     def after(self) -> tuple[int, ...]:
-        """For each outgoing beat of a pixel: the incoming beat that completes it."""
+        """Index of the input beat that completes each output beat of a pixel."""
         totals = list(accumulate(self.counts))
         return tuple(bisect_left(totals, end) for end in accumulate(self.sizes))
 
     @cached_property
     def overlaps(self) -> bool:
-        """Whether beats are taken while a whole outgoing one still waits.
+        """Whether input beats are taken while a whole output beat waits.
 
-        Only where a pixel would otherwise take longer than its own beats, as 3 + 2 channels made 4 + 1.
+        Only if a pixel would otherwise need more cycles than beats, as in the conversion from 3 + 2 channels to 4 + 1.
         """
         enter: list[int] = []
         leave: list[int] = []
@@ -117,43 +119,50 @@ class RegroupConfig:
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """Every number of channels that can be held when a beat comes in (where it is put)."""
+        """All numbers of channels that the register can hold when a beat is taken: the positions of the beat."""
         return tuple(sorted({position for beat in range(len(self.counts)) for position in self._positions(beat)}))
 
     def _positions(self, beat: int) -> range:
-        """The same for one incoming beat of a pixel."""
+        """Return the positions of one input beat of a pixel, in descending order."""
         lanes = self.output.lanes
-        return range(self.places[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
+        return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Which of an incoming beat's channels goes to ``lane`` of the register, by beat, if put at ``position``."""
+        """Return the channel index that each input beat writes to ``lane`` of the register, for a beat at ``position``.
+
+        Beats that do not write to the lane are missing.
+        """
         return {
-            beat: places.index(places[0] + lane - position)
-            for beat, places in enumerate(self.places)
-            if position in self._positions(beat) and places[0] + lane - position in places
+            beat: output_lanes.index(output_lanes[0] + lane - position)
+            for beat, output_lanes in enumerate(self.output_lanes)
+            if position in self._positions(beat) and output_lanes[0] + lane - position in output_lanes
         }
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """For each lane of the register: which of an incoming beat's channels may go there."""
-        found: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
-        for beat, places in enumerate(self.places):
+        """Channel indices of input beats that each lane of the register can store."""
+        sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
+        for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):
-                for source, place in enumerate(places):
-                    found[position + place - places[0]].add(source)
-        return found
+                for source, output_lane in enumerate(output_lanes):
+                    sources[position + output_lane - output_lanes[0]].add(source)
+        return sources
 
     @cached_property
     def held(self) -> int:
-        """Channels the register holds at most."""
-        beats = enumerate(self.places)
-        return max(max(self._positions(beat), default=0) + places[-1] - places[0] + 1 for beat, places in beats)
+        """Largest number of channels that the register holds."""
+        beats = enumerate(self.output_lanes)
+        return max(
+            max(self._positions(beat), default=0) + output_lanes[-1] - output_lanes[0] + 1
+            for beat, output_lanes in beats
+        )
 
-    #: Cycles from the beat that completes an outgoing beat to that beat being offered.
+    #: Latency from the input beat that completes an output beat to the offer of the output beat, in cycles.
     latency = 1
 
     @property
     def register_bits(self) -> int:
+        """Number of bits of the register."""
         return self.held * self.output.bits * self.output.pixels
 
     @cached_property
@@ -175,9 +184,9 @@ class RegroupConfig:
 
 
 class Regroup(wiring.Component):
-    """Collects channels in a register and hands them on in beats of another width.
+    """Converter that collects channels in a register, and sends them in beats of another width.
 
-    A pixel's channels never share a beat with another pixel's. Lanes past the last channel leave as zero.
+    A beat contains channels of one pixel only. Lanes past the last channel are zero.
 
     Parameters
     ----------
@@ -186,15 +195,15 @@ class Regroup(wiring.Component):
     Members
     -------
     i : In(stream)
-        ``config.lanes`` channels a beat.
+        Beats of ``config.lanes`` channels.
     o : Out(stream)
-        ``config.output.lanes`` channels a beat.
+        Beats of ``config.output.lanes`` channels.
 
     Latency and throughput
-        An outgoing beat is offered the cycle after the incoming beat that completes it; an incoming beat is
-        taken as soon as fewer than ``output.lanes`` channels are left in the register, counting the beat that
-        leaves in that very cycle (a few more, where ``config.overlaps``). A pixel takes no more cycles than it has
-        beats on the side that has more.
+        An output beat is offered in the cycle after the input beat that completes it. An input beat is taken if the
+        register holds fewer than ``output.lanes`` channels, without the beat that leaves in the same cycle. With
+        ``config.overlaps``, the register can hold more channels. A pixel takes as many cycles as it has beats on the
+        side with more beats.
     """
 
     def __init__(self, config: RegroupConfig):
@@ -219,7 +228,7 @@ class Regroup(wiring.Component):
         m = Module()
         config = self.config
         lanes_out, pixels = config.output.lanes, config.output.pixels
-        shape = config.output.bits * pixels  # a channel: its value for every pixel of the beat
+        shape = config.output.bits * pixels  # a channel: its values of all pixels of the beat
         incoming, outgoing = ([channel.as_value() for channel in port.payload.data] for port in (self.i, self.o))
 
         fill = Signal(range(max(config.positions) + max(config.advances) + 1), name="lanes_held")
@@ -232,7 +241,7 @@ class Regroup(wiring.Component):
         pixel_ends_out = Signal(name="is_last_output_beat")
         taken = Signal(name="input_transfer")
         sent = Signal(name="output_transfer")
-        left = Signal(fill.shape(), name="lanes_left")  # lanes held once this cycle's outgoing beat has gone
+        left = Signal(fill.shape(), name="lanes_left")  # number of held lanes without this cycle's output beat
         m.d.comb += [
             pixel_ends_in.eq(beat_in == len(config.counts) - 1),
             pixel_ends_out.eq(beat_out == len(config.sizes) - 1),

@@ -1,7 +1,7 @@
-"""Beats of some rows in another order: where channels become neighbouring pixels, or pixels become channels.
+"""Reordering of a map's beats, where channels become neighbouring pixels or pixels become channels.
 
-What comes in as ``a`` times ``b`` runs of beats leaves as ``b`` times ``a`` runs. There is a memory for two such
-blocks: one is read while the next one comes in.
+A block of ``a`` times ``b`` runs of beats is transposed to ``b`` times ``a`` runs. The memory stores two blocks: one is
+read while the next is written.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ from hwgen.gateware.stream import channels_layout
 
 @dataclass(frozen=True, kw_only=True)
 class ReorderConfig(OneMapConfig):
-    """A walk that gives every beat of a map once, in the order of a map of other rows and columns.
+    """Configuration of a walk that outputs every beat of a map once, in the order of a map with other rows and columns.
 
-    Channels to pixels: each pixel comes in as the pixels of its block, row by row. A block is a row of them; its rows
-    of pixels leave one after the other. Pixels to channels: a block is the rows of pixels that become one row; the
-    pixels of each of its columns leave as one.
+    Channels to pixels: an input pixel consists of the pixels of its block, row by row. A reordered block is a row of
+    input pixels. Its rows of output pixels leave one after the other. Pixels to channels: a reordered block consists of
+    the input rows that become one output row. The pixels of each of its columns leave as one pixel.
 
     Parameters
     ----------
     input : BeatFormat
-        The stream that comes in, a pixel a beat; where channels become pixels, those of each pixel are a group.
+        Format of the input, with one pixel per beat. If channels become pixels, the channels of each output pixel are a
+        group.
     blocks : tuple of int
-        Rows and columns of pixels that are one pixel on the other side.
+        Rows and columns of pixels that correspond to one pixel on the other side.
     opens : bool
-        Channels become pixels; otherwise pixels become channels.
+        Whether channels become pixels. Otherwise pixels become channels.
 
     Raises
     ------
     ConfigError
-        If beats hold several pixels, a block is empty, or the map or its groups are not those of blocks.
+        If beats hold several pixels, a block is empty, or the map or its groups do not consist of whole blocks.
     """
 
     blocks: tuple[int, int]
     opens: bool
 
-    #: Cycles from a step being issued to its values being on ``o``.
+    #: Latency from a step to its values on ``o``, in cycles.
     latency = 3
-    #: Cycles from a beat being taken to the step that gives it; from a block's last step to the beat in its place.
+    #: Cycles from the transfer of a beat to the step that outputs it, and from a block's last step to the beat that
+    #: overwrites it.
     write_delay = release_delay = 1
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def lanes(self) -> int:
-        """Channels of a step."""
+        """Number of channels per step."""
         return self.input.lanes
 
     @property
@@ -77,20 +79,20 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Channels of the output that each step of a pixel gives."""
+        """Output channels of each step of a pixel."""
         source = self.input
         if self.opens:
             return source.fold_channels[: source.group_folds]
         count = self.blocks[0] * self.blocks[1]
         return tuple(
-            range(part * source.channels + channels.start, part * source.channels + channels.stop)
-            for part in range(count)
+            range(pixel * source.channels + channels.start, pixel * source.channels + channels.stop)
+            for pixel in range(count)
             for channels in source.fold_channels
         )
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """``a``, ``b`` and the beats of a run: it comes in as ``a`` times ``b`` runs, leaves as ``b`` times ``a``."""
+        """Numbers ``a`` and ``b`` of runs, and of beats per run: ``a`` times ``b`` runs become ``b`` times ``a``."""
         (down, right), source = self.blocks, self.input
         run = right * source.group_folds
         if down == 1:
@@ -99,24 +101,24 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def block_beats(self) -> int:
-        """Beats of a block."""
+        """Number of beats per block."""
         first, second, run = self.block
         return first * second * run
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``operand[lane][0]``."""
+        """Layout of a step: ``operand[lane][0]``."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, 1)})
 
     @cached_property
     def resources(self) -> Resources:
         cost, bits, beats = Cost(), self.input.data_bits, self.block_beats
         first, second, run = self.block
-        place, address = counter_bits(beats), counter_bits(2 * beats)
+        beat_bits, address = counter_bits(beats), counter_bits(2 * beats)
         counters = [counter_bits(count) for count in (self.output_folds, first, second, run)]
         cost.ram(bits, 2 * beats)
-        cost.ff += 2 * bits + 3 * place + 2 * address + sum(counters) + 3 + 4
-        cost.lut += 3 * place + 2 * address + 1.5 * sum(counters) + 8
+        cost.ff += 2 * bits + 3 * beat_bits + 2 * address + sum(counters) + 3 + 4
+        cost.lut += 3 * beat_bits + 2 * address + 1.5 * sum(counters) + 8
         cost.delay(1, self.latency)
         return cost.resources
 
@@ -125,7 +127,7 @@ class ReorderConfig(OneMapConfig):
 
 
 class Reorder(wiring.Component):
-    """Writes beats as they come, and reads them in the other order as soon as they are there.
+    """Reordering buffer: writes beats in the input order, and reads them in the output order as early as possible.
 
     Parameters
     ----------
@@ -134,12 +136,12 @@ class Reorder(wiring.Component):
     Members
     -------
     i, room, fold, start, o
-        As of a `Join` with one input.
+        As in `Join` with one input.
 
     Latency and throughput
-        A beat a cycle, in and out. A step comes ``config.write_delay`` cycles after the last beat that it, or one
-        before it, gives. A beat is taken while fewer than two whole blocks wait: ``config.release_delay`` cycles after
-        the last step of the block in whose place it goes.
+        One beat per cycle on each side. A step follows ``config.write_delay`` cycles after the last of the beats that
+        the step and the steps before it output. A beat is taken while fewer than two whole blocks wait. It follows
+        ``config.release_delay`` cycles after the last step of the block that it overwrites.
     """
 
     def __init__(self, config: ReorderConfig):
@@ -159,12 +161,12 @@ class Reorder(wiring.Component):
             Signal(name="block_filled"),
             Signal(name="block_emptied"),
         )
-        place = self._elaborate_places(m, emptied)
+        out = self._elaborate_places(m, emptied)
         m.d.comb += [
             self.i.ready.eq(whole != 2),
             taken.eq(self.i.valid & self.i.ready),
             filled.eq(taken & (into == beats - 1)),
-            self.start.eq(self.room & ((whole != 0) | (place < into))),
+            self.start.eq(self.room & ((whole != 0) | (out < into))),
         ]
         with m.If(taken):
             m.d.sync += into.eq(Mux(filled, 0, into + 1))
@@ -177,27 +179,27 @@ class Reorder(wiring.Component):
         )
         write, read = write_port(blocks), read_port(blocks)
         m.d.sync += write.en.eq(taken)
-        for port, number, ends, name in ((write, into, filled, "write"), (read, place, emptied, "read")):
+        for port, beat_index, ends, name in ((write, into, filled, "write"), (read, out, emptied, "read")):
             second = Signal(name=f"{name}_second_block")
             with m.If(ends):
                 m.d.sync += second.eq(~second)
             address = Signal(range(2 * beats), name=f"{name}_address", reset_less=True)
-            m.d.sync += address.eq(Mux(second, number + beats, number))
+            m.d.sync += address.eq(Mux(second, beat_index + beats, beat_index))
             m.d.comb += port.addr.eq(address)
         word = Signal(config.input.data_bits, name="write_word", reset_less=True)
         m.d.sync += word.eq(self.i.payload.data)
         m.d.comb += write.data.eq(word)
         layout = channels_layout(config.input.shape, config.lanes, 1)
-        found = data.View(layout, delayed(m, "read_word", read.data, 1))
+        values = data.View(layout, delayed(m, "read_word", read.data, 1))
         for lane, pixel in product(range(config.lanes), range(1)):
-            m.d.comb += self.o.payload.operand[lane][pixel].eq(found[lane][pixel])
+            m.d.comb += self.o.payload.operand[lane][pixel].eq(values[lane][pixel])
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
         return m
 
-    def _elaborate_places(self, m: Module, emptied: Signal) -> Signal:
-        """The place of the step's beat among those of its block, as they came in; ``emptied``: it is the last one."""
+    def _elaborate_read_index(self, m: Module, emptied: Signal) -> Signal:
+        """Return the index of the step's beat in its input block. Drive ``emptied``: the step is the block's last."""
         first, second, run = self.config.block
-        place, begin = (
+        beat_index, begin = (
             Signal(range(self.config.block_beats), name="read_beat_index"),
             Signal(range(second * run), name="run_begin"),
         )
@@ -209,24 +211,27 @@ class Reorder(wiring.Component):
         beat_ends, inner_ends = beat == run - 1, inner == first - 1
         m.d.comb += emptied.eq(self.start & beat_ends & inner_ends & (outer == second - 1))
         with m.If(self.start):
-            m.d.sync += [beat.eq(Mux(beat_ends, 0, beat + 1)), place.eq(place + 1)]
+            m.d.sync += [beat.eq(Mux(beat_ends, 0, beat + 1)), beat_index.eq(beat_index + 1)]
             with m.If(beat_ends):
-                m.d.sync += [inner.eq(Mux(inner_ends, 0, inner + 1)), place.eq(place + (second * run - run + 1))]
+                m.d.sync += [
+                    inner.eq(Mux(inner_ends, 0, inner + 1)),
+                    beat_index.eq(beat_index + (second * run - run + 1)),
+                ]
                 with m.If(inner_ends):
-                    m.d.sync += [outer.eq(outer + 1), begin.eq(begin + run), place.eq(begin + run)]
+                    m.d.sync += [outer.eq(outer + 1), begin.eq(begin + run), beat_index.eq(begin + run)]
         with m.If(emptied):
-            m.d.sync += [outer.eq(0), begin.eq(0), place.eq(0)]
-        return place
+            m.d.sync += [outer.eq(0), begin.eq(0), beat_index.eq(0)]
+        return beat_index
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReorderLayerConfig(JoinLayerConfig):
-    """The hardware of a layer that gives beats in another order; its ``window`` is a `ReorderConfig`.
+    """Configuration of a layer that reorders beats. Its ``window`` is a `ReorderConfig`.
 
-    Parameters and errors are those of `LayerConfig`.
+    Parameters and errors are as in `LayerConfig`.
     """
 
     @property
     def reorder(self) -> Any:
-        """The walk."""
+        """Walk of the layer, a `ReorderConfig`."""
         return self.window

@@ -1,24 +1,25 @@
-"""From accumulators to the next layer's values: bias, scale, zero point, saturation.
+"""Requantisation of accumulators to the next layer's values: bias, scale, zero point, saturation.
 
-The product is exact, so it may be rearranged freely as long as every output stays the same. Before there is
-any hardware the configuration looks for the cheapest arrangement (`RequantiseConfig.recipe`):
+The product is exact, so operations can be rearranged as long as every output stays equal. The configuration searches
+for the cheapest arrangement before any hardware exists (`RequantiseConfig.recipe`):
 
-- Channels with different shifts get one common shift: what a shift lacks goes into the significand while the
-  multiplier has bits to spare, and only the rest into a barrel shifter.
-- Accumulators that saturate anyway are clamped before the multiplier where that saves a DSP slice.
-- Rounding is "add a half and cut". The correction that makes ties even is built only if a tie can occur between
-  the two bounds; with a significand of many odd digits none can.
-- The half and the zero point come in through the C port of the first DSP slice.
+- Channels with different shifts share one common shift. The difference goes into the significand while the multiplier
+  has spare bits, and the rest into a barrel shifter.
+- Accumulators that saturate anyway are clamped before the multiplier, if this saves a DSP slice.
+- Rounding adds one half and truncates. The correction of ties to even exists only if a tie can occur between the two
+  bounds. With a significand of many odd digits, no tie can occur.
+- The C port of the first DSP slice adds the half and the zero point.
 
-Where DSP slices are scarcer than LUTs the product may be made of these instead (``products_in``): two bits of the
-factor choose a row each, and a tree of registered adders joins the rows, with the half and the zero point among them.
+If DSP slices are scarcer than LUTs, LUTs can compute the product (``products_in``). Two bits of the factor select one
+row, and a pipelined adder tree adds the rows, the half and the zero point.
 
-Outputs of 8 bits are rounded twice, as ONNX Runtime does it: to float32, then to an integer. The product need not be
-rounded for that. Between ``n`` and ``n + 1`` float32 has steps of ``2**(e - 23)``, with ``e = floor(log2(n + 1/2))``,
-and ``n + 1/2`` is one of them, so that a product within half a step of it becomes the tie ``n + 1/2``, the ends of that
-band included: there the second significand that float32 has to choose from is odd. (Below 1/2 steps are half as wide,
-but what lies there gives 0 either way.) So only products next to ties need a correction, to the even neighbour. What
-float32 does to sums of ``2**24`` and more is done before the multiplier. Both are built only if some sum asks for it.
+Outputs of 8 bits are rounded twice, as in ONNX Runtime: to float32, then to an integer. The hardware does not round the
+product to float32. Between ``n`` and ``n + 1``, float32 numbers have a distance of ``2**(e - 23)``, with
+``e = floor(log2(n + 1/2))``. The tie ``n + 1/2`` is one of these numbers. A product within half this distance of the
+tie therefore becomes the tie. The ends of this band are included: the other candidate there has an odd significand.
+Below 1/2, the distance is half as large, but the output is 0 in both cases. Only products in a band need a
+correction, to the even neighbour. Sums of ``2**24`` and more are rounded to float32 before the multiplier. Both
+corrections exist only if some sum needs them.
 """
 
 from __future__ import annotations
@@ -56,20 +57,33 @@ from hwgen.gateware.rounding import (
 )
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
-#: Multiplier slice of the family that circuits are made for. A piece is what one slice takes of the longer operand.
+#: Multiplier slice of the target family. A piece is the share of the longer operand that one slice multiplies.
 _SLICE = DEFAULT.multiplier_slice
 PIECE = _SLICE.cascade_shift
-#: LUTs of a lane for products next to ties: about 9 find them, 8 add what is due.
+#: Number of LUTs per lane for products next to ties: about 9 detect them, and 8 add the correction.
 _BESIDE_TIES = 17
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a requantiser computes ``(acc + bias) * scale``: ``clamp((acc + bias) << left) * factor / 2**shift``.
+    """Arrangement of a requantiser's scaling: ``clamp((acc + bias) << left) * factor / 2**shift``.
 
-    ``left`` and ``factor`` are by channel. ``pieces`` DSP slices multiply; with ``split_factor`` each takes
-    17 bits of the factor, otherwise 17 bits of the clamped sum. With no piece every factor is 0 or 1.
-    ``operand_bits`` is the clamped sum's signed width; ``clamp`` tells whether it is clamped at all.
+    Parameters
+    ----------
+    shift : int
+        Right shift of the product, in bits, equal for all channels.
+    left : tuple of int
+        Left shift of each channel's sum, in bits.
+    factor : tuple of int
+        Factor of each channel. Without pieces, every factor is 0 or 1.
+    pieces : int
+        Number of DSP slices per product.
+    split_factor : bool
+        Whether each slice multiplies 17 bits of the factor. Otherwise each slice multiplies 17 bits of the clamped sum.
+    clamp : bool
+        Whether sums are clamped.
+    operand_bits : int
+        Width of the clamped sum, signed.
     """
 
     shift: int
@@ -83,41 +97,42 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RequantiseConfig(ChannelsConfig):
-    """``clip(round_half_even((acc + bias) * significand / 2**shift) + zero_point, low, high)``, by channel.
+    """Configuration of ``clip(round_half_even((acc + bias) * significand / 2**shift) + zero_point, low, high)``.
 
-    With ``float32`` both the sum and its product are first rounded to 24 significant bits, ties to even.
+    Each channel has its own bias, significand and shift. With ``float32``, the sum and its product are first rounded to
+    24 significant bits, ties to even.
 
     Parameters
     ----------
     lanes : int
-        Channels a beat.
+        Number of channels per beat.
     accumulator_bits : int
         Width of an accumulator, signed.
     bias : tuple of int
-        By channel, the input's zero point folded in.
+        Bias of each channel, with the correction for the input's zero point.
     significand : tuple of int
-        By channel, from 1 to ``2**24 - 1``.
+        Significand of each channel's scale, from 1 to ``2**24 - 1``.
     shift : tuple of int
-        By channel, 0 or more.
+        Right shift of each channel, in bits, at least 0.
     zero_point, low, high : int
-        Of the output; ``low`` and ``high`` within its type.
+        Zero point and bounds of the output, within its type.
     bits, signed : int, bool
-        Shape of an output.
+        Type of an output.
     float32 : bool
-        Whether to round to float32 on the way. An output has at most 8 bits then.
+        Whether sum and product are rounded to float32. Outputs then have at most 8 bits.
     products_in : str
-        What multiplies: ``dsp`` slices, or ``lut``.
+        Multiplier: ``dsp`` slices, or ``lut``.
     fraction : int
-        Bits of the bias below an accumulator's lowest one: the sum is ``(acc << fraction) + bias``.
+        Number of fraction bits of the bias: the sum is ``(acc << fraction) + bias``.
     beats : tuple of tuple of int
-        The channels each beat of a pixel carries, lowest lane first.
+        Channels of each beat of a pixel, lane 0 first.
     pixels : int
-        Neighbouring pixels a beat; a channel's values for all of them lie side by side.
+        Number of neighbouring pixels per beat. The values of a channel for these pixels are neighbours.
 
     Raises
     ------
     ConfigError
-        If a number is out of range, or the tuples don't fit each other.
+        If a number is out of range, or the lengths of the tuples do not fit each other.
     """
 
     significand: tuple[int, ...]
@@ -150,10 +165,10 @@ class RequantiseConfig(ChannelsConfig):
             raise ConfigError(f"significand must be between 1 and 2**24 - 1, not {self.significand!r}")
         if min(self.shift) < 0:
             raise ConfigError(f"shift must not be negative, not {self.shift!r}")
-        least, most = self._bounds
+        lowest, highest = self._bounds
         for name in ("zero_point", "low", "high"):
-            if not least <= getattr(self, name) <= most:
-                raise ConfigError(f"{name} must be between {least} and {most}, not {getattr(self, name)!r}")
+            if not lowest <= getattr(self, name) <= highest:
+                raise ConfigError(f"{name} must be between {lowest} and {highest}, not {getattr(self, name)!r}")
         if self.low > self.high:
             raise ConfigError(f"low must be at most high ({self.high}), not {self.low!r}")
 
@@ -163,60 +178,60 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def _bounds(self) -> tuple[int, int]:
-        least = -(1 << (self.bits - 1)) if self.signed else 0
-        return least, least + (1 << self.bits) - 1
+        lowest = -(1 << (self.bits - 1)) if self.signed else 0
+        return lowest, lowest + (1 << self.bits) - 1
 
     def compute(self, channel: int, accumulator: int) -> int:
-        """The output for one accumulator, as defined (the hardware is arranged otherwise)."""
+        """Return the output for one accumulator, by its definition. The hardware uses another arrangement."""
         total = (accumulator << self.fraction) + self.bias[channel]
         scaled = scale_sum(total, self.significand[channel], self.shift[channel], self.float32)
         return min(max(scaled + self.zero_point, self.low), self.high)
 
-    # What matters of each channel.
+    # Ranges of each channel.
 
     def _sums(self, channel: int) -> tuple[int, int]:
-        """Least and greatest accumulator + bias."""
+        """Return the smallest and largest sum of accumulator and bias."""
         half = 1 << (self.accumulator_bits - 1)
         return self.bias[channel] - (half << self.fraction), self.bias[channel] + ((half - 1) << self.fraction)
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """The bounds, counted from the zero point."""
+        """Bounds of the output, relative to the zero point."""
         return self.low - self.zero_point, self.high - self.zero_point
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """By channel: the sums between which the output still changes; any sum beyond may be clamped to them."""
+        """Range of each channel's sums in which the output still changes. Sums outside can be clamped to this range."""
         sums = map(self._sums, range(self.channels))
         return tuple(map(useful_sums, sums, self.significand, self.shift, repeat(self.outputs), repeat(self.float32)))
 
     @cached_property
     def rounded_bits(self) -> int:
-        """How many bits more than 24 a sum has for which it matters that float32 rounds it; 0 if none has."""
+        """Largest number of bits above 24 of a sum whose rounding to float32 affects an output; 0 if there is none."""
         if not self.float32:
             return 0
-        most = max(abs(end) for ends in self._useful_sums for end in ends)
-        return max(0, (most - 1).bit_length() - SIGNIFICAND_BITS)
+        largest = max(abs(end) for ends in self._useful_sums for end in ends)
+        return max(0, (largest - 1).bit_length() - SIGNIFICAND_BITS)
 
     def _round(self, total: int) -> int:
-        """A sum as it meets the multiplier."""
+        """Return a sum as the input of the multiplier."""
         excess = min(self.rounded_bits, max(0, abs(total).bit_length() - SIGNIFICAND_BITS))
         return round_half_even(total, excess) << excess
 
     @cached_property
     def _operands(self) -> tuple[tuple[int, int], ...]:
-        """By channel: least and greatest sum that meets the multiplier."""
+        """Smallest and largest multiplier input of each channel."""
         sums = map(self._sums, range(self.channels))
-        return tuple((self._round(least), self._round(most)) for least, most in sums)
+        return tuple((self._round(smallest), self._round(largest)) for smallest, largest in sums)
 
     @cached_property
     def _useful(self) -> tuple[tuple[int, int], ...]:
-        """`_useful_sums` as they meet the multiplier."""
-        return tuple((self._round(least), self._round(most)) for least, most in self._useful_sums)
+        """Ranges of `_useful_sums` as multiplier inputs."""
+        return tuple((self._round(smallest), self._round(largest)) for smallest, largest in self._useful_sums)
 
     @cached_property
     def _scales(self) -> tuple[tuple[int, int], ...]:
-        """By channel: an odd factor and a shift (which may be negative), or (0, 0) if every product rounds to 0."""
+        """Odd factor and shift of each channel, or (0, 0) if every product is rounded to 0. A shift can be negative."""
         scales = []
         for channel, (factor, shift) in enumerate(zip(self.significand, self.shift, strict=True)):
             greatest = max(abs(total) for total in self._operands[channel])
@@ -231,36 +246,37 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def ties(self) -> bool:
-        """Whether some sum lies exactly between two outputs."""
-        for (factor, shift), (least, most) in zip(self._scales, self._useful, strict=True):
+        """Whether some sum is scaled to exactly the middle between two outputs."""
+        for (factor, shift), (smallest, largest) in zip(self._scales, self._useful, strict=True):
             if factor and shift > 0:
-                # An odd factor keeps the trailing zeros: odd multiples of half a step, and no others.
+                # An odd factor preserves trailing zeros. So ties are exactly the odd multiples of half a step.
                 half = 1 << (shift - 1)
-                first = -(-least // half)
-                if (first | 1) * half <= most:
+                first = -(-smallest // half)
+                if (first | 1) * half <= largest:
                     return True
         return False
 
     @cached_property
     def bands(self) -> Bands:
-        """Which products of all channels lie next to ties, where float32 takes them for ties."""
-        found = Bands()
+        """Flags of all channels' products next to ties that float32 rounds to ties."""
+        bands = Bands()
         if self.float32:
             for (factor, shift), operands in zip(self._scales, self._operands, strict=True):
-                found |= tie_bands(operands, factor, shift, self.outputs)
-        return found
+                bands |= tie_bands(operands, factor, shift, self.outputs)
+        return bands
 
     @property
     def beside_ties(self) -> bool:
-        """Whether products next to ties are corrected: those of some sum give another output in float32."""
+        """Whether products next to ties need a correction, because float32 gives some sum another output."""
         return self.bands.beside
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The arrangement with the fewest DSP slices, then the least shifting, then no clamp, then whole operands.
+        """Cheapest arrangement of the scaling.
 
-        A slice that multiplies the whole sum adds the bias in its pre-adder. Of LUTs the narrowest operands are best,
-        which a clamp is worth that saves more than a bit.
+        With DSP slices, the criteria are, in order: few slices, small left shifts, no clamp, whole operands. A slice
+        that multiplies the whole sum can add the bias in its pre-adder. With LUTs, narrow operands are best. A clamp is
+        used if it saves more than one bit.
         """
         if self.products_in == "lut" and not (recipes := list(self._recipes(0))):
             recipes = self._recipes(1, in_slices=False)
@@ -274,26 +290,27 @@ class RequantiseConfig(ChannelsConfig):
     def _recipes(self, pieces: int, *, in_slices: bool = True) -> Iterator[Recipe]:
         common = max(1, *(shift for factor, shift in self._scales if factor), 1)
         missing = [common - shift if factor else 0 for factor, shift in self._scales]
-        # Which operand is cut into pieces; the other must fit the wide port.
+        # The flag selects the operand that is divided into pieces. The other operand must fit the wide port.
         geometries = [
             (False, SIGNIFICAND_BITS, pieces * PIECE + 1),
             (True, pieces * PIECE, _SLICE.wide_bits),
         ]
         if pieces == 0 or not in_slices:
             geometries = [(False, SIGNIFICAND_BITS if pieces else 1, None)]
-        for split_factor, factor_bits, most_bits in geometries:
+        for split_factor, factor_bits, max_bits in geometries:
             spare = [factor_bits - factor.bit_length() for factor, _ in self._scales]
             if min(spare) < 0:
                 continue
             into = [min(pair) for pair in zip(missing, spare, strict=True)]
-            left = [all_ - part for all_, part in zip(missing, into, strict=True)]
-            factors = [factor << part for (factor, _), part in zip(self._scales, into, strict=True)]
+            left = [total - into_factor for total, into_factor in zip(missing, into, strict=True)]
+            factors = [factor << into_factor for (factor, _), into_factor in zip(self._scales, into, strict=True)]
             for clamp in (False, True):
                 ends = self._useful if clamp else self._operands
                 bits = max(
-                    signed_bits(least << shift, most << shift) for (least, most), shift in zip(ends, left, strict=True)
+                    signed_bits(smallest << shift, largest << shift)
+                    for (smallest, largest), shift in zip(ends, left, strict=True)
                 )
-                if most_bits is None or bits <= most_bits:
+                if max_bits is None or bits <= max_bits:
                     yield Recipe(
                         shift=common,
                         left=tuple(left),
@@ -304,27 +321,27 @@ class RequantiseConfig(ChannelsConfig):
                         operand_bits=bits,
                     )
 
-    # The arithmetic after the multiplier.
+    # Arithmetic behind the multiplier.
 
     @property
     def aligned_bits(self) -> int:
-        """``k > 0`` if an output is ``k`` bits counted from ``low`` and the rest of it is constant; 0 if not."""
+        """Width of the output relative to ``low``, if the other output bits are constant; otherwise 0."""
         bits = (self.high - self.low).bit_length()
         full = self.high - self.low == (1 << bits) - 1
         return bits if full and (bits == self.bits or self.low % (1 << bits) == 0) else 0
 
     @property
     def zero(self) -> int:
-        """The zero point, counted from ``low`` if that is aligned."""
+        """Zero point, relative to ``low`` if `aligned_bits` is not 0."""
         return self.zero_point - (self.low if self.aligned_bits else 0)
 
     @property
     def ties_down(self) -> bool:
-        """Ties are first rounded down and then, if odd, up; otherwise the other way round.
+        """Whether ties are first rounded down, and then corrected upwards if odd. Otherwise the directions are swapped.
 
-        Either way the correction of exact ties writes the lowest bit alone: to 1 where an odd zero point is counted
-        in, to 0 where it is even. Where products beside ties are corrected, too, this moves the ends of the bands by
-        one place: the ones above ties become products that need no comparison of all their bits.
+        In both cases, the correction of exact ties changes only the lowest bit: to 1 if the added zero point is odd, to
+        0 if it is even. If products beside ties are corrected too, this choice moves the ends of the bands by one unit.
+        The ends above ties then become products that need no comparison of all their bits.
         """
         if self.beside_ties:
             return self.bands.above and not self.bands.below
@@ -332,19 +349,19 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def offset(self) -> int:
-        """Half a step and the zero point, in the scale of the product; no zero point if that is added later."""
+        """Half a step plus the zero point, in the scale of the product; without the zero point if it is added later."""
         zero = 0 if self.beside_ties else self.zero
         return ((2 * zero + 1) << (self.recipe.shift - 1)) - self.ties_down
 
     @property
     def whole_bits(self) -> int:
-        """Width of a rounded product before products beside ties are corrected, signed; larger ones saturate."""
-        least, most = self.outputs
-        return signed_bits(least - 1, most + 1)
+        """Width of a rounded product before the correction beside ties, signed. Larger products saturate."""
+        smallest, largest = self.outputs
+        return signed_bits(smallest - 1, largest + 1)
 
     @property
-    def offset_place(self) -> str:
-        """Where the offset is added: in the "bias", the "slice", or "late" (in fabric, after the product)."""
+    def offset_stage(self) -> str:
+        """Stage that adds the offset: the "bias", the "slice", or "late" (an adder in fabric behind the product)."""
         recipe = self.recipe
         if recipe.pieces == 0:
             return "late" if any(recipe.left) or 0 in recipe.factor or self.rounded_bits else "bias"
@@ -357,26 +374,26 @@ class RequantiseConfig(ChannelsConfig):
         half = 1 << (recipe.operand_bits - 1)
         products = []
         for channel, (left, factor) in enumerate(zip(recipe.left, recipe.factor, strict=True)):
-            least, most = self._operands[channel]
-            products.append(max(least << left, -half) * factor)
-            products.append(min(most << left, half - 1) * factor)
+            smallest, largest = self._operands[channel]
+            products.append(max(smallest << left, -half) * factor)
+            products.append(min(largest << left, half - 1) * factor)
         return signed_bits(min(products) + self.offset, max(products) + self.offset, *products)
 
     @property
     def sum_bits(self) -> int:
-        """Width of accumulator + bias, signed."""
-        early = self.offset if self.offset_place == "bias" else 0
+        """Width of the sum of accumulator and bias, signed."""
+        early = self.offset if self.offset_stage == "bias" else 0
         return signed_bits(*(end + early for channel in range(self.channels) for end in self._sums(channel)))
 
     @property
     def rounded_sum_bits(self) -> int:
-        """Width of accumulator + bias after float32 has rounded it, signed."""
+        """Width of the sum of accumulator and bias after its rounding to float32, signed."""
         return signed_bits(*(end for pair in self._operands for end in pair)) if self.rounded_bits else self.sum_bits
 
     @cached_property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
         recipe = self.recipe
-        early = self.offset if self.offset_place == "bias" else 0
+        early = self.offset if self.offset_stage == "bias" else 0
         tables = {
             "bias": self.table([bias + early for bias in self.bias]),
             "left": self.table(recipe.left),
@@ -391,14 +408,14 @@ class RequantiseConfig(ChannelsConfig):
             tables["factor"] = self.table(recipe.factor)
         return tables
 
-    # Cost.
+    # Resources.
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its outputs."""
+        """Latency from a beat to its outputs, in cycles."""
         recipe, multiply = self.recipe, self.product_cycles
         early = 2 + self.tables_in_block_ram + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
-        return early + multiply + (self.offset_place == "late") + self.beside_ties + 1
+        return early + multiply + (self.offset_stage == "late") + self.beside_ties + 1
 
     @property
     def in_slices(self) -> bool:
@@ -407,25 +424,25 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def product_rows(self) -> ProductRows:
-        """What multiplies where products are made of LUTs."""
+        """Configuration of the multipliers in LUTs."""
         return ProductRows(
             operand_bits=self.recipe.operand_bits,
             factor_bits=max(self.recipe.factor).bit_length(),
-            offset=self.offset if self.offset_place == "slice" else None,
+            offset=self.offset if self.offset_stage == "slice" else None,
             product_bits=self.product_bits,
             unused_bits=self._unused_bits,
         )
 
     @property
     def product_cycles(self) -> int:
-        """Cycles from an operand to its product."""
+        """Latency from an operand to its product, in cycles."""
         if self.in_slices or not self.recipe.pieces:
             return self.recipe.pieces + (self.recipe.pieces > 0)
         return self.product_rows.latency
 
     @property
     def multipliers(self) -> int:
-        """DSP slices, as Yosys counts them: wiring and tiny products take none."""
+        """Number of DSP slices, as Yosys counts them. Shifts and small products need none."""
         if not self.in_slices:
             return 0
         recipe = self.recipe
@@ -442,12 +459,12 @@ class RequantiseConfig(ChannelsConfig):
         cost = Cost(dsp=self.multipliers)
         recipe = self.recipe
         sums = self.lanes * self.pixels
-        # Beats are counted where something depends on them.
+        # A beat counter exists only if a table varies.
         varies = any(len(set(column)) > 1 for table in self.tables.values() for column in table)
         beat = counter_bits(len(self.beats)) * varies
         cost.ff += beat + self.latency
         cost.lut += beat
-        late = self.tables_in_block_ram
+        registered = self.tables_in_block_ram
         cycle, latest = self._count_operands(cost)
         if recipe.split_factor and recipe.pieces:
             for piece in range(recipe.pieces):
@@ -463,22 +480,23 @@ class RequantiseConfig(ChannelsConfig):
         for piece in range(recipe.pieces - 1):
             low = min(PIECE, max(0, (piece + 1) * PIECE - self._unused_bits))
             cost.delay(sums * low, recipe.pieces - 1 - piece)
-        if self.offset_place == "late":
-            # Bits below the half that is added pass by; without ties they are not looked at any more.
+        if self.offset_stage == "late":
+            # Bits below the half pass the adder unchanged. Without ties, no logic reads them.
             cost.ff += sums * (self.product_bits - self._unused_bits)
             cost.lut += sums * constant_adder_luts(self.offset, self.product_bits)
             cycle += 1
         if self.beside_ties:
-            # The whole number, what is due and what saturates; the comparison, and an adder for what is due.
+            # Registers of the whole part, the correction and the saturation. LUTs of the comparison and the
+            # correction's adder.
             cost.ff += sums * (self.whole_bits + 1 + (self.low < self.zero_point))
             cost.lut += sums * _BESIDE_TIES
             cycle += 1
         if self._count_table(cost, "present"):
             latest = max(latest, cycle)
-        cost.ff += beat * (latest - 1 - late)
+        cost.ff += beat * (latest - 1 - registered)
         bits = (self.high - self.low).bit_length()
         cost.ff += sums * bits
-        # A LUT for each bit looks at the bit, the sign, and up to three bits above; more of them take one of their own.
+        # One LUT per bit reads the bit, the sign, and up to three bits above. More bits need one more LUT.
         cost.lut += sums * (bits + (self.product_bits - recipe.shift - bits > 4))
         return cost.resources
 
@@ -486,33 +504,33 @@ class RequantiseConfig(ChannelsConfig):
         return Requantise(self)
 
     def _count_operands(self, cost: Cost) -> tuple[int, int]:
-        """From accumulators to what meets the multiplier, which takes the last register into its slice.
+        """Add the resources from the accumulators to the multiplier's operands. A slice contains the last register.
 
-        Returns the cycle in which the factor is read, and the last one in which another table is.
+        Return the cycle in which the factor is read, and the last cycle in which another table is read.
         """
         recipe = self.recipe
         sums = self.lanes * self.pixels
         moves, rounds, in_slice = any(recipe.left), self.rounded_bits > 0, self.in_slices
-        late = self.tables_in_block_ram
-        cycle, latest = 2 + late, 1 + late
-        # Each slice of a split factor adds the bias in its pre-adder.
+        registered = self.tables_in_block_ram
+        cycle, latest = 2 + registered, 1 + registered
+        # With a split factor, each slice adds the bias in its pre-adder.
         pre_adders = in_slice and recipe.split_factor and not (moves or recipe.clamp or rounds)
-        if self._count_table(cost, "bias") and pre_adders and late:
+        if self._count_table(cost, "bias") and pre_adders and registered:
             cost.ff += sums * signed_bits(*self.bias) * (recipe.pieces - 1)
-        # Sums wait for their bias; a slice takes but the last register.
-        cost.ff += sums * self.accumulator_bits * late
+        # Sums wait for their bias. A slice contains only the last register.
+        cost.ff += sums * self.accumulator_bits * registered
         if pre_adders:
             return cycle, latest
         cost.ff += sums * self.accumulator_bits
         for column in self.tables["bias"]:
-            bits = self.sum_bits - self.fraction - 1  # the sign takes the last carry
+            bits = self.sum_bits - self.fraction - 1  # the sign is the last carry
             constant = len(set(column)) == 1
             cost.lut += self.pixels * (constant_adder_luts(column[0] >> self.fraction, bits) if constant else bits)
         last = "clamp" if recipe.clamp else "shift" if moves else "rounded" if rounds else "sum"
         if not (in_slice and last == "sum"):
             cost.ff += sums * self.sum_bits
         if rounds:
-            # Which bits go, and then they do; beside them the sum waits for a cycle.
+            # Registers of the bits to drop, and of the sum beside them; then the rounding.
             cost.ff += sums * (self.rounded_bits + 1 + self.sum_bits)
             cost.lut += sums * (3 * self.rounded_bits + self.rounded_sum_bits)
             if not (in_slice and last == "rounded"):
@@ -535,7 +553,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def _unused_bits(self) -> int:
-        """Bits of the product, from the lowest one, at which nothing looks."""
+        """Number of low bits of the product that no logic reads."""
         if self.beside_ties:
             ends = self.bands.above and self.bands.below
             return 0 if ends else max(0, self.recipe.shift - SIGNIFICAND_BITS - 1)
@@ -543,16 +561,16 @@ class RequantiseConfig(ChannelsConfig):
 
 
 def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:
-    """Whether a product with one of ``factors`` is worth a DSP slice: Yosys leaves 1 x n bits and less than 9 bits."""
+    """Return whether a product with one of ``factors`` uses a DSP slice. Yosys uses LUTs for 1 x n or below 9 bits."""
     bits = max(factors).bit_length()
     if len(set(factors)) == 1 and bits:
-        bits -= (factors[0] & -factors[0]).bit_length() - 1  # a constant's zeros at the end are wiring
+        bits -= (factors[0] & -factors[0]).bit_length() - 1  # trailing zeros of a constant are wiring
     return bits > 1 and operand_bits + bits > 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rounded:
-    """A rounded product in registers: ``whole + round_up``. It saturates if ``is_beyond``: ``whole`` is too narrow."""
+    """Rounded product ``whole + round_up`` in registers. If ``is_beyond``, ``whole`` is too narrow: it saturates."""
 
     whole: Value
     round_up: Value
@@ -560,12 +578,12 @@ class _Rounded:
     is_beyond: Value
 
 
-def _shifted(value: Value, places: int) -> Value:
-    return value.shift_left(places) if places else value
+def _shifted(value: Value, bits: int) -> Value:
+    return value.shift_left(bits) if bits else value
 
 
 class Requantise(wiring.Component):
-    """Scales accumulators, rounds to nearest even, adds the zero point, saturates.
+    """Requantiser: scales accumulators, rounds to nearest even, adds the zero point, saturates.
 
     Parameters
     ----------
@@ -576,20 +594,31 @@ class Requantise(wiring.Component):
     i : In(stream, always ready)
         ``lanes`` accumulators of ``pixels`` pixels, ``[lane][pixel]``.
     o : Out(stream, always ready)
-        Their outputs; lanes without a channel are 0.
+        Outputs. Lanes without a channel are 0.
 
     Latency and throughput
-        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
-        reset is a pixel's first.
+        One beat per cycle, with a latency of ``config.latency`` cycles. Never stalls. The first beat after a reset is
+        the first beat of a pixel.
 
     Number range
-        Every accumulator of ``accumulator_bits`` bits gives the result that ``config.compute`` defines; nothing
-        overflows in between.
+        Every accumulator of ``accumulator_bits`` bits has the result that ``config.compute`` defines. No intermediate
+        value overflows.
 
-    Stages: the accumulator meets its bias (2 cycles, 3 where tables lie in block RAM); it is rounded to 24 bits where
-    float32 does that (2), shifted and clamped where the recipe says so (1 each); with ``n`` DSP slices the product
-    takes ``n + 1``, of LUTs ``config.product_cycles``; the offset 1 if it is late; products next to ties 1 where they
-    are corrected; bounds 1.
+    Stages:
+
+    =====================================  ==============================================
+    stage                                  cycles
+    =====================================  ==============================================
+    addition of the bias                   2, or 3 if the tables are in block RAM
+    rounding of the sum to 24 bits         2, if needed
+    left shift                             1, if the recipe has one
+    clamp                                  1, if the recipe has one
+    product in ``n`` DSP slices            ``n + 1``
+    product in LUTs                        ``config.product_cycles``
+    late offset                            1, if the offset is added late
+    correction of products next to ties    1, if needed
+    bounds                                 1
+    =====================================  ==============================================
     """
 
     def __init__(self, config: RequantiseConfig):
@@ -612,8 +641,8 @@ class Requantise(wiring.Component):
         ]
 
         def sums(delay: int) -> list[Value]:
-            """Accumulators with bias, ``delay`` cycles late. Each delay has adders of its own."""
-            late = [
+            """Return accumulators plus bias, ``delay`` cycles later. Each delay has its own adders."""
+            delayed_sums = [
                 named(
                     _shifted(delayed(m, f"accumulator_{lane}_delayed", accumulator, delay), config.fraction)
                     + _delayed(m, f"bias_{lane}_delayed", bias, delay),
@@ -621,7 +650,7 @@ class Requantise(wiring.Component):
                 )
                 for lane, (accumulator, bias) in enumerate(zip(accumulators, biases, strict=True))
             ]
-            return self._registers(m, f"sum_{delay}" if delay else "sum", late, signed(config.sum_bits))
+            return self._registers(m, f"sum_{delay}" if delay else "sum", delayed_sums, signed(config.sum_bits))
 
         values = sums(0)
         cycle += 1
@@ -640,14 +669,14 @@ class Requantise(wiring.Component):
             cycle += 1
         operands = [values]
         for piece in range(1, recipe.pieces):
-            # Yosys 0.66 takes a sum that several slices multiply into the pre-adder of one and leaves the others
-            # without, so each slice gets an adder of its own: its pre-adder, which costs nothing.
+            # If several slices multiply one sum, Yosys 0.66 moves the adder into one slice's pre-adder, and the other
+            # slices have none. A separate adder per slice uses each pre-adder, at no cost.
             own = recipe.split_factor and not (any(recipe.left) or recipe.clamp or config.rounded_bits)
-            late = [delayed(m, f"operand_{lane}_{piece}", value, piece) for lane, value in enumerate(values)]
-            operands.append(sums(piece) if own else late)
+            delayed_values = [delayed(m, f"operand_{lane}_{piece}", value, piece) for lane, value in enumerate(values)]
+            operands.append(sums(piece) if own else delayed_values)
         values = self._multiply(m, beats, operands, cycle)
         cycle += config.product_cycles
-        if config.offset_place == "late":
+        if config.offset_stage == "late":
             zeros = (config.offset & -config.offset).bit_length() - 1
             step = config.offset >> zeros
             values = [extended(value, zeros + 1) for value in values]
@@ -664,7 +693,7 @@ class Requantise(wiring.Component):
         bounded = [Mux(here, value, 0) for value, here in zip(bounded, present, strict=True)]
         outputs = self._registers(m, "output", bounded, config.output)
         m.d.comb += self.o.valid.eq(beats.valid(cycle + 1))
-        m.d.comb += [place.eq(output) for place, output in zip(beat_values(self.o), outputs, strict=True)]
+        m.d.comb += [port.eq(output) for port, output in zip(beat_values(self.o), outputs, strict=True)]
         return m
 
     def _registers(self, m: Module, name: str, values: Sequence[Value], shape: Shape) -> list[Value]:
@@ -673,10 +702,11 @@ class Requantise(wiring.Component):
         return list(registers)
 
     def _multiply(self, m: Module, beats: Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
-        """Products (and the offset, if it comes in here) of operands: by piece, valid ``piece`` cycles after ``cycle``.
+        """Return the products of operands, by lane, including an offset that the slice adds.
 
-        The pieces of a product form a cascade, one cycle apart: each slice adds its piece to the sum before it
-        shifted right by 17; the 17 bits shifted out are final.
+        ``operands`` are grouped by piece. The values of a piece are valid ``piece`` cycles after ``cycle``. The pieces
+        of a product form a cascade, one cycle apart. Each slice adds its piece to the previous sum, shifted right by 17
+        bits. The 17 dropped bits are final.
         """
         config, recipe = self.config, self.config.recipe
         pieces = range(recipe.pieces)
@@ -693,7 +723,7 @@ class Requantise(wiring.Component):
 
         products = []
         for lane in range(config.lanes * config.pixels):
-            total: Value = Const(config.offset if config.offset_place == "slice" else 0)
+            total: Value = Const(config.offset if config.offset_stage == "slice" else 0)
             done = []
             for piece in pieces:
                 top = piece == recipe.pieces - 1
@@ -714,45 +744,45 @@ class Requantise(wiring.Component):
         return products
 
     def _rounded_sums(self, m: Module, values: Sequence[Value]) -> list[Value]:
-        """Sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` asks for it; 2 cycles.
+        """Return sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` requires; 2 cycles.
 
-        Where ``j`` bits go, half of their range less one is added, and one more if the lowest bit that stays is set.
+        To drop ``j`` bits, half of their range minus one is added, plus the lowest kept bit.
         """
         config = self.config
         rounded = []
         for lane, value in enumerate(values):
             longer, odd = [], Const(0, 1)
-            for j in range(1, config.rounded_bits + 1):  # at least j bits go
+            for j in range(1, config.rounded_bits + 1):  # at least j bits are dropped
                 above = value[SIGNIFICAND_BITS + j - 1 :]
                 longer.append(above.any() & ~above.all())
                 odd = Mux(longer[-1], value[j], odd)
-            gone = delayed(m, f"dropped_bits_{lane}", Cat(longer), 1)
+            dropped = delayed(m, f"dropped_bits_{lane}", Cat(longer), 1)
             odd = delayed(m, f"lowest_bit_{lane}", odd, 1)
-            late = delayed(m, f"sum_{lane}_delayed", value, 1)
-            total = (Cat(1, late).as_signed() + Cat(odd, gone[1:]))[1:]
-            rounded.append(Cat(total[: len(gone)] & ~gone, total[len(gone) :]).as_signed())
+            exact = delayed(m, f"sum_{lane}_delayed", value, 1)
+            total = (Cat(1, exact).as_signed() + Cat(odd, dropped[1:]))[1:]
+            rounded.append(Cat(total[: len(dropped)] & ~dropped, total[len(dropped) :]).as_signed())
         return self._registers(m, "rounded", rounded, signed(config.rounded_sum_bits))
 
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
-        """A product with offset, cut; odd ones next to a tie are made even.
+        """Return the truncated product with offset. Odd results next to a tie are made even.
 
-        Where the fraction is next to 0 the even neighbour is the one below, where it is next to 1 the one above. Next
-        to them means that all its bits from the weight of ``2**(e - 24)`` up are equal. ``2**e`` is the weight of the
-        highest bit of the tie's magnitude, ``e = -1`` that of 1/2.
+        If the fraction is next to 0, the even neighbour is below; if it is next to 1, the even neighbour is above. The
+        fraction is next to 0 or 1 if all of its bits from weight ``2**(e - 24)`` upwards are equal. ``2**e`` is the
+        weight of the highest bit of the tie's magnitude; for 1/2, ``e`` is -1.
         """
         config, shift = self.config, self.config.recipe.shift
-        least, most = config.outputs
+        lowest, largest = config.outputs
         value = extended(value, shift + config.whole_bits + 1)
-        whole, sign = value[shift:], value[-1] if least < 0 else Const(0, 1)
+        whole, sign = value[shift:], value[-1] if lowest < 0 else Const(0, 1)
 
         def fraction(weight: int) -> Value:
-            place = shift + weight - SIGNIFICAND_BITS
-            # Where ties are rounded down first, a product lies less than its last bit below what it was.
-            return value[place] if place >= 0 else Const(config.ties_down, 1)
+            bit = shift + weight - SIGNIFICAND_BITS
+            # If ties are first rounded down, products count as just below their value: all lower bits are ones.
+            return value[bit] if bit >= 0 else Const(config.ties_down, 1)
 
         up = fraction(SIGNIFICAND_BITS - 1)
-        highest = (2 * max(most, -least) - 1).bit_length() - 2
-        # The odd product's lowest bit belongs to the tie's magnitude only if the tie lies on the far side of it.
+        highest = (2 * max(largest, -lowest) - 1).bit_length() - 2
+        # The lowest bit of the odd product belongs to the tie's magnitude only if the tie is farther from 0.
         magnitude = [(whole[weight] if weight else up) ^ sign for weight in range(highest + 1)]
         equal = [named(fraction(weight) == up, "is_bit_equal") for weight in range(-1, SIGNIFICAND_BITS - 1)]
         pairs = list(zip(magnitude, equal, strict=False))
@@ -762,18 +792,18 @@ class Requantise(wiring.Component):
             near |= self._at_end(magnitude, [fraction(weight) for weight in range(-1, SIGNIFICAND_BITS)], value)
         near &= whole[0]
         low, beyond = whole[: config.whole_bits - 1], whole[config.whole_bits - 1 :]
-        parts = {
+        fields = {
             "whole": Cat(low[0] & ~(near & ~up), low[1:]),
             "round_up": near & up,
             "negative": sign,
             "is_beyond": beyond.any() & ~beyond.all(),
         }
-        if least >= 0:  # what is negative gives the same as 0
-            parts = {name: Mux(whole[-1], 0, part) for name, part in parts.items()}
-        return _Rounded(**{name: delayed(m, f"{name}_{lane}", part, 1) for name, part in parts.items()})
+        if lowest >= 0:  # negative products and 0 have the same output
+            fields = {name: Mux(whole[-1], 0, field) for name, field in fields.items()}
+        return _Rounded(**{name: delayed(m, f"{name}_{lane}", field, 1) for name, field in fields.items()})
 
     def _at_end(self, magnitude: Sequence[Value], bits: Sequence[Value], value: Value) -> Value:
-        """Whether the fraction is ``2**(e - 24)``; ``bits`` are its first ones, the last of them the highest."""
+        """Return whether the fraction is ``2**(e - 24)``. ``bits`` are its highest bits, with the lowest first."""
         chosen = Const(1)
         wanted: list[Value] = []
         for bit in reversed(magnitude):
@@ -784,9 +814,9 @@ class Requantise(wiring.Component):
         return first & ~value[: max(0, self.config.recipe.shift - len(bits))].any()
 
     def _bound_even(self, value: _Rounded) -> Value:
-        """The output for a rounded product: add the zero point and what is still due, saturate."""
+        """Return the output for a rounded product: add the zero point and the correction, and saturate."""
         config = self.config
-        bits, (least, _) = config.aligned_bits, config.outputs
+        bits, (lowest, _) = config.aligned_bits, config.outputs
         low, high = (0, (1 << bits) - 1) if bits else (config.low, config.high)
         whole = Cat(value.whole, value.negative).as_signed()
         total = named(whole + value.round_up, "rounded_value")
@@ -796,18 +826,18 @@ class Requantise(wiring.Component):
             total = total[1:].as_signed()
         below, above = (total[-1], total[bits:].any()) if bits else (total < low, total > high)
         inside = named(Mux(value.is_beyond | above, high, total[:bits] if bits else total), "value_below_limit")
-        if least:  # else nothing lies below: what is negative was made 0
+        if lowest:  # otherwise no product is below: negative products are already 0
             inside = Mux(Mux(value.is_beyond, value.negative, below), low, inside)
         return self._from_low(inside) if bits else inside
 
     def _from_low(self, inside: Value) -> Value:
-        """What is counted from ``low``, if that is aligned, as an output."""
+        """Return the output for a value relative to ``low``. The output bits above ``aligned_bits`` are constant."""
         config = self.config
         low, bits = config.low, config.aligned_bits
         return Cat(inside[:bits] ^ (low % (1 << bits)), Const(low >> bits, signed(config.bits + 1)))
 
     def _bound(self, value: Value) -> Value:
-        """The output for a product with offset: cut the fraction, make ties even, saturate."""
+        """Return the output for a product with offset: truncate, make ties even, saturate."""
         config = self.config
         shift, bits = config.recipe.shift, config.aligned_bits
         value = extended(value, shift + bits + 1)
@@ -818,13 +848,13 @@ class Requantise(wiring.Component):
             tie = fraction.all() if config.ties_down else ~fraction.any()
             whole = Cat(Mux(tie, int(config.ties_down), rounded[0]), rounded[1:]).as_signed()
         if bits:
-            # Counted from ``low``: the sign says too little, the bits above say too much. Neither sees the correction,
-            # which writes the lowest bit alone.
+            # Relative to ``low``: a set sign means too small, set bits above mean too large. Neither depends on the
+            # correction, which changes only the lowest bit.
             inside = named(
                 Mux(rounded[-1], 0, Mux(rounded[bits:].any(), (1 << bits) - 1, whole[:bits])), "clamped_value"
             )
             return self._from_low(inside)
-        # The correction makes an odd value even, counted from the zero point: a bound must not miss that.
+        # The correction makes an odd value even, relative to the zero point. The comparisons take it into account.
         if config.ties_down:
             below, above = rounded < config.low, rounded >= config.high
         else:
@@ -833,18 +863,21 @@ class Requantise(wiring.Component):
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """``value``, so many cycles later; a constant stays one (a register that starts at 0 would not)."""
+    """Return ``value``, ``cycles`` cycles later. A constant needs no register, which would start at 0."""
     return value if isinstance(value, Const) else delayed(m, name, value, cycles)
 
 
 def _clamp(value: Value, bits: int) -> Value:
-    """``value`` in the range of a signed integer of ``bits`` bits."""
+    """Return ``value`` clamped to the range of a signed integer of ``bits`` bits."""
     sign, fits = value[-1], (value[bits - 1 :].all() | ~value[bits - 1 :].any())
     return Mux(fits, value[:bits], Cat((~sign).replicate(bits - 1), sign)).as_signed()
 
 
 def _carry(steps: Sequence[tuple[Value, Value]]) -> tuple[Value, Value]:
-    """Of ``(generate, propagate)``, the lowest first: whether all of them together generate a carry, or pass one on."""
+    """Return whether a chain of ``(generate, propagate)`` pairs generates a carry, and whether it propagates one.
+
+    The lowest pair is first.
+    """
     if len(steps) == 1:
         return steps[0]
     half = len(steps) // 2

@@ -1,4 +1,4 @@
-"""Exact rounding of scaled integers as ONNX Runtime does it, and which sums and products that matters for."""
+"""Exact rounding of scaled integers with ONNX Runtime's results, and the sums and products that rounding affects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
-#: Bits of a significand: those of a float32.
+#: Number of bits of a float32's significand.
 SIGNIFICAND_BITS = 24
 
 
@@ -14,9 +14,10 @@ SIGNIFICAND_BITS = 24
 def useful_sums(
     sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
 ) -> tuple[int, int]:
-    """The part of ``sums`` whose scaled values lie between ``outputs``, and one more at each end where there is one.
+    """Return the range of ``sums`` whose scaled values are between ``outputs``, extended by one sum at each end.
 
-    Kept, as planning makes many configurations of the same layer.
+    The range is not extended beyond ``sums``. Results are cached, because planning makes many configurations of the
+    same layer.
     """
 
     def scaled(total: int) -> int:
@@ -29,7 +30,7 @@ def useful_sums(
 
 
 def round_half_even(value: int, shift: int) -> int:
-    """``value / 2**shift`` to the nearest integer, ties to even."""
+    """Return ``value / 2**shift``, rounded to the nearest integer, ties to even."""
     if shift <= 0:
         return value << -shift
     result = (value + (1 << (shift - 1))) >> shift
@@ -38,15 +39,15 @@ def round_half_even(value: int, shift: int) -> int:
 
 
 def to_float32(value: int) -> int:
-    """``value`` rounded to 24 significant bits, ties to even."""
+    """Return ``value`` rounded to 24 significant bits, ties to even."""
     excess = max(0, abs(value).bit_length() - SIGNIFICAND_BITS)
     return round_half_even(value, excess) << excess
 
 
 def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
-    """``total * significand / 2**shift`` to the nearest integer, ties to even.
+    """Return ``total * significand / 2**shift``, rounded to the nearest integer, ties to even.
 
-    With ``float32`` the sum and the product are rounded to 24 significant bits before.
+    With ``float32``, the sum and the product are first rounded to 24 significant bits.
     """
     product = to_float32(to_float32(total) * significand) if float32 else total * significand
     return round_half_even(product, shift)
@@ -54,10 +55,15 @@ def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """Which products next to ties there are.
+    """Flags of the positions of products relative to ties. A band is the range that float32 rounds to a tie.
 
-    ``beside`` a tie, where float32 gives another output; and exactly at the end of a band, ``above`` a tie that is
-    rounded down or ``below`` one that is rounded up.
+    Parameters
+    ----------
+    beside : bool
+        Whether a product is in a band, where float32 gives another output.
+    above, below : bool
+        Whether a product is exactly at the end of a band: above a tie that is rounded down, or below a tie that is
+        rounded up.
     """
 
     beside: bool = False
@@ -72,32 +78,33 @@ class Bands:
 
 @lru_cache(maxsize=1 << 17)
 def tie_bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> Bands:
-    """The products of integers from ``sums[0]`` to ``sums[1]`` with ``factor / 2**shift`` that lie next to ties.
+    """Return flags of the products next to ties.
 
-    Ties between two of the integers from ``outputs[0]`` to ``outputs[1]`` are looked at, one after the other.
+    The products are the integers from ``sums[0]`` to ``sums[1]`` times ``factor / 2**shift``.
+    All ties between two integers from ``outputs[0]`` to ``outputs[1]`` are examined.
     """
-    least, most = sums
-    if max(-least, most) * factor <= 1 << SIGNIFICAND_BITS or shift < 1:
+    lowest, highest = sums
+    if max(-lowest, highest) * factor <= 1 << SIGNIFICAND_BITS or shift < 1:
         return Bands()  # float32 holds every product
     beside = above = below = False
     for upper in range(outputs[0] + 1, outputs[1] + 1):
         tie = (2 * upper - 1) << (shift - 1)
-        place = shift + abs(2 * upper - 1).bit_length() - 2 - SIGNIFICAND_BITS
-        if place < 0:
+        half_step_bit = shift + abs(2 * upper - 1).bit_length() - 2 - SIGNIFICAND_BITS
+        if half_step_bit < 0:
             continue
         if upper % 2:
-            total, end = tie // factor + 1, tie + (1 << place)
+            total, end = tie // factor + 1, tie + (1 << half_step_bit)
             inside, ends = total * factor <= end, end // factor
         else:
-            total, end = -(-tie // factor) - 1, tie - (1 << place)
+            total, end = -(-tie // factor) - 1, tie - (1 << half_step_bit)
             inside, ends = total * factor >= end, -(-end // factor)
-        beside |= inside and least <= total <= most
-        if ends * factor == end and least <= ends <= most:
+        beside |= inside and lowest <= total <= highest
+        if ends * factor == end and lowest <= ends <= highest:
             above |= bool(upper % 2)
             below |= not upper % 2
     return Bands(beside=beside, above=above, below=below)
 
 
 def signed_bits(*values: int) -> int:
-    """The narrowest two's complement width that holds all ``values``."""
+    """Return the smallest two's complement width that represents all ``values``."""
     return max((value if value >= 0 else ~value).bit_length() for value in values) + 1

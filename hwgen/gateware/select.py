@@ -1,4 +1,4 @@
-"""Channels picked from those of a pixel, in any order: a pixel is collected, and then read while the next one comes."""
+"""Selection of channels of a pixel in any order: a pixel is collected, and read while the next pixel arrives."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from hwgen.gateware.stream import channels_layout
 
 @dataclass(frozen=True, kw_only=True)
 class SelectConfig(OneMapConfig):
-    """A walk over the channels ``index`` of each pixel, ``lanes`` a step.
+    """Configuration of a walk over the channels ``index`` of each pixel, ``lanes`` channels per step.
 
-    A pixel of 4 channels in two beats ``a b``, ``c d`` becomes ``d a``, ``c c`` with index 3, 0, 2, 2 and two lanes.
-    Where beats hold several pixels, each channel is taken for all of them.
+    With index 3, 0, 2, 2 and two lanes, a pixel of two beats ``a b``, ``c d`` becomes ``d a``, ``c c``. If beats hold
+    several pixels, each channel is selected for all of them.
 
     Parameters
     ----------
     input : BeatFormat
-        The stream that comes in.
+        Format of the input.
     index : tuple of int
-        The input channel of each output channel.
+        Input channel of each output channel.
     lanes : int
-        ``Tm``: channels of a step.
+        Number of channels per step, ``Tm``.
 
     Raises
     ------
     ConfigError
-        If there is no index, one is no channel of the input, or there are more lanes than indices.
+        If there is no index, an index is not a channel of the input, or there are more lanes than indices.
     """
 
     index: tuple[int, ...]
     lanes: int
 
-    #: Cycles from a step being issued to its values being on ``o``.
+    #: Latency from a step to its values on ``o``, in cycles.
     latency = 1
-    #: Cycles from a pixel's last beat being taken to its first step.
+    #: Cycles from the transfer of a pixel's last beat to its first step.
     write_delay = 1
 
     def __post_init__(self) -> None:
@@ -55,40 +55,40 @@ class SelectConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Channels of the output that each step of a pixel gives."""
+        """Output channels of each step of a pixel."""
         count = len(self.index)
         return tuple(range(first, min(first + self.lanes, count)) for first in range(0, count, self.lanes))
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Channels of the input that any step gives."""
+        """Input channels that some step outputs."""
         return tuple(sorted(set(self.index)))
 
     @cached_property
-    def places(self) -> dict[int, tuple[int, int]]:
-        """For each channel of the input its beat within the pixel, and its lane there."""
+    def positions(self) -> dict[int, tuple[int, int]]:
+        """Beat within the pixel, and lane, of each input channel."""
         folds = self.input.fold_channels
-        return {channel: (fold, lane) for fold, part in enumerate(folds) for lane, channel in enumerate(part)}
+        return {channel: (fold, lane) for fold, channels in enumerate(folds) for lane, channel in enumerate(channels)}
 
     def sources(self, lane: int) -> tuple[int, ...]:
-        """The input channel of a lane in each step that has one there."""
+        """Return the input channels that a lane outputs, by step. Steps without a channel in this lane are missing."""
         return tuple(self.index[step[lane]] for step in self.step_channels if lane < len(step))
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``operand[lane][pixel]``."""
+        """Layout of a step: ``operand[lane][pixel]``."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, self.pixels)})
 
     @cached_property
     def resources(self) -> Resources:
         cost, bits = Cost(), self.input.bits * self.pixels
-        early = sum(self.places[channel][0] < self.input.folds - 1 for channel in self.kept)
+        early = sum(self.positions[channel][0] < self.input.folds - 1 for channel in self.kept)
         counters = counter_bits(self.input.folds) + counter_bits(self.output_folds)
         cost.ff += (len(self.kept) + early + self.lanes) * bits + counters + 2
-        ways = [len(set(self.sources(lane))) for lane in range(self.lanes)]
-        # Of many ways what Yosys makes of a register with as many sources, as measured.
+        num_sources = [len(set(self.sources(lane))) for lane in range(self.lanes)]
+        # The factor for many sources is measured with Yosys.
         cost.lut += (
-            bits * sum(LOGIC.mux_luts(way) if way <= 4 else 0.42 * way for way in ways)
+            bits * sum(LOGIC.mux_luts(count) if count <= 4 else 0.42 * count for count in num_sources)
             + 1.5 * counters
             + self.input.folds / 2
             + 4
@@ -100,7 +100,7 @@ class SelectConfig(OneMapConfig):
 
 
 class Select(wiring.Component):
-    """Collects a pixel's beats; the last one completes it, once all steps of the pixel before have been issued.
+    """Selection: collects the beats of a pixel. The last beat is taken after all steps of the pixel before.
 
     Parameters
     ----------
@@ -109,12 +109,12 @@ class Select(wiring.Component):
     Members
     -------
     i, room, fold, start, o
-        As of a `Join` with one input.
+        As in `Join` with one input.
 
     Latency and throughput
-        A pixel takes as many cycles as it has beats or steps, whichever are more. Its first step comes a cycle after
-        its last beat at the earliest; that beat is taken in the cycle of the last step of the pixel before at the
-        earliest.
+        A pixel takes as many cycles as it has beats or steps, whichever is more. Its first step follows at least one
+        cycle after its last beat. Its last beat is taken at the earliest in the cycle of the last step of the pixel
+        before.
     """
 
     def __init__(self, config: SelectConfig):
@@ -145,20 +145,20 @@ class Select(wiring.Component):
         with m.Elif(empties):
             m.d.sync += full.eq(0)
         pixel = {channel: self._elaborate_channel(m, channel, beat, taken) for channel in config.kept}
-        for lane, number in product(range(config.lanes), range(config.pixels)):
-            value = Signal(source.shape, name=f"output_{lane}_{number}", reset_less=True)
+        for lane, index in product(range(config.lanes), range(config.pixels)):
+            value = Signal(source.shape, name=f"output_{lane}_{index}", reset_less=True)
             with m.Switch(self.fold):
                 for fold, channel in enumerate(config.sources(lane)):
                     with m.Case(fold):
-                        m.d.sync += value.eq(pixel[channel][number])
-            m.d.comb += self.o.payload.operand[lane][number].eq(value)
+                        m.d.sync += value.eq(pixel[channel][index])
+            m.d.comb += self.o.payload.operand[lane][index].eq(value)
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
         return m
 
     def _elaborate_channel(self, m: Module, channel: int, beat: Signal, taken: Signal) -> list[Value]:
-        """A channel of the whole pixel, for each pixel of a beat."""
+        """Return a channel of the collected pixel, for each pixel of a beat."""
         source = self.config.input
-        fold, lane = self.config.places[channel]
+        fold, lane = self.config.positions[channel]
         value: Value = self.i.payload.data[lane].as_value()
         if fold < source.folds - 1:
             early = Signal(len(value), name=f"early_channel_{channel}", reset_less=True)
@@ -168,14 +168,14 @@ class Select(wiring.Component):
         whole = Signal(data.ArrayLayout(source.shape, source.pixels), name=f"channel_{channel}", reset_less=True)
         with m.If(taken & (beat == source.folds - 1)):
             m.d.sync += whole.eq(value)
-        return [whole[number] for number in range(source.pixels)]
+        return [whole[index] for index in range(source.pixels)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectLayerConfig(JoinLayerConfig):
-    """The hardware of a layer that takes a pixel before it gives any of it; its ``window`` is a `SelectConfig`.
+    """Configuration of a layer that collects a whole pixel before it outputs any of it.
 
-    Parameters and errors are those of `LayerConfig`.
+    Its ``window`` is a `SelectConfig`. Parameters and errors are as in `LayerConfig`.
     """
 
     @property
@@ -184,5 +184,5 @@ class CollectLayerConfig(JoinLayerConfig):
 
     @property
     def collects(self) -> Any:
-        """The walk."""
+        """Walk of the layer, a `SelectConfig`."""
         return self.window

@@ -1,4 +1,4 @@
-"""Streams: the format of a beat, and the connection that checks it."""
+"""Streams of feature maps: the format of a beat, the order of pixels, and a connection that checks formats."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class BeatFormat:
-    """How one feature map travels as a stream.
+    """Format of a feature map as a stream of beats.
 
-    Pixels go in row-major order (or that of an `Order`), the ``folds`` beats of a pixel innermost. A beat carries
-    ``lanes`` channels of ``pixels`` neighbouring pixels of a row, the lowest channel in the lowest bits, the pixels of
-    a channel side by side (``data[lane][pixel]``). Lanes past the last channel of a group are zero, pixels past the end
-    of a row may be anything. ``last``, the top bit of the payload, marks the last beat of a frame.
+    Pixels travel in row-major order (or in an `Order`), and the ``folds`` beats of a pixel follow each other. A beat
+    contains ``lanes`` channels of ``pixels`` neighbouring pixels of a row, ``data[lane][pixel]``. The lowest channel is
+    in the lowest bits. Lanes past the last channel of a group are zero. Pixels past the end of a row are undefined.
+    ``last``, the highest bit of the payload, marks the last beat of a frame.
 
     Parameters
     ----------
     channels, height, width : int
-        The feature map, ``C x H x W``.
+        Size of the feature map, ``C x H x W``.
     lanes : int
-        Channels a beat (DeCoILFNet's depth concatenation, section III-B).
+        Number of channels per beat (DeCoILFNet's depth concatenation, section III-B).
     bits : int
         Width of one value.
     signed : bool
-        Whether values are two's complement.
+        Whether values are two's complement numbers.
     pixels : int
-        Neighbouring pixels a beat.
+        Number of neighbouring pixels per beat.
     groups : int
-        Groups of channels that don't share a beat (for a grouped convolution).
+        Number of groups of channels. A beat contains channels of one group only (for grouped convolutions).
 
     Raises
     ------
     ConfigError
-        If a size is not positive, or the channels are not a multiple of the groups.
+        If a size is not positive, or the number of channels is not a multiple of the number of groups.
     """
 
     channels: int
@@ -60,17 +60,17 @@ class BeatFormat:
 
     @property
     def group_folds(self) -> int:
-        """Beats a pixel and group."""
+        """Number of beats per pixel and group."""
         return -(-self.channels // self.groups // self.lanes)
 
     @property
     def folds(self) -> int:
-        """Beats a pixel (or a beat's worth of pixels)."""
+        """Number of beats per pixel, or per group of ``pixels`` pixels."""
         return self.groups * self.group_folds
 
     @property
     def fold_channels(self) -> tuple[range, ...]:
-        """Channels that each beat of a pixel carries."""
+        """Channels of each beat of a pixel."""
         size = self.channels // self.groups
         return tuple(
             range(group * size + first, group * size + min(first + self.lanes, size))
@@ -80,22 +80,22 @@ class BeatFormat:
 
     @property
     def frame_pixels(self) -> int:
-        """Pixels a frame."""
+        """Number of pixels per frame."""
         return self.height * self.width
 
     @property
     def row_steps(self) -> int:
-        """Beats a row and fold: ``ceil(W / pixels)``."""
+        """Number of beats per row and fold: ``ceil(W / pixels)``."""
         return -(-self.width // self.pixels)
 
     @property
     def beats(self) -> int:
-        """Beats a frame."""
+        """Number of beats per frame."""
         return self.height * self.row_steps * self.folds
 
     @property
     def raster(self) -> Order:
-        """The row-major order: one rectangle."""
+        """Row-major order: one rectangle."""
         return Order(rows=((0, self.height),), columns=((0, self.width),))
 
     @property
@@ -105,18 +105,18 @@ class BeatFormat:
 
     @property
     def value_range(self) -> tuple[int, int]:
-        """The least and the greatest value."""
-        least = -(1 << (self.bits - 1)) if self.signed else 0
-        return least, least + (1 << self.bits) - 1
+        """Smallest and largest value."""
+        lowest = -(1 << (self.bits - 1)) if self.signed else 0
+        return lowest, lowest + (1 << self.bits) - 1
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of a value in memory: 1, 2, 4, 8, ..., the least that hold it."""
+        """Number of bytes of a value in memory: the smallest power of two that holds the value."""
         return 1 << max(0, (self.bits - 1).bit_length() - 3)
 
     @property
     def data_bits(self) -> int:
-        """Width of a beat without ``last``."""
+        """Width of a beat without ``last``, in bits."""
         return self.lanes * self.pixels * self.bits
 
     @property
@@ -126,29 +126,31 @@ class BeatFormat:
 
     @property
     def signature(self) -> stream.Signature:
+        """Signature of the stream."""
         return stream.Signature(self.layout)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """In which order the pixels of a map travel: rectangle by rectangle, the rows of each one after the other.
+    """Order in which the pixels of a map travel: rectangle by rectangle, and row by row within a rectangle.
 
-    Every span of rows meets every span of columns, in row-major order. Spans may overlap or leave gaps: a pixel may
-    travel several times, or never.
+    The rectangles are all combinations of a span of rows and a span of columns, in row-major order. Spans can overlap
+    or leave gaps: a pixel can travel several times, or never.
 
     Parameters
     ----------
     rows, columns : tuple of (int, int)
-        Begin and end of each span; none is empty.
+        Begin and end of each span. No span is empty.
     grids : tuple of int
-        For each span of columns one at which a beat begins: the row of a rectangle is cut into beats before the columns
-        ``c`` with ``(c - grid) % pixels == 0``. All 0 if not given. The first and the last beat of the row may have
-        lanes outside the rectangle, which may hold anything.
+        For each span of columns: a column at which a beat begins. Beats begin at the columns ``c`` with
+        ``(c - grid) % pixels == 0``. By default, all grids are 0. The first and the
+        last beat of a row can have lanes outside of the rectangle, whose values are undefined.
 
     Raises
     ------
     ConfigError
-        If there is no span, or one is empty or begins before the map, or there are not as many grids as columns' spans.
+        If there is no span; if a span is empty or begins before the map; or if there is not one grid per span of
+        columns.
     """
 
     rows: tuple[tuple[int, int], ...]
@@ -165,11 +167,11 @@ class Order:
 
     @property
     def frame_pixels(self) -> int:
-        """Pixels that travel in a frame."""
+        """Number of pixels that travel per frame."""
         return sum(end - begin for begin, end in self.rows) * sum(end - begin for begin, end in self.columns)
 
     def beat_columns(self, pixels: int) -> tuple[range, ...]:
-        """For each span of columns, the column in the first lane of each beat."""
+        """Return, for each span of columns, the column in lane 0 of each beat."""
         grids = self.grids or (0,) * len(self.columns)
         return tuple(
             range(begin - (begin - grid) % pixels, end, pixels)
@@ -177,18 +179,18 @@ class Order:
         )
 
     def steps(self, beat: BeatFormat) -> int:
-        """Beats a frame and fold."""
+        """Return the number of beats per frame and fold."""
         columns = sum(map(len, self.beat_columns(beat.pixels)))
         return sum(end - begin for begin, end in self.rows) * columns
 
     def beats(self, beat: BeatFormat) -> int:
-        """Beats a frame."""
+        """Return the number of beats per frame."""
         return self.steps(beat) * beat.folds
 
 
 @dataclass(frozen=True)
 class Port:
-    """A stream that enters or leaves a component: its name, what a beat holds, and in which order pixels travel."""
+    """Port of a component: the name of a stream, its beat format, and the order of its pixels."""
 
     name: str
     beat: BeatFormat
@@ -196,34 +198,37 @@ class Port:
 
     @property
     def beats(self) -> int:
-        """Beats a frame."""
+        """Number of beats per frame."""
         return self.order.beats(self.beat)
 
 
 def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayout:
-    """Layout of ``lanes`` channels at ``pixels`` pixels, ``[lane][pixel]``: the pixels of a channel side by side."""
+    """Return the layout of ``lanes`` channels at ``pixels`` pixels, ``[lane][pixel]``."""
     return data.ArrayLayout(data.ArrayLayout(shape, pixels), lanes)
 
 
-def pipeline_ports(taken: ShapeLike, given: ShapeLike) -> dict[str, wiring.Member]:
-    """The ports of a pipeline that never stalls: ``i`` and ``o``, streams that are always ready."""
-    return {"i": In(stream.Signature(taken, always_ready=True)), "o": Out(stream.Signature(given, always_ready=True))}
+def pipeline_ports(input_shape: ShapeLike, output_shape: ShapeLike) -> dict[str, wiring.Member]:
+    """Return the ports of a pipeline that never stalls: ``i`` and ``o``, streams that are always ready."""
+    return {
+        "i": In(stream.Signature(input_shape, always_ready=True)),
+        "o": Out(stream.Signature(output_shape, always_ready=True)),
+    }
 
 
 def at_pixel(name: str, pixel: int, pixels: int) -> str:
-    """The name of what there is for each of a beat's pixels; ``name`` itself if that is one."""
+    """Return the name of an object that exists once per pixel of a beat: ``name`` itself if there is one pixel."""
     return name if pixels == 1 else f"{name}_pixel_{pixel}"
 
 
-def numbered(name: str, number: int, count: int) -> str:
-    """The name of one of several streams, or of what belongs to it; ``name`` itself if there is but one."""
-    return name if count == 1 else f"{name}_{number}"
+def numbered(name: str, index: int, count: int) -> str:
+    """Return the name of one of ``count`` streams: ``name`` itself if there is one stream."""
+    return name if count == 1 else f"{name}_{index}"
 
 
 def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface) -> None:
-    """Connect two streams after checking that their payloads are of one shape.
+    """Connect two streams whose payloads have equal shapes.
 
-    ``wiring.connect`` compares widths only: signs and layouts would mix silently.
+    ``wiring.connect`` compares only widths. It would connect different signs and layouts without an error.
 
     Raises
     ------
@@ -236,7 +241,7 @@ def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface)
 
 
 def _same(one: ShapeLike, other: ShapeLike) -> bool:
-    """Whether two shapes are equal down to the last field. Amaranth compares the widths of nested layouts only."""
+    """Return whether two shapes are equal in all fields. Amaranth compares only the widths of nested layouts."""
     if isinstance(one, data.Layout) and isinstance(other, data.Layout):
         fields, others = dict(one), dict(other)
         return list(fields) == list(others) and all(

@@ -1,8 +1,8 @@
-"""The sum of two quantised maps, by tables: what each value of the one adds to each value of the other.
+"""Sum of two quantised maps, by lookup tables.
 
-Two tables hold, for each of the up to 256 values of an operand, its share of the output in fixed point. A third one
-says for each integer from which fraction on a sum is rounded up. Who makes the tables (`hwgen.templates.joins`) proves
-for all pairs of values that the outcome is the one that is wanted, so nothing is approximate here.
+Two tables store, for each of the up to 256 values of an operand, its share of the output in fixed point. A third table
+stores, for each integer, the smallest fraction that is rounded up. The author of the tables (`hwgen.templates.joins`)
+proves for all pairs of values that the result is exact.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import bits_for_range, look_up
 from hwgen.gateware.naming import named
-from hwgen.gateware.value_tables import MOST_BITS, PairTables
+from hwgen.gateware.value_tables import MAX_BITS, PairTables
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSumConfig(PairTables):
-    """``round(tables[0][a] + tables[1][b]) + zero_point``, between bounds.
+    """Configuration of ``round(tables[0][a] + tables[1][b]) + zero_point``, clamped to bounds.
 
     Parameters
     ----------
     window : JoinConfig
-        Where the steps come from: two inputs, a beat of each.
+        Source of the steps: two inputs, one beat of each per step.
     tables : tuple of two tuples of int
-        For each value of an input, from the least to the greatest, its share in units of ``2**-fraction``.
+        Shares of all values of an input, from the smallest value to the largest, in units of ``2**-fraction``.
     fraction : int
-        Bits behind the binary point.
+        Number of fraction bits.
     rounding : tuple of int
-        By the 8 low bits of a sum's whole part: the least fraction, in the same units, with which it is rounded up.
+        For each value of the 8 low bits of a sum's whole part: smallest fraction, in units of ``2**-fraction``, that is
+        rounded up.
     zero_point : int
-        Added after rounding.
+        Zero point, added after rounding.
     low, high : int
         Bounds of the output.
     bits, signed : int, bool
@@ -45,8 +46,8 @@ class TableSumConfig(PairTables):
     Raises
     ------
     ConfigError
-        If there are not two inputs of at most 8 bits, each with a table of all its values, or ``rounding`` has not 256
-        entries between 0 and a whole.
+        If there are not two inputs of at most 8 bits, a table does not have one entry per value, or ``rounding`` does
+        not have 256 entries from 0 to 1.
     """
 
     window: JoinConfig
@@ -59,7 +60,7 @@ class TableSumConfig(PairTables):
     bits: int
     signed: bool
 
-    #: Cycles from a step to its sums.
+    #: Latency from a step to its sums, in cycles.
     latency = 5
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class TableSumConfig(PairTables):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The least and the greatest that a sum may be rounded to."""
+        """Smallest and largest rounded sum that the shape of the sums allows."""
         low = -(1 << (self.total.width - 1)) if self.total.signed else 0
         return low >> self.fraction, (low + (1 << self.total.width) - 1 >> self.fraction) + 1
 
@@ -86,7 +87,7 @@ class TableSumConfig(PairTables):
                 cost.rom(columns, len(words), shape.width, block=False)
         whole = bits_for_range(*self.reach).width
         cost.ff += count * (2 * self.total.width + whole + self.bits)
-        # A carry that is added where the sum is rounded takes no LUTs of its own, the comparison that gives it does.
+        # The rounding carry of an adder needs no LUTs. The comparison that computes the carry does.
         cost.lut += count * (self.total.width + self.fraction // 2 + self.bits)
         cost.delay(1, self.latency)
         return cost.resources
@@ -96,7 +97,7 @@ class TableSumConfig(PairTables):
 
 
 class TableSum(Elementwise[TableSumConfig]):
-    """Looks both operands up, adds, and rounds.
+    """Lookup of both operands, addition, and rounding.
 
     Parameters
     ----------
@@ -110,21 +111,21 @@ class TableSum(Elementwise[TableSumConfig]):
         ``Tn x Tp`` sums, ``[lane][pixel]``.
 
     Latency and throughput
-        A step a cycle; sums ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Sums leave ``config.latency`` cycles later. Never stalls.
     """
 
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(2)]
         config, point = self.config, self.config.fraction
         shares = [
-            _look_up(m, f"{name}_share_{number}", config.words(number), value) for number, value in enumerate(operands)
+            _look_up(m, f"{name}_share_{index}", config.words(index), value) for index, value in enumerate(operands)
         ]
         total = Signal(config.total, name=f"{name}_sum", reset_less=True)
-        late = Signal(config.total, name=f"{name}_sum_delayed", reset_less=True)
-        m.d.sync += [total.eq(shares[0] + shares[1]), late.eq(total)]
-        least = _look_up(m, f"{name}_rounding", config.rounding, (total >> point)[:MOST_BITS])
+        delayed_total = Signal(config.total, name=f"{name}_sum_delayed", reset_less=True)
+        m.d.sync += [total.eq(shares[0] + shares[1]), delayed_total.eq(total)]
+        threshold = _look_up(m, f"{name}_rounding", config.rounding, (total >> point)[:MAX_BITS])
         rounded = Signal(bits_for_range(*config.reach), name=f"{name}_rounded_sum", reset_less=True)
-        m.d.sync += rounded.eq((late >> point) + (late[:point] >= least))
+        m.d.sync += rounded.eq((delayed_total >> point) + (delayed_total[:point] >= threshold))
         result = Signal(config.result, name=f"{name}_output", reset_less=True)
         zero, low, high = config.zero_point, config.low, config.high
         inside = named(Mux(rounded > high - zero, high, rounded + zero), "clamped_sum")
@@ -133,5 +134,5 @@ class TableSum(Elementwise[TableSumConfig]):
 
 
 def _look_up(m: Module, name: str, words: Sequence[int], index: Value) -> Value:
-    """As `look_up`, of the narrowest words."""
+    """Return the entry of a table, in the smallest shape that represents all ``words``."""
     return look_up(m, name, bits_for_range(min(words), max(words)), words, index)

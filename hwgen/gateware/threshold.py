@@ -1,4 +1,4 @@
-"""From sums to outputs by a monotone function: by how many of its thresholds a sum reaches."""
+"""Outputs of a monotone function of sums: the number of thresholds that a sum reaches."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdConfig:
-    """``low`` plus the number of thresholds that are not above a sum.
+    """Configuration of ``low`` plus the number of thresholds that are not above a sum.
 
     Parameters
     ----------
     lanes : int
-        Channels a beat.
+        Number of channels per beat.
     accumulator_bits : int
         Width of a sum, signed.
     thresholds : tuple of tuple of int
-        Rising, by count: a row for each of ``counts``, all of the same length. One row if there are no counts.
+        Ascending thresholds: one row per entry of ``counts``, all of the same length; one row without counts.
     counts : tuple of int
-        Rising; what may stand above a sum, and chooses the row. Empty where nothing does.
+        Ascending values of the count above a sum, which selects the row. Empty if sums have no count.
     count_bits : int
-        Its width.
+        Width of the count.
     low : int
-        The least output.
+        Smallest output.
     bits, signed : int, bool
-        Shape of an output.
+        Type of an output.
     beats : tuple of tuple of int
-        The channels each beat of a pixel carries, lowest lane first.
+        Channels of each beat of a pixel, lane 0 first.
     pixels : int
-        Neighbouring pixels a beat; a channel's values for all of them lie side by side.
+        Number of neighbouring pixels per beat. The values of a channel for these pixels are neighbours.
 
     Raises
     ------
     ConfigError
-        If there are no such thresholds, the output doesn't hold what they give, or the beats don't fit the lanes.
+        If the thresholds are invalid, the output type does not represent all outputs, or the beats do not fit the
+        lanes.
     """
 
     lanes: int
@@ -60,7 +61,7 @@ class ThresholdConfig:
     beats: tuple[tuple[int, ...], ...]
     pixels: int = 1
 
-    #: DSP slices.
+    #: Number of DSP slices.
     multipliers = 0
 
     def __post_init__(self) -> None:
@@ -70,15 +71,15 @@ class ThresholdConfig:
             raise ConfigError("thresholds must rise")
         if any(not 0 <= count < 1 << self.count_bits for count in self.counts):
             raise ConfigError(f"counts must fit {self.count_bits} bits, not {self.counts!r}")
-        least = -(1 << (self.bits - 1)) if self.signed else 0
-        if not least <= self.low <= least + (1 << self.bits) - 1 - len(self.thresholds[0]):
+        lowest = -(1 << (self.bits - 1)) if self.signed else 0
+        if not lowest <= self.low <= lowest + (1 << self.bits) - 1 - len(self.thresholds[0]):
             raise ConfigError(f"low must leave room for {len(self.thresholds[0])} thresholds, not {self.low!r}")
         if not self.beats or not all(1 <= len(beat) <= self.lanes for beat in self.beats):
             raise ConfigError(f"beats must carry between 1 and {self.lanes} channels each, not {self.beats!r}")
 
     @property
     def accumulator(self) -> Shape:
-        """What comes in: a sum, or a count above a sum."""
+        """Shape of an input value: a sum, or a sum with a count above it."""
         return unsigned(self.accumulator_bits + self.count_bits) if self.counts else signed(self.accumulator_bits)
 
     @property
@@ -87,31 +88,31 @@ class ThresholdConfig:
 
     @property
     def levels(self) -> int:
-        """Comparisons, one after the other, that find a sum's place."""
+        """Number of successive comparisons of a search."""
         return len(self.thresholds[0]).bit_length()
 
     @cached_property
     def tables(self) -> tuple[tuple[int, ...], ...]:
-        """By level: the threshold that is next, by row and what the comparisons before have found.
+        """Thresholds of each comparison, by row and by the results of the comparisons before.
 
-        The first one is the middle threshold. Places behind the last threshold hold one that no sum reaches.
+        The first threshold is the middle one. Unused entries hold a threshold that no sum reaches.
         """
         never = 1 << (self.accumulator_bits - 1)
         size = 1 << self.levels
         rows = [(*row, *(never,) * (size - 1 - len(row))) for row in self.thresholds]
         return tuple(
-            tuple(row[(2 * place + 1) * (size >> level + 1) - 1] for row in rows for place in range(1 << level))
+            tuple(row[(2 * prefix + 1) * (size >> level + 1) - 1] for row in rows for prefix in range(1 << level))
             for level in range(self.levels)
         )
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its outputs: two for each level, one for the output."""
+        """Latency from a beat to its outputs, in cycles: two per comparison, and one for the output."""
         return 2 * self.levels + 1
 
     @property
     def short(self) -> bool:
-        """Whether some beats leave lanes out."""
+        """Whether some beats have fewer channels than lanes."""
         return any(len(beat) < self.lanes for beat in self.beats)
 
     @cached_property
@@ -125,7 +126,7 @@ class ThresholdConfig:
                 one.ff += level
             one.ff += 2 * self.accumulator_bits + 1 + level
             one.lut += 0.64 * max(width, self.accumulator_bits) + 1.6
-        one.ff += self.bits - self.accumulator_bits * (self.levels > 0)  # nothing looks at the last sum any more
+        one.ff += self.bits - self.accumulator_bits * (self.levels > 0)  # no logic reads the last sum
         sums = self.lanes * self.pixels
         cost.lut, cost.ff = one.lut * sums, one.ff * sums + self.latency
         if self.short:
@@ -138,7 +139,7 @@ class ThresholdConfig:
 
 
 class Threshold(wiring.Component):
-    """A binary search, a level after the other.
+    """Binary search among the thresholds, one comparison per pipeline stage.
 
     Parameters
     ----------
@@ -149,11 +150,11 @@ class Threshold(wiring.Component):
     i : In(stream, always ready)
         ``lanes`` sums of ``pixels`` pixels, ``[lane][pixel]``.
     o : Out(stream, always ready)
-        Their outputs; lanes without a channel are 0.
+        Outputs. Lanes without a channel are 0.
 
     Latency and throughput
-        A beat a cycle; it leaves ``config.latency`` cycles after it came, and never stalls. The first beat after
-        reset is a pixel's first.
+        One beat per cycle, with a latency of ``config.latency`` cycles. Never stalls. The first beat after a reset is
+        the first beat of a pixel.
     """
 
     def __init__(self, config: ThresholdConfig):
@@ -174,34 +175,34 @@ class Threshold(wiring.Component):
         for lane, (values, outputs) in enumerate(zip(self.i.payload, self.o.payload, strict=True)):
             for pixel, (value, output) in enumerate(zip(values, outputs, strict=True)):
                 name = at_pixel(f"lane_{lane}", pixel, config.pixels)
-                place = self._search(m, name, value)
+                index = self._search(m, name, value)
                 register = Signal(config.output, name=f"output_{name}", reset_less=True)
-                m.d.sync += register.eq(Mux(present[lane], place + config.low, 0))
+                m.d.sync += register.eq(Mux(present[lane], index + config.low, 0))
                 m.d.comb += output.eq(register)
         return m
 
     def _present(self, m: Module, valid: Value) -> list[Value]:
-        """By lane: whether the beat that is about to leave carries a channel there."""
+        """Return, for each lane, whether the beat that leaves next has a channel in this lane."""
         config = self.config
         beat = Signal(range(len(config.beats)), name="beat_index")
         if config.short:
             with m.If(valid):
                 m.d.sync += beat.eq(Mux(beat == len(config.beats) - 1, 0, beat + 1))
         return [
-            sparse_table(beat, {number: int(lane < len(channels)) for number, channels in enumerate(config.beats)})
+            sparse_table(beat, {index: int(lane < len(channels)) for index, channels in enumerate(config.beats)})
             for lane in range(config.lanes)
         ]
 
     def _search(self, m: Module, name: str, value: Value) -> Value:
-        """How many thresholds ``value`` reaches."""
+        """Return the number of thresholds that ``value`` reaches."""
         config = self.config
         total: Value = value[: config.accumulator_bits].as_signed()
         row: Value = Const(0, 0)
         if len(config.counts) > 1:
-            rows = {count: number for number, count in enumerate(config.counts)}
+            rows = {count: index for index, count in enumerate(config.counts)}
             by_count = [rows.get(count, 0) for count in range(max(config.counts) + 1)]
             row = dense_table(m, f"table_row_{name}", value[config.accumulator_bits :], by_count)
-        place: Value = Const(0, 0)
+        index: Value = Const(0, 0)
         for level, table in enumerate(config.tables):
             here = f"{name}_level_{level}"
             threshold: Value = Const(table[0], signed(signed_bits(table[0])))
@@ -212,33 +213,33 @@ class Threshold(wiring.Component):
                 )
                 m.submodules[f"thresholds_{here}"] = rom
                 port = read_port(rom)
-                m.d.comb += port.addr.eq(Cat(place, row))
+                m.d.comb += port.addr.eq(Cat(index, row))
                 threshold = port.data
-            total, place, row = (
-                delayed(m, f"{what}_{here}", part, 1)
-                for what, part in (("sum", total), ("search_index", place), ("table_row", row))
+            total, index, row = (
+                delayed(m, f"{signal_name}_{here}", signal, 1)
+                for signal_name, signal in (("sum", total), ("search_index", index), ("table_row", row))
             )
             reached = Signal(name=f"is_reached_{here}", reset_less=True)
             m.d.sync += reached.eq(total >= threshold)
-            total, place, row = (
-                delayed(m, f"{what}_{here}_delayed", part, 1)
-                for what, part in (("sum", total), ("search_index", place), ("table_row", row))
+            total, index, row = (
+                delayed(m, f"{signal_name}_{here}_delayed", signal, 1)
+                for signal_name, signal in (("sum", total), ("search_index", index), ("table_row", row))
             )
-            place = Cat(reached, place)
-        return place
+            index = Cat(reached, index)
+        return index
 
 
 def first_sums(
-    function: Callable[[np.ndarray], np.ndarray], least: int, most: int, wanted: np.ndarray
+    function: Callable[[np.ndarray], np.ndarray], lowest: int, highest: int, levels: np.ndarray
 ) -> tuple[int, ...]:
-    """The first integer from ``least`` to ``most`` for which a rising function is at least each ``wanted`` value.
+    """Return, for each of ``levels``, the first integer for which a rising function is at least this level.
 
-    The one behind ``most`` where it never is.
+    The integers are from ``lowest`` to ``highest``. The result is ``highest + 1`` for a level that is never reached.
     """
-    before, first = np.full(wanted.shape, least - 1), np.full(wanted.shape, most + 1)
+    before, first = np.full(levels.shape, lowest - 1), np.full(levels.shape, highest + 1)
     while (searching := first - before > 1).any():
         middle = (before + first) // 2
-        reached = function(middle) >= wanted
+        reached = function(middle) >= levels
         first = np.where(searching & reached, middle, first)
         before = np.where(searching & ~reached, middle, before)
     return tuple(first.tolist())

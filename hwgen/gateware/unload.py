@@ -1,4 +1,4 @@
-"""From the wide results of a fold to narrow beats."""
+"""Serialisation of the wide results of a fold into narrow beats."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 @dataclass(frozen=True, kw_only=True)
 class UnloadConfig:
-    """``Tm`` results (of ``Tp`` pixels) of each output fold, handed on ``r`` at a time.
+    """Configuration of a serialiser: ``Tm`` results (of ``Tp`` pixels) of each output fold leave in beats of ``r``.
 
     Parameters
     ----------
     channels : int
-        ``M``: output channels of the layer.
+        Number of output channels of the layer, ``M``.
     lanes_in : int
-        ``Tm``: channels of a fold.
+        Number of channels of a fold, ``Tm``.
     lanes_out : int
-        ``r``: channels of a beat.
+        Number of channels of a beat, ``r``.
     shape : Shape
-        Of one value.
+        Shape of one value.
     clears : bool
-        Lanes past the channels of a short beat are zero (otherwise anything, for a receiver that ignores them).
+        Whether lanes past the channels of a short beat are zero. Otherwise they are undefined, for a receiver that
+        ignores them.
     pixels : int
-        ``Tp``: pixels that a fold is about.
+        Number of pixels of a fold, ``Tp``.
     groups : int
-        Groups of output channels; a fold belongs to one.
+        Number of groups of output channels. A fold contains channels of one group only.
     folds : tuple of int, optional
-        Channels of each fold, ``Tm`` at most, where they don't follow from the groups.
+        Number of channels of each fold, at most ``Tm``. By default, the groups determine the folds.
 
     Raises
     ------
     ConfigError
-        Unless ``1 <= r <= Tm <= M / groups``, or the folds' channels are not ``M`` together.
+        Unless ``1 <= r <= Tm <= M / groups``, or if the sum of ``folds`` is not ``M``.
     """
 
     channels: int
@@ -66,7 +67,7 @@ class UnloadConfig:
 
     @property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Channel numbers by fold, by beat, by lane; only the last beat of a fold may be short."""
+        """Channels by fold, beat and lane. Only the last beat of a fold can be short."""
         return tuple(
             tuple(tuple(fold[start : start + self.lanes_out]) for start in range(0, len(fold), self.lanes_out))
             for fold in self._folds
@@ -74,7 +75,7 @@ class UnloadConfig:
 
     @property
     def _folds(self) -> list[range]:
-        """Channel numbers of each fold."""
+        """Channels of each fold."""
         if self.folds:
             ends = list(accumulate(self.folds))
             return [range(end - count, end) for end, count in zip(ends, self.folds, strict=True)]
@@ -87,17 +88,17 @@ class UnloadConfig:
 
     @property
     def beats(self) -> tuple[tuple[int, ...], ...]:
-        """Channel numbers of each beat of a pixel."""
+        """Channels of each beat of a pixel."""
         return tuple(beat for fold in self.fold_channels for beat in fold)
 
     @property
     def fold_beats(self) -> tuple[int, ...]:
-        """Beats of each output fold."""
+        """Number of beats of each output fold."""
         return tuple(len(fold) for fold in self.fold_channels)
 
     @property
     def latency(self) -> int:
-        """Cycles from a fold's results to their first beat."""
+        """Latency from a fold's results to their first beat, in cycles."""
         return int(self.lanes_out < self.lanes_in)
 
     @cached_property
@@ -121,7 +122,7 @@ class UnloadConfig:
 
 
 class Unload(wiring.Component):
-    """A shift register loaded by a fold's results and emptied ``r`` channels a cycle.
+    """Serialiser: a shift register that loads a fold's results and sends ``r`` channels per cycle.
 
     Parameters
     ----------
@@ -130,12 +131,12 @@ class Unload(wiring.Component):
     Members
     -------
     i : In(stream, always ready)
-        ``Tm x Tp`` results, ``[lane][pixel]``; the next ones come no sooner than the beats of these have left.
+        ``Tm x Tp`` results, ``[lane][pixel]``. The next results must not arrive before the beats of these have left.
     o : Out(stream, always ready)
-        ``r x Tp`` results a beat, ``[lane][pixel]``, lowest channels first.
+        Beats of ``r x Tp`` results, ``[lane][pixel]``, lowest channels first.
 
     Latency and throughput
-        First beat after ``config.latency`` cycles, the others in the cycles that follow.
+        The first beat leaves after ``config.latency`` cycles, and one beat per cycle follows.
     """
 
     def __init__(self, config: UnloadConfig):
@@ -162,12 +163,12 @@ class Unload(wiring.Component):
                 m.d.sync += beat.eq(Mux(beat == len(counts) - 1, 0, beat + 1))
             count = dense_table(m, "channel_count", beat, counts)
             values = [[Mux(lane < count, value, 0) for value in channel] for lane, channel in enumerate(values)]
-        for place, channel in zip(self.o.payload, values, strict=True):
-            m.d.comb += [target.eq(value) for target, value in zip(place, channel, strict=True)]
+        for port, channel in zip(self.o.payload, values, strict=True):
+            m.d.comb += [target.eq(value) for target, value in zip(port, channel, strict=True)]
         return m
 
     def _elaborate_shift(self, m: Module) -> list[list[Signal]]:
-        """The register; its lowest lanes are the beat."""
+        """Return the lowest lanes of the shift register, which are the beat."""
         config, pixels = self.config, self.config.pixels
         values = [
             [

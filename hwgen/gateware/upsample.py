@@ -1,4 +1,4 @@
-"""Upsampling: every beat of a row several times, and every row, which is kept meanwhile."""
+"""Upsampling: every beat of a row is repeated, and so is every row, which is stored meanwhile."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from hwgen.gateware.stream import channels_layout
 
 @dataclass(frozen=True, kw_only=True)
 class UpsampleConfig(OneMapConfig):
-    """A walk that goes over each row of a map several times, and over each beat of it as often as it widens the row.
+    """Configuration of a walk that repeats the rows of a map, and the beats of each row.
 
-    Of a map of two pixels a row, in two beats each, and factors 2 and 2, a row's beats ``a0 a1 b0 b1`` become
-    ``a0 a1 a0 a1 b0 b1 b0 b1``, twice. Where beats hold several pixels, each step gives as many of the wider row.
+    For example, a row of two pixels has two beats each, ``a0 a1 b0 b1``. With factors 2 and 2, the row becomes
+    ``a0 a1 a0 a1 b0 b1 b0 b1``, twice. If beats hold several pixels, each step outputs equally many pixels of the wider
+    row.
 
     Parameters
     ----------
     input : BeatFormat
-        The stream that comes in.
+        Format of the input.
     factors : tuple of int
-        How often each row stands in the output, and each column.
+        Number of repetitions of each row, and of each column.
 
     Raises
     ------
@@ -41,7 +42,7 @@ class UpsampleConfig(OneMapConfig):
 
     factors: tuple[int, int]
 
-    #: Cycles from a step being issued to its values being on ``o``.
+    #: Latency from a step to its values on ``o``, in cycles.
     latency = 1 + LATENCY
 
     def __post_init__(self) -> None:
@@ -50,7 +51,7 @@ class UpsampleConfig(OneMapConfig):
 
     @property
     def lanes(self) -> int:
-        """Channels of a step."""
+        """Number of channels per step."""
         return self.input.lanes
 
     @property
@@ -61,35 +62,38 @@ class UpsampleConfig(OneMapConfig):
     def output_width(self) -> int:
         return self.input.width * self.factors[1]
 
-    def taking(self, place: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """The steps that take a beat: those of a row's first pass, and of each beat's first part."""
+    def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """Return which steps take a beat of an input: the shape of an array of steps, and an index into this array.
+
+        A beat is taken in the first repetition of its row, for its first repetition in the row.
+        """
         shape = self.factors[0], self.row_steps, self.input.folds
         return shape, (slice(None), 0, slice(None, None, self.factors[1]), slice(None))
 
     @property
     def kept_words(self) -> int:
-        """Beats of a row."""
+        """Number of beats of a row, which are stored."""
         return self.input.row_steps * self.input.folds
 
-    def source_pixel(self, part: int, pixel: int) -> int:
-        """Pixel of a beat that stands at a pixel of one of its parts in the output."""
-        return (part * self.pixels + pixel) // self.factors[1]
+    def source_pixel(self, repetition: int, pixel: int) -> int:
+        """Return the pixel of an input beat that is at ``pixel`` in the given repetition of the beat."""
+        return (repetition * self.pixels + pixel) // self.factors[1]
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``operand[lane][pixel]``."""
+        """Layout of a step: ``operand[lane][pixel]``."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.input.lanes, self.pixels)})
 
     @cached_property
     def resources(self) -> Resources:
         cost, source = Cost(), self.input
-        parts = self.factors[1] if self.pixels > 1 else 1
+        repetitions = self.factors[1] if self.pixels > 1 else 1
         counters = [counter_bits(count) for count in (source.folds, self.row_steps, *self.factors, self.kept_words)]
         count_kept(cost, source.data_bits, self.kept_words)
         cost.ff += sum(counters) + source.data_bits + counter_bits(self.kept_words) + 2
-        cost.lut += 1.5 * sum(counters) + 4 + source.data_bits * (LOGIC.mux_luts(parts) if parts > 1 else 0)
+        cost.lut += 1.5 * sum(counters) + 4 + source.data_bits * (LOGIC.mux_luts(repetitions) if repetitions > 1 else 0)
         cost.delay(1, LATENCY)
-        cost.delay(counter_bits(parts), self.latency)
+        cost.delay(counter_bits(repetitions), self.latency)
         return cost.resources
 
     def component(self) -> Upsample:
@@ -97,7 +101,7 @@ class UpsampleConfig(OneMapConfig):
 
 
 class Upsample(wiring.Component):
-    """Takes a row's beats while it gives the row for the first time; then gives it again as often as it must.
+    """Upsampler: takes the beats of a row while it outputs the row for the first time, and then repeats the row.
 
     Parameters
     ----------
@@ -106,7 +110,7 @@ class Upsample(wiring.Component):
     Members
     -------
     i, room, fold, start, o
-        As of a `Join` with one input.
+        As in `Join` with one input.
     """
 
     def __init__(self, config: UpsampleConfig):
@@ -121,40 +125,43 @@ class Upsample(wiring.Component):
         m = Module()
         config, source = self.config, self.config.input
         down, right = config.factors
-        turn, part, column = (
+        row_repeat, column_repeat, column = (
             Signal(range(down), name="row_repeat"),
             Signal(range(right), name="column_repeat"),
             Signal(range(config.row_steps), name="column_index"),
         )
         address = Signal(range(config.kept_words), name="beat_address")
-        fold_ends, part_ends = self.fold == source.folds - 1, part == right - 1
+        fold_ends, repeat_ends = self.fold == source.folds - 1, column_repeat == right - 1
         row_ends = named(column == config.row_steps - 1, "is_row_end")
         takes = Signal(name="is_first_repeat")
         m.d.comb += [
-            takes.eq((turn == 0) & (part == 0)),
+            takes.eq((row_repeat == 0) & (column_repeat == 0)),
             self.start.eq(self.room & (self.i.valid | ~takes)),
             self.i.ready.eq(self.start & takes),
         ]
         with m.If(self.start):
             m.d.sync += [self.fold.eq(Mux(fold_ends, 0, self.fold + 1)), address.eq(address + 1)]
             with m.If(fold_ends):
-                m.d.sync += [column.eq(Mux(row_ends, 0, column + 1)), part.eq(Mux(part_ends | row_ends, 0, part + 1))]
+                m.d.sync += [
+                    column.eq(Mux(row_ends, 0, column + 1)),
+                    column_repeat.eq(Mux(repeat_ends | row_ends, 0, column_repeat + 1)),
+                ]
                 with m.If(row_ends):
-                    m.d.sync += [address.eq(0), turn.eq(Mux(turn == down - 1, 0, turn + 1))]
-                with m.Elif(~part_ends):
+                    m.d.sync += [address.eq(0), row_repeat.eq(Mux(row_repeat == down - 1, 0, row_repeat + 1))]
+                with m.Elif(~repeat_ends):
                     m.d.sync += address.eq(address - (source.folds - 1))
         word = Signal(source.data_bits, name="write_word", reset_less=True)
-        place = Signal.like(address, name="write_address", reset_less=True)
+        write_address = Signal.like(address, name="write_address", reset_less=True)
         write = Signal(name="write_enable")
-        m.d.sync += [word.eq(self.i.payload.data), place.eq(address), write.eq(self.start & takes)]
+        m.d.sync += [word.eq(self.i.payload.data), write_address.eq(address), write.eq(self.start & takes)]
         layout = channels_layout(source.shape, source.lanes, source.pixels)
-        beat = data.View(layout, keep(m, "row", config.kept_words, word, place, write))
-        parts = delayed(m, "column_repeat", part, config.latency)
+        beat = data.View(layout, keep(m, "row", config.kept_words, word, write_address, write))
+        repetition = delayed(m, "column_repeat", column_repeat, config.latency)
         for lane, pixel in product(range(source.lanes), range(config.pixels)):
             value = self.o.payload.operand[lane][pixel]
             m.d.comb += value.eq(beat[lane][config.source_pixel(0, pixel)])
-            for number in range(1, right if config.pixels > 1 else 1):
-                with m.If(parts == number):
-                    m.d.comb += value.eq(beat[lane][config.source_pixel(number, pixel)])
+            for index in range(1, right if config.pixels > 1 else 1):
+                with m.If(repetition == index):
+                    m.d.comb += value.eq(beat[lane][config.source_pixel(index, pixel)])
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
         return m

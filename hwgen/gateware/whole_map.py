@@ -1,4 +1,4 @@
-"""Sums over a whole map, added up while it comes in: nothing of the map is stored but a sum for each channel."""
+"""Sums over a whole map, accumulated while the map arrives. Only one sum per channel is stored."""
 
 from __future__ import annotations
 
@@ -18,55 +18,57 @@ from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
-#: Values that are added up in a cycle at most.
-MOST_ADDED = 8
+#: Largest number of values that are added in one cycle.
+MAX_ADDENDS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeMapConfig:
-    """A walk that takes every beat of a map once; the steps of its last pixels give the output.
+    """Configuration of a walk that takes every beat of a map once. The steps of the last pixels output the sums.
 
     Parameters
     ----------
     input : BeatFormat
-        The stream that comes in.
+        Format of the input.
     """
 
     input: BeatFormat
 
-    #: Cycles of an output fold; pixels of the output, of its beats and of its rows.
+    #: Number of cycles per output fold; number of pixels of the output, of its beats and of its rows.
     steps = windows = pixels = output_width = row_steps = 1
-    #: Cycles from a step being issued to its beat being on ``o``.
+    #: Latency from a step to its beat on ``o``, in cycles.
     latency = 1
-    #: Rows that are stored: none.
+    #: Number of stored rows: none.
     rows = least_rows = 0
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
+        """Formats of all inputs: only one."""
         return (self.input,)
 
     @property
     def output_folds(self) -> int:
+        """Number of output folds, which equals the number of input folds."""
         return self.input.folds
 
     @property
     def window_cycles(self) -> int:
-        """Steps of the one pixel: all of the map's."""
+        """Number of steps of the output pixel: all beats of the map."""
         return self.input.beats
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Channels of the output that each of its folds gives."""
+        """Output channels of each output fold."""
         return self.input.fold_channels
 
     @property
     def partial(self) -> int:
-        """Pixels of a row's last beat, if they are fewer than of the others; 0 if not."""
+        """Number of pixels of a row's last beat, if it has fewer pixels than the others; otherwise 0."""
         return self.input.width % self.input.pixels
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """One step: ``operand[lane][pixel]``; its ``fold``; whether it is of the ``first`` pixels, and of the last."""
+        """Layout of a step: ``operand[lane][pixel]``, its ``fold``, and flags of the ``first`` and ``last`` pixels."""
         source = self.input
         values = channels_layout(source.shape, source.lanes, source.pixels)
         return data.StructLayout({"operand": values, "fold": range(source.folds), "first": 1, "last": 1})
@@ -86,7 +88,7 @@ class WholeMapConfig:
 
 
 class WholeMap(wiring.Component):
-    """Takes beats as they come; those of the last pixels when there is room behind.
+    """Walk over a whole map. Beats of the last pixels are taken only when their sums have room.
 
     Parameters
     ----------
@@ -95,13 +97,13 @@ class WholeMap(wiring.Component):
     Members
     -------
     i : In(stream)
-        The map.
+        Beats of the map.
     room : In(1)
-        There is room for what the next output fold gives.
+        Whether there is room for the results of the next output fold.
     fold : Out
-        Number of the next step within its pixels.
+        Index of the next step within its group of pixels.
     start : Out(1)
-        A step is taken that gives an output fold.
+        Whether a step is taken that outputs a fold.
     o : Out(stream, always ready)
         Steps, ``config.latency`` cycles after they were taken. Pixels past the end of a row are 0.
     """
@@ -154,25 +156,25 @@ class WholeMap(wiring.Component):
 
 @dataclass(frozen=True, kw_only=True)
 class RunningSumConfig(Weightless):
-    """The sum of each channel over a whole map.
+    """Configuration of the sum of each channel over a whole map.
 
     Parameters
     ----------
     window : WholeMapConfig
-        Where the steps come from.
+        Source of the steps.
     """
 
     window: WholeMapConfig
 
     @property
-    def late(self) -> int:
-        """Cycles that a sum takes more where it lies in block RAM, which is too slow to be added to at once."""
+    def memory_cycles(self) -> int:
+        """Number of additional cycles if the sums are in block RAM, whose output needs a register before the adder."""
         return int(place(self.window.input.folds) == "block")
 
     @property
     def latency(self) -> int:
-        """Cycles from the last step of a fold to its sums."""
-        return 2 + self.late
+        """Latency from the last step of a fold to its sums, in cycles."""
+        return 2 + self.memory_cycles
 
     @property
     def result(self) -> Shape:
@@ -181,36 +183,37 @@ class RunningSumConfig(Weightless):
         return signed(signed_bits(*(source.frame_pixels * end for end in source.value_range)))
 
     @property
-    def parts(self) -> tuple[range, ...]:
-        """Pixels of a step that are added up in one cycle; more than eight in two parts, which the next cycle joins.
+    def pixel_spans(self) -> tuple[range, ...]:
+        """Spans of a step's pixels that are added in one cycle. More than eight pixels form two spans.
 
-        A sum of ten values of 8 bits would take 3.4 ns of logic, one of sixteen more.
+        The sums of two spans are added a cycle later. A sum of ten values of 8 bits would take 3.4 ns of logic, and a
+        sum of sixteen values more.
         """
         pixels, half = self.window.input.pixels, -(-self.window.input.pixels // 2)
-        return (range(pixels),) if pixels <= MOST_ADDED else (range(half), range(half, pixels))
+        return (range(pixels),) if pixels <= MAX_ADDENDS else (range(half), range(half, pixels))
 
     @property
-    def part_bits(self) -> int:
-        """Width of the sum of a part."""
-        return self.window.input.bits + counter_bits(len(self.parts[0])) + 1
+    def span_bits(self) -> int:
+        """Width of the sum of a span of pixels, signed."""
+        return self.window.input.bits + counter_bits(len(self.pixel_spans[0])) + 1
 
     @property
     def sum_bits(self) -> int:
-        """Bits of the sums of all lanes."""
+        """Width of the sums of all lanes together."""
         return self.lanes * self.result.width
 
     @cached_property
     def resources(self) -> Resources:
         cost, source = Cost(), self.window.input
-        parts = len(self.parts)
-        pixels = self.part_bits if source.pixels > 1 else source.bits
+        spans = len(self.pixel_spans)
+        pixels = self.span_bits if source.pixels > 1 else source.bits
         cost.ff += self.sum_bits + 2
-        # Where there are two parts, a LUT and its carry for each bit of the sum join them.
-        cost.lut += self.lanes * (source.pixels - parts) * pixels + (1.25 + 2 * (parts - 1)) * self.sum_bits
-        cost.delay(self.lanes * parts * pixels + counter_bits(source.folds) + 2, 1 + self.late)
+        # Two spans are joined by one more LUT, with its carry, per bit of the sum.
+        cost.lut += self.lanes * (source.pixels - spans) * pixels + (1.25 + 2 * (spans - 1)) * self.sum_bits
+        cost.delay(self.lanes * spans * pixels + counter_bits(source.folds) + 2, 1 + self.memory_cycles)
         if source.folds > 1:
             cost.ram(self.sum_bits, source.folds)
-            cost.ff += self.late * (self.sum_bits + 1)
+            cost.ff += self.memory_cycles * (self.sum_bits + 1)
         return cost.resources
 
     def component(self) -> RunningSum:
@@ -218,9 +221,10 @@ class RunningSumConfig(Weightless):
 
 
 class RunningSum(wiring.Component):
-    """Adds each step to the sums of its fold, which lie in a memory.
+    """Accumulation of each step into the sums of its fold, which are in a memory.
 
-    A fold comes again after all others, so its sum is written before it is read again; a single one has a register.
+    All other folds follow before the same fold again, so a sum is written before it is read. A single fold has a
+    register.
 
     Parameters
     ----------
@@ -231,10 +235,10 @@ class RunningSum(wiring.Component):
     i : In(stream, always ready)
         Steps of a `WholeMap`.
     o : Out(stream, always ready)
-        ``Tn`` sums, ``[lane][0]``, of each fold once a frame.
+        ``Tn`` sums, ``[lane][0]``, of each fold, once per frame.
 
     Latency and throughput
-        A step a cycle; sums ``config.latency`` cycles after a fold's last step. Never stalls.
+        One step per cycle. Sums leave ``config.latency`` cycles after the fold's last step. Never stalls.
     """
 
     def __init__(self, config: RunningSumConfig):
@@ -249,7 +253,7 @@ class RunningSum(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.window.input
-        step, width, wait = self.i.payload, config.result.width, 1 + config.late
+        step, width, wait = self.i.payload, config.result.width, 1 + config.memory_cycles
         valid = delayed(m, "valid", self.i.valid, wait, reset_less=False)
         first, last, fold = (
             delayed(m, f"step_{name}", getattr(step, name), wait) for name in ("first", "last", "fold")
@@ -262,14 +266,14 @@ class RunningSum(wiring.Component):
             )
             write, read = write_port(sums), read_port(sums)
             m.d.comb += [read.addr.eq(step.fold), write.addr.eq(fold), write.en.eq(valid)]
-            before = delayed(m, "previous_sums", read.data, config.late)
+            before = delayed(m, "previous_sums", read.data, config.memory_cycles)
         for lane in range(config.lanes):
             addends: list[Value] = []
-            for part, pixels in enumerate(config.parts):
-                name = f"pixel_sum_{lane}" if len(config.parts) == 1 else f"pixel_sum_{lane}_{part}"
-                added = Signal(signed(config.part_bits), name=name, reset_less=True)
+            for index, pixels in enumerate(config.pixel_spans):
+                name = f"pixel_sum_{lane}" if len(config.pixel_spans) == 1 else f"pixel_sum_{lane}_{index}"
+                added = Signal(signed(config.span_bits), name=name, reset_less=True)
                 m.d.sync += added.eq(sum(step.operand[lane][pixel] for pixel in pixels))
-                addends.append(delayed(m, name, added, config.late))
+                addends.append(delayed(m, name, added, config.memory_cycles))
             lanes = slice(lane * width, (lane + 1) * width)
             total = Signal(config.result, name=f"sum_{lane}")
             m.d.comb += total.eq(Mux(first, 0, before[lanes].as_signed()) + sum(addends[1:], addends[0]))
@@ -284,7 +288,7 @@ class RunningSum(wiring.Component):
 
 @dataclass(frozen=True, kw_only=True)
 class WholeMapLayerConfig(JoinLayerConfig):
-    """The hardware of a layer that adds up a whole map; its ``window`` is a `WholeMapConfig`.
+    """Configuration of a layer that sums a whole map. Its ``window`` is a `WholeMapConfig`.
 
-    Parameters and errors are those of `LayerConfig`.
+    Parameters and errors are as in `LayerConfig`.
     """

@@ -100,7 +100,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
     fifos = [
         {
             "from": names[link.source],
-            "to": names[link.sink] if link.sink < len(names) else outputs[link.place],
+            "to": names[link.sink] if link.sink < len(names) else outputs[link.port],
             "depth": depth,
             "lanes": layer.fifo_lanes,
             "width": layer.fifos[link.output].width,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.timing import HALVES, tiles_of
 from hwgen.schedule.events import LayerEvents, Origin, Ports
 from hwgen.schedule.settle import NO_WAIT, Times, Wait

@@ -22,7 +22,7 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig, Link
 from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
@@ -299,7 +299,7 @@ class Schedule:
     def _into(self) -> list[list[int]]:
         """Streams that enter each layer, in the order of its inputs; the last entry holds the accelerator's outputs."""
         streams: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
-        for index, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].place):
+        for index, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].port):
             streams[stream.sink].append(index)
         return streams
 
@@ -315,7 +315,7 @@ class Schedule:
         """Return the number of beats of a stream per frame."""
         if stream.sink == len(self._layers):
             return self._layers[stream.source].beats_out[stream.output]
-        return self._layers[stream.sink].beats_in[stream.place]
+        return self._layers[stream.sink].beats_in[stream.port]
 
     def _regroup(self, stream: Link) -> RegroupEvents | None:
         """Return the Regroup between the FIFO and the reader of a stream; ``None`` if beats pass unchanged."""

@@ -17,7 +17,7 @@ from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
 from hwgen.gateware.layer import Compute, Finish
-from hwgen.gateware.load.table_sum import LoadedTableSumConfig
+from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.reorder import ReorderConfig, ReorderLayerConfig

@@ -280,6 +280,6 @@ def _window(op: LRN, sums: Sums, source: BeatFormat) -> RunningScaleConfig:
         terms=tuple(terms.tolist()),
         size=op.scale.size,
         start=sums.start,
-        least=sums.least,
-        most=sums.most,
+        lowest=sums.least,
+        highest=sums.most,
     )

@@ -19,7 +19,7 @@ import numpy as np
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.spans import Axis
 from hwgen.network.graph import Network
 from hwgen.network.maps import MOST_SIDE

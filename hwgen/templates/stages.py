@@ -21,10 +21,10 @@ from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.cost import trailing_zeros
 from hwgen.gateware.layer import Compute, Finish
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.load.requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
+from hwgen.gateware.load.loaded_requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
+from hwgen.gateware.max_pool import MaxPoolConfig
 from hwgen.gateware.multipliers import PLAIN, Multiplier, multiplier_of
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.gateware.pool import MaxPoolConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import ThresholdConfig, first_sums

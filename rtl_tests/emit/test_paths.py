@@ -24,7 +24,7 @@ from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import DEEPEST_LUT_RAM, rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig

@@ -34,10 +34,10 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
+from hwgen.gateware.load.loaded_requantise import LoadedRequantise, LoadedRequantiseConfig
+from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
-from hwgen.gateware.load.requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.store import Store
-from hwgen.gateware.load.table_sum import LoadedTableSumConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import Network

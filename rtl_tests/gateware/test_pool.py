@@ -15,7 +15,7 @@ from walks import line_buffers, step_words, steps_of
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.pool import MaxPool, MaxPoolConfig
+from hwgen.gateware.max_pool import MaxPool, MaxPoolConfig
 from hwgen.gateware.stream import BeatFormat
 
 

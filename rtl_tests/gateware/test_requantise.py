@@ -321,7 +321,7 @@ ARRANGEMENTS = {
 @pytest.mark.parametrize(("config", "ties", "pieces", "place"), ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
 def test_every_accumulator(config, ties, pieces, place):
     """Each arrangement is the one it should be, and right for every accumulator there is."""
-    assert (config.ties, config.recipe.pieces, config.offset_place) == (ties, pieces, place)
+    assert (config.ties, config.recipe.pieces, config.offset_stage) == (ties, pieces, place)
     check(Requantise(config), expected, [[value] for value in range(-512, 512)])
 
 

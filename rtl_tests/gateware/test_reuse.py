@@ -16,7 +16,7 @@ from tiles import beats_of, new_parts, reuse_buffers, whole_masks, whole_parts
 
 from hwgen.errors import ConfigError
 from hwgen.explore import pyramid
-from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.pyramid.reuse import PyramidReuseBuffer, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
@@ -31,7 +31,7 @@ def frames_for(source: BeatFormat, count: int, seed: int) -> np.ndarray:
     return integers(np.random.default_rng(seed), low, low + (1 << source.bits) - 1, shape)
 
 
-def streams(config: ReuseBufferConfig, frames: np.ndarray) -> tuple[list[int], list[int]]:
+def streams(config: PyramidReuseBufferConfig, frames: np.ndarray) -> tuple[list[int], list[int]]:
     """What comes in and what must leave; ``last`` on a frame's last beat out."""
     sent, expected = [], []
     for frame in frames:
@@ -42,26 +42,26 @@ def streams(config: ReuseBufferConfig, frames: np.ndarray) -> tuple[list[int], l
     return sent, counting(config, expected)
 
 
-def counting(config: ReuseBufferConfig, words: list[int]) -> list[int]:
+def counting(config: PyramidReuseBufferConfig, words: list[int]) -> list[int]:
     """Beats, zero in lanes outside of the tiles."""
     masks = cycle(whole_masks(config.rows, config.columns, config.input))
     return [word & next(masks) for word in words]
 
 
-def check_tiles(config: ReuseBufferConfig, seed: int, ends: tuple[Pattern, Pattern]) -> None:
+def check_tiles(config: PyramidReuseBufferConfig, seed: int, ends: tuple[Pattern, Pattern]) -> None:
     frames = frames_for(config.input, 2, seed)
     sent, expected = streams(config, frames)
     assert len(sent) == 2 * config.beats_in
     assert len(expected) == 2 * config.beats_out
-    trace = run(ReuseBuffer(config), sent, len(expected), offer=ends[0], accept=ends[1])
+    trace = run(PyramidReuseBuffer(config), sent, len(expected), offer=ends[0], accept=ends[1])
     assert counting(config, trace.words) == expected
     assert len(trace.taken) == len(sent)
 
 
-def check_cycles(config: ReuseBufferConfig, seed: int) -> None:
+def check_cycles(config: PyramidReuseBufferConfig, seed: int) -> None:
     frames = frames_for(config.input, 3, seed)
     sent, expected = streams(config, frames)
-    trace = run(ReuseBuffer(config), sent, len(expected))
+    trace = run(PyramidReuseBuffer(config), sent, len(expected))
     assert counting(config, trace.words) == expected
     # Each frame's first beat in is its first cycle; after a reset nothing comes in for a while.
     assert np.diff(trace.taken[:: config.beats_in]).tolist() == [config.cycles] * 2
@@ -105,7 +105,7 @@ def test_reset(config, seed, offer, accept, reset_at):
     sent, expected = streams(config, frames[:2])
     after = streams(config, frames[2:])
     trace = run(
-        ReuseBuffer(config),
+        PyramidReuseBuffer(config),
         sent,
         len(expected),
         offer=offer,
@@ -126,7 +126,7 @@ def test_reset(config, seed, offer, accept, reset_at):
 def test_words_of_alexnet(name, sides, all_words, halo_words):
     layers = shapes.load(name).layers[:4]
     buffers = [
-        ReuseBufferConfig(
+        PyramidReuseBufferConfig(
             input=BeatFormat(
                 channels=layer.channels, height=layer.height, width=layer.width, lanes=1, bits=8, signed=False
             ),
@@ -143,11 +143,11 @@ def test_words_of_alexnet(name, sides, all_words, halo_words):
     assert sum(buffer.memory_bits for buffer in buffers) == 8 * all_words
 
 
-def input_of_alexnet(overlap: str, pixels: int) -> ReuseBufferConfig:
+def input_of_alexnet(overlap: str, pixels: int) -> PyramidReuseBufferConfig:
     """Of the first convolution, tip 1 x 1 behind the second pool, all three channels a beat."""
     (rows, columns), *_ = axes(shapes.load("alexnet").layers[:4], (1, 1), overlap)
     source = BeatFormat(channels=3, height=227, width=227, lanes=3, bits=8, signed=False, pixels=pixels)
-    return ReuseBufferConfig(input=source, rows=rows, columns=columns)
+    return PyramidReuseBufferConfig(input=source, rows=rows, columns=columns)
 
 
 @pytest.mark.parametrize(("pixels", "tile"), [(1, 23), (2, 12), (4, 6), (8, 3)])
@@ -175,12 +175,12 @@ def test_reloaded_input_of_alexnet(pixels, row):
     assert all((np.diff(part[0], axis=0) == 1).all() and (np.diff(part[1], axis=1) == 1).all() for part in parts)
 
 
-def small(**changes) -> ReuseBufferConfig:
+def small(**changes) -> PyramidReuseBufferConfig:
     """3 x 3 windows over 3 x 4 x 4, two rows and columns of windows a pyramid."""
     spans = (Span(begin=0, fresh=0, end=3, window=0, windows=1), Span(begin=1, fresh=3, end=4, window=1, windows=1))
     axis = Axis(size=4, extent=3, stride=1, padding=0, spans=spans)
     source = BeatFormat(channels=3, height=4, width=4, lanes=2, bits=8, signed=False)
-    return ReuseBufferConfig(**{"input": source, "rows": axis, "columns": axis} | changes)
+    return PyramidReuseBufferConfig(**{"input": source, "rows": axis, "columns": axis} | changes)
 
 
 def test_figures():
@@ -198,7 +198,7 @@ def test_not_needed():
     for tip, overlap in (((3, 5), "reuse"), ((3, 5), RECOMPUTE)):
         ((rows, columns),) = axes(layers, tip, overlap)
         source = BeatFormat(channels=64, height=rows.size, width=columns.size, lanes=8, bits=8, signed=False)
-        config = ReuseBufferConfig(input=source, rows=rows, columns=columns)
+        config = PyramidReuseBufferConfig(input=source, rows=rows, columns=columns)
         assert not config.needed
         assert config.words == config.memory_bits == 0
 
@@ -248,4 +248,4 @@ def test_reads_what_was_just_stored():
     )
     frames = np.arange(32).reshape(2, 1, 4, 4)
     sent, expected = streams(config, frames)
-    assert run(ReuseBuffer(config), sent, len(expected), offer=ALWAYS, accept=ALWAYS).words == expected
+    assert run(PyramidReuseBuffer(config), sent, len(expected), offer=ALWAYS, accept=ALWAYS).words == expected

@@ -75,7 +75,12 @@ def walks(draw) -> RunningScaleConfig:
     most += (1 << max(most.bit_length() - 24, 0)) * 20 * rounds
     least = start - (1 << max(most.bit_length() - 24, 0)) * 20 * rounds
     return RunningScaleConfig(
-        input=beat, terms=tuple(terms), size=size, start=start, least=max(least, 1 << 25) if rounds else 0, most=most
+        input=beat,
+        terms=tuple(terms),
+        size=size,
+        start=start,
+        lowest=max(least, 1 << 25) if rounds else 0,
+        highest=most,
     )
 
 
@@ -110,7 +115,7 @@ def check_sums(config: RunningScaleConfig, found: list[int], frames: np.ndarray)
                     scales = unpack(word >> bits, config.scale_bits, False, pixels)
                     for place, column in enumerate(columns):
                         assert values[place] == frame[channel, row, column]
-                        assert scales[place] == config.given(expected[place][channel])
+                        assert scales[place] == config.encode(expected[place][channel])
     assert next(rng, None) is None
 
 
@@ -162,7 +167,7 @@ def normalisations(draw) -> NormaliseConfig:
     beat = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=bits, signed=draw(st.booleans()), pixels=pixels)
     least, most = beat.value_range
     window = RunningScaleConfig(
-        input=beat, terms=(1,) * (1 << bits), size=3, start=0, least=0, most=draw(st.sampled_from([60, 1000]))
+        input=beat, terms=(1,) * (1 << bits), size=3, start=0, lowest=0, highest=draw(st.sampled_from([60, 1000]))
     )
     scales, zero = window.scale_bits, int(rng.integers(least, most + 1))
     shift = draw(st.integers(max(scales - 3, 0), scales))
@@ -431,7 +436,7 @@ def test_sums_in_hardware_stand_for_those_of_float32(case: str) -> None:
     scales = to_bits(layer.scale.of(np.abs(frame - zero)))
     for column in range(frame.shape[2]):
         terms = [window.terms[value - kind.minimum] for value in frame[:, 0, column].tolist()]
-        given = [window.given(total) + stage.origin for total in sums(window, terms)]
+        given = [window.encode(total) + stage.origin for total in sums(window, terms)]
         assert given == scales[:, 0, column].tolist()
 
 
@@ -629,14 +634,14 @@ def test_layers_are_what_they_must_be() -> None:
 
 def test_configurations_are_what_they_must_be() -> None:
     beat = BeatFormat(channels=6, height=2, width=2, lanes=1, bits=2, signed=True)
-    window = RunningScaleConfig(input=beat, terms=(1, 2, 3, 4), size=3, start=0, least=0, most=12)
+    window = RunningScaleConfig(input=beat, terms=(1, 2, 3, 4), size=3, start=0, lowest=0, highest=12)
     assert (window.steps, window.rounds, window.scale_bits) == (1, False, 4)
     for message, changes in (
         ("input must have a channel a beat, not 2", {"input": replace(beat, lanes=2)}),
         ("terms must be 4 integers from 0 on, one for each value", {"terms": (1, 2, 3, -1)}),
         ("size must be odd and positive, not 0", {"size": 0}),
-        ("start must be from 5 to 12, not 0", {"least": 5}),
-        ("least must have more than 24 bits as most has, not 0", {"most": 1 << 24}),
+        ("start must be from 5 to 12, not 0", {"lowest": 5}),
+        ("lowest must have more than 24 bits as highest has, not 0", {"highest": 1 << 24}),
     ):
         with pytest.raises(ConfigError, match=f"^{message}$"):
             replace(window, **changes)

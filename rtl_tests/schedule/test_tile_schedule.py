@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyramid_cases import SEEDS, Case, cases, simulate
 
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.timing import HALVES, Tile, walk_tiles
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window

@@ -113,7 +113,7 @@ def check_exact(case: Case, seed: int) -> None:
         np.testing.assert_array_equal(np.array(times) - begin, schedule.taken[number] - start)
     ends = []
     for place, (port, beats) in enumerate(zip(config.output_ports, given, strict=True)):
-        fifo = next(n for n, each in enumerate(config.links) if (each.sink, each.place) == (len(config.layers), place))
+        fifo = next(n for n, each in enumerate(config.links) if (each.sink, each.port) == (len(config.layers), place))
         times = np.array([cycle for cycle, _ in beats]) - begin
         np.testing.assert_array_equal(times, schedule.taken[len(taken) + fifo] - start)
         ends.append(times[port.beats - 1 :: port.beats])

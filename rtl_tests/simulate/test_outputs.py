@@ -94,7 +94,7 @@ def check_exact(case: Case, seed: int) -> None:
     schedule = Schedule(config, 3)
     cycles = schedule.cycles
     links = [
-        next(n for n, link in enumerate(config.links, 1) if (link.sink, link.place) == (len(config.layers), place))
+        next(n for n, link in enumerate(config.links, 1) if (link.sink, link.port) == (len(config.layers), place))
         for place in range(len(config.outputs))
     ]
     slowest = int(np.argmax([schedule.taken[number][-1] for number in links]))

@@ -13,7 +13,7 @@ from tiles import beats_of, new_parts, output_parts, tilings, widths
 
 from hwgen.emit.testbench import patience
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
-from hwgen.gateware.pyramid.layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window

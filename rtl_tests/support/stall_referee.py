@@ -149,7 +149,7 @@ class _Count:
         for number, link in enumerate(config.links):
             self._out_of[link.source].append(number)
             if link.sink < len(self.layers):
-                self._into[link.sink][link.place] = number
+                self._into[link.sink][link.port] = number
 
     def run(self) -> None:
         """Go on until nothing moves."""

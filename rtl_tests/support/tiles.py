@@ -15,7 +15,7 @@ from testbench import channel_lanes, pack
 
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
-from hwgen.gateware.pyramid.reuse import ReuseBufferConfig
+from hwgen.gateware.pyramid.reuse import PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network.ops import Op
@@ -86,7 +86,7 @@ def used_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
 @st.composite
 def reuse_buffers(
     draw, most_layers: int = 3, overlap: str | None = REUSE, most_cycles: int = 2500
-) -> ReuseBufferConfig:
+) -> PyramidReuseBufferConfig:
     """Of any layer of a random group."""
     layers = draw(chains(most_layers))
     number = draw(st.integers(0, len(layers) - 1))
@@ -102,7 +102,7 @@ def reuse_buffers(
         pixels=draw(widths(columns)),
         groups=layer.groups,
     )
-    config = ReuseBufferConfig(input=source, rows=rows, columns=columns)
+    config = PyramidReuseBufferConfig(input=source, rows=rows, columns=columns)
     assume(config.cycles <= most_cycles)
     return config
 

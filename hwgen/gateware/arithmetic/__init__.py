@@ -1,1 +1,1 @@
-"""Arithmetic with parameters that are written at run time, shared by the engine and by layers that load weights."""
+"""Arithmetic with parameters that are written at run time, for the engine and for layers with run-time weights."""

@@ -1,4 +1,4 @@
-"""Bounds of outputs that are not known before run time."""
+"""Addition of the zero point and saturation, with bounds that are known only at run time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hwgen.gateware.lookup import delayed
 
 @dataclass(frozen=True, kw_only=True)
 class BoundConfig:
-    """A lane of `Bound`.
+    """Configuration of a lane of `Bound`.
 
     Parameters
     ----------
     bits : int
-        Width of a whole part, signed.
+        Width of the whole part, signed.
 
     Raises
     ------
@@ -31,9 +31,9 @@ class BoundConfig:
 
     bits: int
 
-    #: Cycles after a whole part in which its bounds are taken.
+    #: Cycle in which the bounds are read, relative to the whole part.
     bounds_cycle = 1
-    #: Cycles from a whole part to what becomes of it.
+    #: Latency from a whole part to its output, in cycles.
     latency = 2
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class BoundConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        """An adder, two comparisons, and the choice of 8 bits."""
+        """Resources of an adder, two comparisons, and an 8-bit multiplexer."""
         return Resources(lut=3 * self.bits + 3, ff=self.bits + 9)
 
     def component(self) -> Bound:
@@ -50,7 +50,7 @@ class BoundConfig:
 
 
 class Bound(wiring.Component):
-    """``clip(whole + carry + zero_point, low, high)``.
+    """Saturating adder: ``clip(whole + carry + zero_point, low, high)``.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ class Bound(wiring.Component):
     Members
     -------
     whole, carry, zero_point : In
-        Two's complement but for ``carry``, which is 0 or 1.
+        Two's complement numbers, except ``carry``, which is 0 or 1.
     low, high : In
-        ``config.bounds_cycle`` cycles after what they bound.
+        Bounds, ``config.bounds_cycle`` cycles after their whole part.
     o : Out
-        What becomes of it.
+        Output, signed, 8 bits.
 
     Latency and throughput
-        A value a cycle; it leaves ``config.latency`` cycles later. Never stalls.
+        One value per cycle, with a latency of ``config.latency`` cycles. Never stalls.
     """
 
     def __init__(self, config: BoundConfig):

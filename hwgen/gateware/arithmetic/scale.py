@@ -1,21 +1,22 @@
-"""Scaling of sums by a bias, a significand and a shift that are not known before run time.
+"""Scaling of sums by a bias, a significand and a shift that are known only at run time.
 
-A lane of a requantiser with such parameters is a `Scale` and, behind it, a `hwgen.gateware.arithmetic.bound.Bound`::
+A lane of a requantiser with run-time parameters is a `Scale`, followed by a
+`hwgen.gateware.arithmetic.bound.Bound`::
 
     clip(rint(float32(float32(sum + bias) * significand / 2**shift)) + zero_point, low, high)
 
-`hwgen.gateware.requantise` computes the same with constants. `Scale` computes with floating point inside:
+`hwgen.gateware.requantise` computes the same function with constants. `Scale` computes in floating point:
 
-1. ``sum + bias`` is shifted to the left until its two highest bits differ, and rounded to 24 bits, ties to even: a
-   mantissa of 24 bits, highest bit set, and a sign.
-2. The mantissa times the significand is a product of 48 bits, exactly. A DSP48E1 takes 17 bits of the significand; the
-   other 7 are recoded to four digits from -2 to 2 (Booth; MacSorley 1961), each a row that LUTs add up.
-3. The exponent says which bits of the product are whole. Outputs have 8 bits, so only 11 places matter: in front of
-   them the product saturates, behind them it is less than 1/2.
-4. Rounding the product to float32 matters only next to ties, as told in `hwgen.gateware.requantise`: from half a
-   float32 step below an odd integer plus 1/2 to half a step above an even one plus 1/2, it counts as the tie. The bits
-   between the half and the place of half a step are then all ones, or all zeros. As the product is normalised, that
-   place is one of two.
+1. ``sum + bias`` is shifted left until its two highest bits differ, and rounded to 24 bits, ties to even. The result
+   is a sign and a normalised mantissa of 24 bits.
+2. Mantissa times significand is an exact product of 48 bits. A DSP48E1 multiplies 17 bits of the significand. The other
+   7 bits are recoded to four digits from -2 to 2 (Booth; MacSorley 1961). Each digit is a row that LUTs add.
+3. The exponent determines which bits of the product are whole. Outputs have 8 bits, so only 11 positions matter. A
+   product above these positions saturates. A product below them is less than 1/2.
+4. Rounding the product to float32 changes the output only next to ties (see `hwgen.gateware.requantise`). Such a
+   product is at most half a float32 step below an odd integer plus 1/2, or above an even integer plus 1/2. It counts as
+   the tie. The bits between the half and half a step are then all ones, or all zeros. The product is normalised, so
+   half a step is at one of two positions.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from hwgen.gateware.requantise import PIECE
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 BIAS_BITS, SHIFT_BITS = 32, 8
-#: Bits of the significand that are multiplied in LUTs.
+#: Number of low bits of the significand that are multiplied in LUTs.
 _LUT_BITS = SIGNIFICAND_BITS - PIECE
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
-#: Bits of a sum with bias below its sign.
+#: Number of bits of a sum plus bias, without its sign.
 _TOTAL_BITS = 32
-#: Places at which the half of a product may lie; above the highest outputs saturate, below the lowest they are 0.
+#: Number of positions of the product's half. Above these positions outputs saturate, below them outputs are 0.
 PLACES = 10
-#: Bits of a product that can be whole or the half, the lowest of them.
+#: Index of the product's lowest bit that can be whole or the half.
 _UPPER = _PRODUCT_BITS - PLACES
-#: ``shift`` plus left shift of the sum for the first of the places: ``2**_UPPER`` is 1/2 there, and the mantissa's
-#: lowest bit has the weight ``2**8`` if nothing is shifted.
+#: ``shift`` plus the left shift of the sum, for the first position: bit ``_UPPER`` is 1/2 there. The mantissa's lowest
+#: bit has the weight ``2**8`` without a left shift.
 _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleConfig:
-    """A lane of `Scale`.
+    """Configuration of a lane of `Scale`.
 
     Parameters
     ----------
@@ -68,9 +69,9 @@ class ScaleConfig:
 
     sum_bits: int = 32
 
-    #: Cycles after a sum in which its significand and shift are taken.
+    #: Cycle in which significand and shift are read, relative to their sum.
     scale_cycle = 4
-    #: Cycles from a sum to what becomes of it.
+    #: Latency from a sum to its result, in cycles.
     latency = 10
 
     def __post_init__(self) -> None:
@@ -79,7 +80,7 @@ class ScaleConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        """What Yosys makes of it: all widths are the same, but that of the sum, which matters for one adder only."""
+        """Resources as measured with Yosys. Only one adder depends on a width, ``sum_bits``."""
         return Resources(dsp=1, lut=332, ff=307)
 
     def component(self) -> Scale:
@@ -87,7 +88,7 @@ class ScaleConfig:
 
 
 class Scale(wiring.Component):
-    """``rint(float32(float32(sum + bias) * significand / 2**shift))``, in two parts whose sum it is.
+    """Scaler: ``rint(float32(float32(sum + bias) * significand / 2**shift))``, as the sum of two outputs.
 
     Parameters
     ----------
@@ -96,14 +97,15 @@ class Scale(wiring.Component):
     Members
     -------
     sum, bias : In
-        Two's complement.
+        Two's complement numbers.
     significand, shift : In
-        ``config.scale_cycle`` cycles after their sum. The significand is from ``2**23`` to ``2**24 - 1``.
+        Scale, ``config.scale_cycle`` cycles after its sum. The significand is from ``2**23`` to ``2**24 - 1``.
     whole, carry : Out
-        ``whole + carry`` is the result if that is from -255 to 255, otherwise anything beyond with its sign.
+        Result ``whole + carry``, if the result is from -255 to 255. Otherwise any number beyond this range with the
+        result's sign.
 
     Latency and throughput
-        A sum a cycle; its result comes ``config.latency`` cycles later. Never stalls.
+        One sum per cycle, with a latency of ``config.latency`` cycles. Never stalls.
     """
 
     def __init__(self, config: ScaleConfig):
@@ -126,29 +128,31 @@ class Scale(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         sign, shifted, rounded = self._elaborate_mantissa(m)
-        # Rounding may carry to 2**24, of which only the bit above is set. Only a sum of 0 has no bit.
+        # Rounding can carry to 2**24, where only the highest bit is set. Only a sum of 0 has no bit set.
         mantissa = Cat(
             rounded[: SIGNIFICAND_BITS - 1], named(rounded[SIGNIFICAND_BITS - 1 :].any(), "mantissa_top_bit")
         )
         product = self._elaborate_product(m, mantissa)
-        place, beyond = self._elaborate_place(m, shifted, rounded[SIGNIFICAND_BITS])
-        whole, up = self._elaborate_rounding(m, product, place, beyond)
+        fraction_bits, beyond = self._elaborate_fraction_bits(m, shifted, rounded[SIGNIFICAND_BITS])
+        whole, up = self._elaborate_rounding(m, product, fraction_bits, beyond)
         sign = delayed(m, "sign", sign, 6)
         m.d.comb += self.whole.eq((whole ^ sign.replicate(len(whole) + 1)).as_signed())
         m.d.comb += self.carry.eq(up ^ sign)
         return m
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
-        """Sign, left shift, and mantissa (25 bits) of ``sum + bias``; 4 cycles."""
+        """Return sign, left shift, and mantissa (25 bits) of ``sum + bias``; 4 cycles."""
         total = Signal(signed(_TOTAL_BITS + 1), name="biased_sum", reset_less=True)
         m.d.sync += total.eq(self.sum + self.bias)
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
-        for number, step in enumerate((8, 2)):
-            value, sign, by = _normalise(m, f"normalised_{number}", value, sign, step)
-            # With a reset: a shift register would be too slow in front of the adder.
-            waiting = [delayed(m, f"shift_{number}_{each}", by, 1, reset_less=False) for each, by in enumerate(shifts)]
+        for index, step in enumerate((8, 2)):
+            value, sign, by = _normalise(m, f"normalised_{index}", value, sign, step)
+            # These registers have a reset: a shift register would be too slow in front of the adder.
+            waiting = [
+                delayed(m, f"shift_{index}_{pending}", by, 1, reset_less=False) for pending, by in enumerate(shifts)
+            ]
             shifts = [by, *waiting]
-        # The last step, and rounding. What is negative is negated on the way, which is inversion and another one.
+        # The last step, and rounding. A negative value is negated on the way: it is inverted, and 1 is added.
         last = named(value[-1] == sign, "is_last_digit_sign")
         value = named(Mux(last, value << 1, value)[:_TOTAL_BITS], "normalised_value")
         spare = _TOTAL_BITS - SIGNIFICAND_BITS
@@ -161,26 +165,26 @@ class Scale(wiring.Component):
         return delayed(m, "mantissa_sign", sign, 1), by, rounded
 
     def _elaborate_product(self, m: Module, mantissa: Value) -> Value:
-        """Mantissa times significand, 48 bits; 4 cycles.
+        """Return mantissa times significand, 48 bits; 4 cycles.
 
-        Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is inverted, and one too
-        small until the next row is added, with a carry.
+        Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is inverted, and is therefore
+        one too small until a carry corrects it in the addition of the next row.
         """
         digits = Cat(Const(0, 1), self.significand[:_LUT_BITS], Const(0, 1))
         total, done = _row(mantissa, digits[:3]), []
         factor = delayed(m, "significand_high", self.significand[_LUT_BITS:], 1)
-        for number in range(1, _DIGITS):
-            row = _row(mantissa, digits[2 * number : 2 * number + 3])
-            before = Cat(Const(1, 1), total).as_signed() + Cat(digits[2 * number], Const(0, 2), row).as_signed()
+        for digit in range(1, _DIGITS):
+            row = _row(mantissa, digits[2 * digit : 2 * digit + 3])
+            before = Cat(Const(1, 1), total).as_signed() + Cat(digits[2 * digit], Const(0, 2), row).as_signed()
             named(before, "row_sum_with_carry")
-            rows = Signal(signed(SIGNIFICAND_BITS + 5), name=f"row_sum_{number}", reset_less=True)
+            rows = Signal(signed(SIGNIFICAND_BITS + 5), name=f"row_sum_{digit}", reset_less=True)
             m.d.sync += rows.eq(before >> 1)
-            if number < _DIGITS - 1:
-                done.append(delayed(m, f"product_low_{number}", rows[:2], _DIGITS - number))
+            if digit < _DIGITS - 1:
+                done.append(delayed(m, f"product_low_{digit}", rows[:2], _DIGITS - digit))
                 total = named(rows >> 2, "remaining_sum")
-                mantissa = delayed(m, f"mantissa_{number}", mantissa, 1)
-                digits = delayed(m, f"digits_{number}", digits, 1)
-            if number == 1:
+                mantissa = delayed(m, f"mantissa_{digit}", mantissa, 1)
+                digits = delayed(m, f"digits_{digit}", digits, 1)
+            if digit == 1:
                 slice_mantissa = mantissa
         beside = _LUT_BITS - 2 * len(done)
         product = delayed(
@@ -193,26 +197,29 @@ class Scale(wiring.Component):
         m.d.sync += upper.eq(product + rows[beside:-1])
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
-    def _elaborate_place(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """How many of the ten places below 256 are not whole; and whether places above are; 4 cycles."""
-        place = Signal(signed(SHIFT_BITS + 2), name="fraction_places", reset_less=True)
-        m.d.sync += place.eq(
+    def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
+        """Return how many of the ten positions below 256 are fractions, and whether a higher bit is whole; 4 cycles."""
+        fraction_bits = Signal(signed(SHIFT_BITS + 2), name="fraction_places", reset_less=True)
+        m.d.sync += fraction_bits.eq(
             (Cat(Const(1, 1), self.shift) + Cat(~carried, shifted - _FIRST_PLACE - 1).as_signed()) >> 1
         )
         bounded = Signal(range(PLACES + 1), name="bounded_places", reset_less=True)
-        m.d.sync += bounded.eq(Mux(place > PLACES, PLACES, place))
-        beyond = delayed(m, "is_beyond", place[-1], 1)
+        m.d.sync += bounded.eq(Mux(fraction_bits > PLACES, PLACES, fraction_bits))
+        beyond = delayed(m, "is_beyond", fraction_bits[-1], 1)
         return delayed(m, "bounded_places", bounded, 2), delayed(m, "is_beyond_delayed", beyond, 2)
 
-    def _elaborate_rounding(self, m: Module, product: Value, place: Value, beyond: Value) -> tuple[Value, Value]:
-        """Whole part of the product and whether the next integer is nearer; 2 cycles."""
+    def _elaborate_rounding(
+        self, m: Module, product: Value, fraction_bits: Value, beyond: Value
+    ) -> tuple[Value, Value]:
+        """Return the whole part of the product, and whether to round it up; 2 cycles."""
         upper, lower = product[_UPPER:], product[:_UPPER]
-        # The bits below the half and above the place of half a float32 step: those that always are, and those that may.
+        # Bits below the half and above half a float32 step: bits that are always there, and bits that depend on the
+        # shift.
         step = SIGNIFICAND_BITS - 1
         between = [*lower[step + 1 :]]
-        between_ones = [*between, *(upper[bit] | (place <= bit) for bit in range(PLACES - 1))]
-        between_bits = [*between, *(upper[bit] & (place > bit) for bit in range(PLACES - 1))]
-        kept = delayed(m, "shifted_product", upper >> place, 1)
+        between_ones = [*between, *(upper[bit] | (fraction_bits <= bit) for bit in range(PLACES - 1))]
+        between_bits = [*between, *(upper[bit] & (fraction_bits > bit) for bit in range(PLACES - 1))]
+        kept = delayed(m, "shifted_product", upper >> fraction_bits, 1)
         ones = _all(m, "fraction_ones", between_ones)
         zeros = _all(m, "fraction_zeros", [~bit for bit in between_bits])
         below = _all(m, "low_zeros", [~bit for bit in lower[: step - 1]])
@@ -227,14 +234,14 @@ class Scale(wiring.Component):
         return delayed(m, "whole", whole, 1), delayed(m, "round_up", up, 1)
 
 
-#: Digits of the low bits of the significand, with a 0 above them.
+#: Number of digits of the significand's low bits, extended by a 0 above.
 _DIGITS = _LUT_BITS // 2 + 1
 
 
 def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tuple[Value, Value, Value]:
-    """``value`` shifted to the left by up to three steps, as long as all bits that go equal ``sign``; a cycle later.
+    """Return ``value`` shifted left by up to three steps, while all dropped bits equal ``sign``; a cycle later.
 
-    Returns the value, the sign, and the number of steps.
+    Return the shifted value, its sign, and the number of steps.
     """
     same = [named(value[-steps * step :] == sign.replicate(steps * step), "is_only_sign") for steps in (1, 2, 3)]
     by = Cat(named(same[2] | (same[0] & ~same[1]), "is_odd_shift"), same[1])
@@ -245,7 +252,10 @@ def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tu
 
 
 def _row(mantissa: Value, digit: Value) -> Value:
-    """``mantissa`` times ``digit[0] + digit[1] - 2 * digit[2]``; one less if ``digit[2]`` is set. Two's complement."""
+    """Return ``mantissa`` times ``digit[0] + digit[1] - 2 * digit[2]``, minus 1 if ``digit[2]`` is set.
+
+    The result is a two's complement number.
+    """
     one, negative = digit[0] ^ digit[1], digit[2]
     two = (digit[0] == digit[1]) & (digit[1] != digit[2])
     size = named(Mux(one, mantissa, Mux(two, mantissa << 1, 0)), "digit_multiple")
@@ -254,6 +264,6 @@ def _row(mantissa: Value, digit: Value) -> Value:
 
 
 def _all(m: Module, name: str, bits: Sequence[Value]) -> Value:
-    """Whether all are set; in groups of which each has a register, a cycle later."""
+    """Return whether all ``bits`` are set, a cycle later. Each group of six bits has a register."""
     groups = [reduce(and_, bits[start : start + 6]) for start in range(0, len(bits), 6)]
     return named(delayed(m, name, Cat(groups), 1).all(), "all_set")

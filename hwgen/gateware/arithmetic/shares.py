@@ -1,14 +1,14 @@
-"""Fixed point of sums by tables that are written at run time.
+"""Fixed-point format of sums that are computed by run-time tables.
 
-A table holds, for each value of an operand, its share of the sum. Another one holds, for each value of the 8 low bits
-of a sum's whole part, the least fraction that is rounded up.
+One table stores the share of the sum for each value of an operand. Another table stores, for each value of the 8 low
+bits of a sum's whole part, the smallest fraction that is rounded up.
 """
 
 from __future__ import annotations
 
-#: Bits of a share behind its binary point.
+#: Number of fraction bits of a share.
 FRACTION = 24
-#: Bits of a share, signed: the width of a block RAM.
+#: Width of a share, signed: the width of a block RAM.
 SHARE_BITS = 36
-#: Bits of the whole part of the sum of two shares, signed.
+#: Width of the whole part of the sum of two shares, signed.
 WHOLE_BITS = SHARE_BITS + 1 - FRACTION

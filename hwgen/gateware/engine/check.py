@@ -24,8 +24,8 @@ from hwgen.gateware.engine.job import (
     Compute,
     Drain,
     Job,
+    JobPart,
     Load,
-    Part,
     Store,
     engine_seal,
     field_offsets,
@@ -35,7 +35,7 @@ from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
 #: Parts of a job by their names in `Job`, in the order of memory.
-PARTS: dict[str, type[Part]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
+PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
 #: Number of tables that a load can write: those of `hwgen.gateware.engine.add.TABLES`, and the activation table.
 TABLES = 4
 #: Number of factors in the checked products. A product of three numbers with n bits in all is at least 2**(n - 3).

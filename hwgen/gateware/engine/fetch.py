@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, word_address
 from hwgen.gateware.engine.check import PARTS
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import COUNT_BITS, Job, Load, Part
+from hwgen.gateware.engine.job import COUNT_BITS, Job, JobPart, Load
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
@@ -23,7 +23,7 @@ class PartQueue(wiring.Component):
 
     Parameters
     ----------
-    part : type of Part
+    part : type of JobPart
     depth : int
         Number of parts that can wait, besides the part that the unit works on.
 
@@ -45,7 +45,7 @@ class PartQueue(wiring.Component):
         part is taken, and ``room`` rises in that cycle.
     """
 
-    def __init__(self, part: type[Part], depth: int):
+    def __init__(self, part: type[JobPart], depth: int):
         self._part = part
         self._depth = depth
         super().__init__(
@@ -59,7 +59,7 @@ class PartQueue(wiring.Component):
         )
 
     @property
-    def part(self) -> type[Part]:
+    def part(self) -> type[JobPart]:
         """Class of the parts."""
         return self._part
 

@@ -50,7 +50,7 @@ def _bits(width: int, *, signed: bool = False) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class JobPart:
     """One unit's part of a job: named bit fields packed into 64-bit words."""
 
     WORDS: ClassVar[int]
@@ -115,7 +115,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load(Part):
+class Load(JobPart):
     """Load part of a job: fetches a box of a feature map, weights, and requantisation parameters, in this order.
 
     Each of the three can be missing. A box has ``x_blocks`` blocks of 8 channels, ``x_rows`` rows and ``x_words``
@@ -166,7 +166,7 @@ class Load(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compute(Part):
+class Compute(JobPart):
     """Compute part of a job: the steps of the array for ``groups`` pixel groups.
 
     The loops, from the outermost to the innermost, are: groups, blocks of 8 channels, kernel rows, kernel columns,
@@ -237,7 +237,7 @@ class Compute(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drain(Part):
+class Drain(JobPart):
     """Drain part of a job: requantises complete sums, optionally adds another map, looks values up, or pools.
 
     The word of block ``b`` and pixel ``p`` of the tile is written to address ``o_base + b * o_plane + p`` of the output
@@ -275,7 +275,7 @@ class Drain(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Store(Part):
+class Store(JobPart):
     """Store part of a job: writes ``rows`` rows of ``words`` words for each of ``blocks`` blocks to memory.
 
     The rows of a block follow each other without gaps in the output buffer.

@@ -1,1 +1,1 @@
-"""Layers that are computed pyramid by pyramid: reuse buffers, and the tiles that windows walk over."""
+"""Components of layers that are computed pyramid by pyramid: reuse buffers and tile buffers."""

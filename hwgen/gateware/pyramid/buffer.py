@@ -1,12 +1,13 @@
-"""The tiles of a layer's input on chip, and the walk over their windows (Alwani 2015, section 3.4; listing 3.4).
+"""Tile buffer of a pyramid's layer, and the walk over its windows (Alwani 2015, section 3.4; listing 3.4).
 
-Two tiles are held: one is filled while the windows of the other are read. Both lie in the same memories, a half each.
-A pixel's place is counted from where the tile's first window begins, so that window ``n`` of a tile always begins at
-``n S``; places in the padding stay unwritten, and what is read there is replaced. Tiles at the borders of the map are
-smaller; they are walked only as far as they have windows.
+The buffer stores two tiles in the two halves of its memories. One tile is filled while the windows of the other are
+read. Position 0 is the first pixel of the tile's first window. So window ``n`` of a tile
+always begins at position ``n S``. Positions in the padding are never written; their values are replaced when they are
+read. Tiles at the borders of the map have fewer windows.
 
-Rows and columns are dealt out to as many banks as a patch has rows and columns, so that any patch is read in one
-cycle; columns to more of them if a beat brings more pixels, and both if taps lie apart such that two would meet.
+Rows and columns are interleaved over at least as many banks as a patch has rows and columns, so any patch is read in
+one cycle. Columns have more banks if a beat holds more pixels. Both have more banks if two taps of a dilated kernel
+would otherwise share a bank.
 """
 
 from __future__ import annotations
@@ -29,86 +30,93 @@ from hwgen.gateware.pyramid.timing import HALVES
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidBufferConfig:
-    """Geometry of a layer's tiles and of the walk over their windows.
+    """Configuration of a tile buffer, and of the walk over the windows of its tiles.
 
     Parameters
     ----------
     window : LineBufferConfig
-        The layer's windows over the whole map, and what of them is read in a step. There is no ring, so its ``rows``
-        mean nothing.
+        Windows of the layer over the whole map, and the patch that each step reads. The buffer has no ring of rows, so
+        ``rows`` is ignored.
     rows, columns : Axis
-        The tiles.
+        Spans of rows and columns of the tiles.
 
     Raises
     ------
     ConfigError
-        If the axes are not the window's, windows are walked side by side, or columns don't come in whole beats where
-        some are kept.
+        If the axes do not match the window; if several windows are walked side by side; or if tiles that keep columns
+        of each other do not consist of whole beats.
     """
 
     window: LineBufferConfig
     rows: Axis
     columns: Axis
 
-    #: Cycles from a tile's last beat being taken to the start of its first window.
+    #: Cycles from the transfer of a tile's last beat to the start of its first window.
     write_delay = 1
-    #: Cycles from the last step of a tile to the first beat that may overwrite it.
+    #: Cycles from the last step of a tile to the transfer of the first beat that can overwrite it.
     release_delay = 3
 
     def __post_init__(self) -> None:
         window = self.window
         if window.pixels != 1:
             raise ConfigError(f"window.pixels must be 1 in a pyramid, not {window.pixels!r}")
-        for name, axis, size, place in (
+        for name, axis, size, dimension in (
             ("rows", self.rows, window.input.height, 0),
             ("columns", self.columns, window.input.width, 1),
         ):
-            wanted = (size, window.extent[place], window.stride[place], window.padding[place])
-            there = (axis.size, axis.extent, axis.stride, axis.padding)
-            if there != wanted:
+            expected = (size, window.extent[dimension], window.stride[dimension], window.padding[dimension])
+            actual = (axis.size, axis.extent, axis.stride, axis.padding)
+            if actual != expected:
                 raise ConfigError(
-                    f"{name} must have the window's size, extent, stride and padding {wanted}, not {there}"
+                    f"{name} must have the window's size, extent, stride and padding {expected}, not {actual}"
                 )
         self.columns.cut(window.input.pixels)
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """The rows of the tiles that have windows."""
+        """Spans of rows that have windows."""
         return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """The beats of a row of each tile that has windows."""
+        """Spans of columns that have windows, in beats."""
         return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
 
     @property
     def row_banks(self) -> int:
+        """Number of banks of rows."""
         return banks_apart(self.window.patch_rows)
 
     @property
     def column_banks(self) -> int:
+        """Number of banks of columns."""
         return banks_apart(self.window.patch_columns, self.window.input.pixels)
 
     @property
     def row_words(self) -> int:
-        """Words one row of a tile takes in one bank."""
+        """Number of words that one row of a tile needs in one bank."""
         return -(-self.columns.tile // self.column_banks) * self.window.input.folds
 
     @property
     def half_depth(self) -> int:
-        """Words of one tile in one bank; a word is one pixel of a beat."""
+        """Number of words that one tile needs in one bank. A word is one pixel of one fold."""
         return -(-self.rows.tile // self.row_banks) * self.row_words
 
     @property
     def bank_depth(self) -> int:
+        """Number of words in one bank, for both tiles."""
         return HALVES * self.half_depth
 
     @property
     def memory_bits(self) -> int:
+        """Number of bits in all banks."""
         return self.row_banks * self.column_banks * self.bank_depth * self.window.word_bits
 
     def phase_bits(self, axis: int) -> int:
-        """Bits of the bank in which a window begins, of rows (0) or columns (1): none if all begin in the first."""
+        """Return the width of the index of the bank in which a window begins: of rows (0) or columns (1).
+
+        The width is 0 if all windows begin in the first bank.
+        """
         window, banks = self.window, (self.row_banks, self.column_banks)[axis]
         several = window.patch[axis] < window.kernel[axis]
         moves = window.stride[axis] % banks or (several and window.patch_advance[axis] % banks)
@@ -116,41 +124,45 @@ class PyramidBufferConfig:
 
     @cached_property
     def registers_words(self) -> bool:
-        """Whether words go from block RAM into its output registers: where more than one LUT would follow it."""
+        """Whether the block RAMs use their output registers: more than one LUT level follows them."""
         axis = 0 if self.row_banks > 1 else 1
         ways = (self.row_banks, self.column_banks)[axis] if self.phase_bits(axis) else 1
-        number, _ = MEMORIES.stacked(self.window.word_bits, self.bank_depth)
-        return self.bank_depth > LUT_DEPTH and number * ways > LUT_WAYS
+        num_memories, _ = MEMORIES.stacked(self.window.word_bits, self.bank_depth)
+        return self.bank_depth > LUT_DEPTH and num_memories * ways > LUT_WAYS
 
     @property
     def pieces(self) -> int:
-        """Memories that a bank is made of."""
+        """Number of memories that make up a bank."""
         return len(piece_words(self.window.word_bits, self.bank_depth))
 
     @property
     def latency(self) -> int:
-        """Cycles from a step being issued to its taps being on ``o``."""
+        """Latency from a step to its taps on ``o``, in cycles."""
         return 4 + (self.row_banks > 1 or self.registers_words) + self.window.chooses
 
     @property
     def windows(self) -> int:
-        """Windows a frame; more than the map's where they are computed again, fewer where no later layer needs them."""
+        """Number of windows per frame.
+
+        It exceeds the number of windows of the map if pyramids compute windows again. It is smaller if no later layer
+        needs some windows.
+        """
         return self.rows.windows * self.columns.windows
 
     @cached_property
     def tiles(self) -> tuple[tuple[Span, Span], ...]:
-        """The pyramids that have a window, in order."""
+        """Spans of rows and columns of the pyramids that have windows, in order."""
         return tuple((row, column) for row in self.rows.walks for column in self.columns.walks)
 
     @cached_property
     def fills(self) -> tuple[int, ...]:
-        """Beats of each of them; 0 where all windows lie in the padding."""
+        """Number of beats of each tile with windows; 0 if all of its windows are in the padding."""
         folds = self.window.input.folds
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
     def walks(self) -> tuple[int, ...]:
-        """Cycles that the windows of each take."""
+        """Number of cycles that the walk over each tile takes."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
     @cached_property
@@ -162,7 +174,7 @@ class PyramidBufferConfig:
         banks = self.row_banks * self.column_banks
         for _ in range(banks):
             count_pieces(cost, word, self.bank_depth)
-        # Data path behind the memories. Padding is a register's reset.
+        # Data path behind the memories. Registers insert padding by their reset.
         stage = 3
         if self.row_banks > 1 or self.registers_words:
             rows = self.row_banks * self.pieces if self.registers_words else window.patch[0]
@@ -183,12 +195,12 @@ class PyramidBufferConfig:
             cost.delay(counter_bits(window.tap_folds), self.latency - 1)
         cost.ff += self.latency
         cost.delay(2, self.latency)
-        # Control. Banks that are never turned are all read at the same address.
+        # Control. Banks whose phase is constant share one read address.
         ports, address = (self.row_banks if row_phase else 1) * turned, counter_bits(self.bank_depth)
         control = self._counter_ff
         cost.ff += control + ports * address
         cost.lut += 1.15 * control + 1.3 * ports * address
-        # In front of the memories: which pixel of a beat a bank gets.
+        # In front of the memories: selection of the pixel of a beat that a bank stores.
         cost.lut += self.column_banks * word * LOGIC.mux_luts(min(self._fill_phases, window.input.pixels))
         return cost.resources
 
@@ -197,14 +209,14 @@ class PyramidBufferConfig:
 
     @property
     def _fill_phases(self) -> int:
-        """Banks in which the first pixel of a beat may lie."""
+        """Number of banks in which the first pixel of a beat can be."""
         banks, pixels = self.column_banks, self.window.input.pixels
         begins = _begins(self.columns, tuple(cut for cut in self.column_cuts if cut.used))
         return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
 
     @property
     def _counter_ff(self) -> int:
-        """Registers of the counters, but for the addresses that are read at."""
+        """Number of registers of the counters, without the read addresses."""
         window, folds = self.window, self.window.input.folds
         total = 2 * HALVES + 5 + 2 * counter_bits(folds)
         total += counter_bits(window.tap_folds) + counter_bits(window.output_folds)
@@ -214,11 +226,11 @@ class PyramidBufferConfig:
         total += counter_bits(folds) + 1
         return total + self._axis_ff(0) + self._axis_ff(1)
 
-    def _axis_ff(self, place: int) -> int:
-        """Registers of the counters of rows (0) or columns (1)."""
-        axis, cuts = (self.rows, self.columns)[place], (self.row_cuts, self.column_cuts)[place]
-        banks, patch = (self.row_banks, self.column_banks)[place], self.window.patch[place]
-        pitch, base = ((self.row_words, self.half_depth), (self.window.input.folds, 0))[place]
+    def _axis_ff(self, axis_index: int) -> int:
+        """Return the number of registers of the counters of rows (0) or columns (1)."""
+        axis, cuts = (self.rows, self.columns)[axis_index], (self.row_cuts, self.column_cuts)[axis_index]
+        banks, patch = (self.row_banks, self.column_banks)[axis_index], self.window.patch[axis_index]
+        pitch, base = ((self.row_words, self.half_depth), (self.window.input.folds, 0))[axis_index]
         # Writer.
         words = counter_bits(base + ((axis.tile + cuts[0].pixels) // banks + 1) * pitch + 1) - trailing_zeros(pitch)
         total = counter_bits(len(cuts)) + counter_bits(max(cut.used for cut in cuts))
@@ -227,10 +239,10 @@ class PyramidBufferConfig:
             total += counter_bits(banks)
         # Walk.
         words = counter_bits((axis.tile // banks + 1) * pitch + 1) - trailing_zeros(pitch)
-        phase = self.phase_bits(place)
+        phase = self.phase_bits(axis_index)
         total += counter_bits(len(axis.walks)) + counter_bits(max(span.windows for span in axis.walks)) + words + phase
-        if patch < self.window.kernel[place]:
-            total += words + phase + counter_bits(axis.extent) - trailing_zeros(self.window.patch_advance[place])
+        if patch < self.window.kernel[axis_index]:
+            total += words + phase + counter_bits(axis.extent) - trailing_zeros(self.window.patch_advance[axis_index])
         total += (banks if phase else 1) * min(words + 1, counter_bits(self.bank_depth) - trailing_zeros(pitch))
         if limits := _limits(axis):
             total += counter_bits(axis.tile) - trailing_zeros(axis.stride) + 3 * counter_bits(axis.tile + 1) + 2
@@ -240,19 +252,19 @@ class PyramidBufferConfig:
 
 
 def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
-    """By span: the place in the tile of the lowest pixel of the first beat that its windows need.
+    """Return, for each span, the tile position of the first pixel of the first beat that its windows need.
 
-    Place 0 is where the tile's first window begins, which may be in the padding. If the beat begins before that, its
-    place is negative.
+    Position 0 is the first pixel of the tile's first window, which can be in the padding. The result is negative if
+    the beat begins before this pixel.
     """
     return [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
 
 
 def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
-    """By span: the places in the tile at which the map begins and ends; ``None`` if no window reaches beyond it.
+    """Return, for each span, the tile positions at which the map begins and ends; ``None`` if all windows are inside.
 
-    A map that ends behind what the tile's windows read counts as ending with the tile, so that the entries of all spans
-    inside the map are equal.
+    If the map ends behind the last pixel that the tile's windows read, the result is the end of the tile. The entries
+    of all spans inside the map are then equal.
     """
     begins = [max(0, -axis.origin(span)) for span in axis.walks]
     ends = [span.end - axis.origin(span) for span in axis.walks]
@@ -265,30 +277,46 @@ def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
     )
 
 
-class _Fill:
-    """One axis of the writer: the bank and the word to which a beat's lowest pixel goes.
+class _WriteAddress:
+    """Write address of one axis: the bank and the word of the lowest pixel of a beat.
 
-    A beat of several pixels may begin before its tile or end behind it. Such pixels are not written.
+    A beat of several pixels can begin before its tile, or end behind it. Pixels outside of the tile are not written.
     """
 
     def __init__(self, axis: Axis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
-        """``pitch``: words from a pixel to the next one in the same bank; ``base``: most words before the tile."""
+        """Create the counters.
+
+        Parameters
+        ----------
+        axis : Axis
+            Spans of the tiles.
+        cuts : tuple of Cut
+            Spans that have windows, in beats.
+        name : str
+            ``row`` or ``column``.
+        banks : int
+            Number of banks.
+        pitch : int
+            Number of words between two pixels that are neighbours in one bank.
+        base : int
+            Word address of the second half's tile.
+        """
         self._tile, self._pixels, self._banks, self._pitch = axis.tile, cuts[0].pixels, banks, pitch
         self._base = base
         self._counts = [cut.used for cut in cuts]
         self._begins = _begins(axis, cuts)
         words = [begin // banks * pitch for begin in self._begins]
-        most = base + ((axis.tile + self._pixels) // banks + 1) * pitch
+        last_word = base + ((axis.tile + self._pixels) // banks + 1) * pitch
         self.span = Signal(range(len(cuts)), name=f"write_{name}_span_index")
         self.following = Signal(range(len(cuts)), name=f"next_write_{name}_span_index")
         self.beat = Signal(range(max(self._counts)), name=f"write_{name}_index")
         self.phase = Signal(range(banks), name=f"write_{name}_bank_index", init=self._begins[0] % banks)
-        self.word = Signal(bits_for_range(min(words), most), name=f"write_{name}_word_address", init=words[0])
-        # A pitch further on, without a sum on the way to the memory; not needed where a beat lies in one word.
+        self.word = Signal(bits_for_range(min(words), last_word), name=f"write_{name}_word_address", init=words[0])
+        # The word address plus one pitch, without an adder in front of the memory. Beats of one pixel do not need it.
         self.following_word: Value = self.word
         if self._pixels > 1:
             self.following_word = Signal(
-                bits_for_range(0, most + pitch), name=f"write_{name}_word_address_ahead", init=words[0] + pitch
+                bits_for_range(0, last_word + pitch), name=f"write_{name}_word_address_ahead", init=words[0] + pitch
             )
         self.ends = named(
             self.beat == self._table(self.span, [max(count - 1, 0) for count in self._counts]), "is_span_end"
@@ -303,8 +331,20 @@ class _Fill:
     def elaborate(
         self, m: Module, *, step: Value, restart: Value, step_span: Value, other_half: Value | None = None
     ) -> None:
-        """``step``: to the next beat; ``restart``: to the first of the span, which is the next one's if
-        ``step_span``, with its words counted from ``base`` if it lies in the ``other_half``."""
+        """Advance the counters.
+
+        Parameters
+        ----------
+        m : Module
+        step : Value
+            Whether to advance by one beat.
+        restart : Value
+            Whether to return to the first beat of the span.
+        step_span : Value
+            Whether to advance to the next span.
+        other_half : Value, optional
+            Whether the next span's tile is in the second half, which begins at word ``base``.
+        """
         m.d.comb += self.following.eq(self.span)
         with m.If(step_span):
             m.d.comb += self.following.eq(Mux(self.spans_end, 0, self.span + 1))
@@ -314,7 +354,7 @@ class _Fill:
         with m.If(restart):
             words = [begin // self._banks * self._pitch for begin in self._begins]
             first = self._table(self.following, words)
-            if other_half is not None:  # chosen rather than added, as the path to here is long
+            if other_half is not None:  # a multiplexer instead of an adder, because this path is long
                 second = self._table(self.following, [first + self._base for first in words])
                 first = named(Mux(other_half, second, first), "first_word_address")
             m.d.comb += word.eq(first)
@@ -331,7 +371,7 @@ class _Fill:
             m.d.sync += self.following_word.eq(word + self._pitch)
 
     def writes(self, lane: int) -> Value:
-        """Whether a lane lies in the tile."""
+        """Return whether the pixel in ``lane`` belongs to the tile."""
         before = [begin + lane < 0 for begin in self._begins]
         behind = [
             begin + (count - 1) * self._pixels + lane >= self._tile
@@ -346,46 +386,69 @@ class _Fill:
 
 
 def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Value]:
-    """The phase so many pixels further on, and the words from here to there."""
+    """Return the bank index ``pixels`` further on, and the number of words to add."""
     words, turn = divmod(pixels, banks)
     if not turn:
         return phase, Const(words * pitch)
-    wraps = sparse_table(phase, {number: int(number + turn >= banks) for number in range(banks)})
+    wraps = sparse_table(phase, {bank: int(bank + turn >= banks) for bank in range(banks)})
     ahead = named(Mux(wraps, phase + turn - banks, phase + turn), "bank_phase_ahead")
     return ahead, named(Mux(wraps, (words + 1) * pitch, words * pitch), "words_ahead")
 
 
-class _Place:
-    """One axis of the reader: the window in its tile, the patch in its window, by bank and word."""
+class _ReadAddress:
+    """Read address of one axis: the bank and the word at which the current patch of the current window begins."""
 
-    def __init__(self, m: Module, axis: Axis, name: str, *, places: range, banks: int, pitch: int):
-        """``places``: of a patch's pixels, from its first; ``pitch``: words from a pixel to the next one in the same
-        bank."""
+    def __init__(self, m: Module, axis: Axis, name: str, *, offsets: range, banks: int, pitch: int):
+        """Create the counters.
+
+        Parameters
+        ----------
+        m : Module
+        axis : Axis
+            Spans of the tiles.
+        name : str
+            ``row`` or ``column``.
+        offsets : range
+            Offsets of the pixels of a patch from its first pixel.
+        banks : int
+            Number of banks.
+        pitch : int
+            Number of words between two pixels that are neighbours in one bank.
+        """
         self._m, self._axis, self._name = m, axis, name
-        self._places, self._banks, self._pitch = places, banks, pitch
-        self._several = places[-1] < axis.extent - 1  # patches in a window
+        self._offsets, self._banks, self._pitch = offsets, banks, pitch
+        self._several = offsets[-1] < axis.extent - 1  # whether a window has several patches
         words = range((axis.tile // banks + 1) * pitch + 1)
         self.span = Signal(range(len(axis.walks)), name=f"{name}_span_index")
         self.window = Signal(range(max(span.windows for span in axis.walks)), name=f"{name}_window_index")
-        self.first = Signal(range(axis.tile), name=f"window_first_{name}")  # pixel at which the window begins
-        self.patch = Signal(range(axis.extent), name=f"patch_{name}_offset")  # pixels of the window before the patch
-        self._window_phase = Signal(range(banks), name=f"window_{name}_bank_index")  # where the window begins
+        self.first = Signal(range(axis.tile), name=f"window_first_{name}")  # first pixel of the window
+        self.patch = Signal(range(axis.extent), name=f"patch_{name}_offset")  # offset of the patch in the window
+        self._window_phase = Signal(range(banks), name=f"window_{name}_bank_index")  # bank of the window's first pixel
         self._window_word = Signal(words, name=f"window_{name}_word_address")
-        self.phase, self.word = self._window_phase, self._window_word  # where the patch begins
+        self.phase, self.word = self._window_phase, self._window_word  # bank and word of the patch's first pixel
         if self._several:
             self.phase = Signal(range(banks), name=f"patch_{name}_bank_index")
             self.word = Signal(words, name=f"patch_{name}_word_address")
         self.ends = self.window == self._table([span.windows - 1 for span in axis.walks])
         self.spans_end = named(self.span == len(axis.walks) - 1, "is_last_span")
-        self.patch_ends = named(self.patch == axis.extent - 1 - places[-1], "is_patch_end")
+        self.patch_ends = named(self.patch == axis.extent - 1 - offsets[-1], "is_patch_end")
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
 
     def elaborate(self, *, patch: Value, window: Value, restart: Value, span: Value) -> None:
-        """To the next patch, the next window, the first window of the tile, the next tile.
+        """Advance the counters.
 
-        A window ends with a patch, a tile with a window.
+        Parameters
+        ----------
+        patch : Value
+            Whether to advance to the next patch of the window.
+        window : Value
+            Whether to advance to the next window. ``patch`` must be set as well.
+        restart : Value
+            Whether to return to the first window of the tile. ``window`` must be set as well.
+        span : Value
+            Whether to advance to the next span.
         """
         m, axis = self._m, self._axis
         phase = Signal(self.phase.shape(), name=f"next_window_{self._name}_bank_index")
@@ -400,27 +463,27 @@ class _Place:
             m.d.sync += [self.window.eq(self.window + 1), self.first.eq(self.first + axis.stride)]
         m.d.sync += [self._window_phase.eq(phase), self._window_word.eq(word)]
         if self._several:
-            turned, words = _ahead(self.phase, self._places.stop, self._banks, self._pitch)
+            turned, words = _ahead(self.phase, self._offsets.stop, self._banks, self._pitch)
             with m.If(patch):
                 m.d.sync += [
-                    self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._places.stop)),
+                    self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._offsets.stop)),
                     self.phase.eq(Mux(self.patch_ends, phase, turned)),
                     self.word.eq(Mux(self.patch_ends, word, self.word + words)),
                 ]
         with m.If(span):
             m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
 
-    #: Cycles from a step to what `inside` returns for it.
+    #: Cycles from a step to the result of `inside` for this step.
     inside_delay = 3
 
     def inside(self) -> Value | None:
-        """A bit for each pixel of the patch: it lies in the map. ``None`` if all of them always do."""
+        """Return one bit per pixel of the patch: whether it is inside the map. ``None`` if all always are."""
         axis = self._axis
         if (limits := _limits(axis)) is None:
             return None
         begins, ends = limits
-        # One sum a cycle; then the patch's pixels differ by constants only.
-        place, begin, end, since, until = (
+        # One addition per cycle. The positions of the patch's pixels then differ by constants only.
+        position, begin, end, since, until = (
             Signal(bits_for_range(-axis.tile if signed else 0, axis.tile), name=f"{self._name}_{name}", reset_less=True)
             for name, signed in (
                 ("patch_position", 0),
@@ -430,20 +493,20 @@ class _Place:
                 ("distance_to_end", 1),
             )
         )
-        result = Signal(len(self._places), name=f"{self._name}_inside", reset_less=True)
+        result = Signal(len(self._offsets), name=f"{self._name}_inside", reset_less=True)
         self._m.d.sync += [
-            place.eq(self.first + self.patch),
+            position.eq(self.first + self.patch),
             begin.eq(self._table(begins)),
             end.eq(self._table(ends)),
-            since.eq(place - begin),
-            until.eq(end - place),
-            result.eq(Cat((since >= -number) & (until > number) for number in self._places)),
+            since.eq(position - begin),
+            until.eq(end - position),
+            result.eq(Cat((since >= -offset) & (until > offset) for offset in self._offsets)),
         ]
         return result
 
 
 class _InputFold:
-    """The input fold of a step, counted over all groups; an output fold sees those of its group."""
+    """Input fold of a step, counted over all groups. An output fold reads the input folds of its group only."""
 
     def __init__(self, m: Module, window: LineBufferConfig, *, step: Value, fold_ends: Value, window_last: Value):
         self.inner = Signal(range(window.group_folds), name="inner_fold_index")
@@ -455,7 +518,7 @@ class _InputFold:
             first = Signal(range(window.input.folds), name="group_first_fold")
             member = Signal(
                 range(window.group_output_folds), name="group_output_fold_index"
-            )  # output fold within the group
+            )  # output fold in its group
             group_ends = member == window.group_output_folds - 1
             with m.If(fold_ends):
                 m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
@@ -465,9 +528,10 @@ class _InputFold:
 
 
 class PyramidBuffer(wiring.Component):
-    """Two tiles, and the walk over their windows; its ports are a line buffer's.
+    """Tile buffer with two tiles, and the walk over their windows. Its ports equal the ports of a line buffer.
 
-    For each window of a tile, row by row: output folds outside, then the patches of the window, input folds innermost.
+    Windows of a tile are walked row by row. The loop order of a window is: output folds, patches, input folds
+    (innermost).
 
     Parameters
     ----------
@@ -476,33 +540,35 @@ class PyramidBuffer(wiring.Component):
     Members
     -------
     i : In(stream)
-        The tiles: of each pyramid that has a window, the beats they need, row by row. ``last`` is not read.
+        Beats of the tiles, row by row: for each pyramid that has a window, the beats that its windows need. ``last`` is
+        ignored.
     room : In(1)
-        The next output fold may start.
+        Whether the next output fold can start.
     fold : Out
-        Number of the output fold that starts next.
+        Index of the output fold that starts next.
     start : Out(1)
-        High in the cycle in which it does.
+        Pulse: an output fold starts.
     o : Out(stream, always ready)
-        The steps.
+        Taps of the steps.
 
     Latency and throughput
-        A beat a cycle in, a step a cycle out, across windows and tiles. A fold takes ``config.window.steps`` cycles;
-        its first step is on ``o`` ``config.latency`` cycles after ``start``. What has to wait:
+        One input beat and one step per cycle, across windows and tiles. An output fold takes ``config.window.steps``
+        cycles. Its first step is on ``o`` ``config.latency`` cycles after ``start``. Limits:
 
-        ===================================  ===================================================================
-        event                                at the earliest
-        ===================================  ===================================================================
-        the first window of a tile starts    ``config.write_delay`` cycles after the tile is complete
-        the first beat of a tile is taken    the cycle after the tile before is complete, and
-                                             ``config.release_delay`` cycles after the last step of the one before it
-        a tile is complete                   the cycle in which its last beat is taken
-        a tile in the padding is complete    the cycle in which it might take its first beat, if it had any
-        the same before all of its frame's   the first such cycle in which the frame's first beat is offered; in this
-        beats                                cycle that is not taken
-        ===================================  ===================================================================
+        ====================================  ================================================================
+        event                                 earliest cycle
+        ====================================  ================================================================
+        first window of a tile starts         ``config.write_delay`` cycles after the tile is complete
+        first beat of a tile is taken         the cycle after the previous tile is complete, and
+                                              ``config.release_delay`` cycles after the last step of the tile
+                                              before the previous tile
+        tile is complete                      the cycle in which its last beat is taken
+        tile in the padding is complete       the cycle in which its first beat could be taken, if it had beats
+        tile in the padding, before all       the first such cycle in which the frame's first beat is offered.
+        beats of its frame, is complete       The beat is not taken in this cycle
+        ====================================  ================================================================
 
-        `hwgen.gateware.pyramid.timing` shows how tiles hold each other up.
+        `hwgen.gateware.pyramid.timing` shows how tiles delay each other.
     """
 
     def __init__(self, config: PyramidBufferConfig):
@@ -516,12 +582,12 @@ class PyramidBuffer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        filled = Signal(name="tile_filled")  # a tile is complete
-        emptied = Signal(name="tile_emptied")  # the last step of one is issued
-        held = Signal(range(HALVES + 1), name="held_tiles")  # tiles complete, or read until just now
-        there = Signal(range(HALVES + 1), name="complete_tiles")  # tiles complete
+        filled = Signal(name="tile_filled")  # a tile becomes complete
+        emptied = Signal(name="tile_emptied")  # the last step of a tile is issued
+        held = Signal(range(HALVES + 1), name="held_tiles")  # number of halves that cannot be overwritten yet
+        ready = Signal(range(HALVES + 1), name="complete_tiles")  # number of complete tiles that still have steps
         released = delayed(m, "tile_release", emptied, config.release_delay - 1, reset_less=False)
-        m.d.sync += [held.eq(held + filled - released), there.eq(there + filled - emptied)]
+        m.d.sync += [held.eq(held + filled - released), ready.eq(ready + filled - emptied)]
 
         banks = {}
         for row in range(config.row_banks):
@@ -534,20 +600,20 @@ class PyramidBuffer(wiring.Component):
                     registered=config.registers_words,
                 )
         m.d.comb += filled.eq(
-            self._elaborate_writer(m, {place: write for place, (write, _, _) in banks.items()}, held != HALVES)
+            self._elaborate_writer(m, {bank: write for bank, (write, _, _) in banks.items()}, held != HALVES)
         )
         m.d.comb += emptied.eq(
-            self._elaborate_reader(m, {place: read for place, (_, *read) in banks.items()}, there != 0)
+            self._elaborate_reader(m, {bank: read for bank, (_, *read) in banks.items()}, ready != 0)
         )
         return m
 
     def _elaborate_writer(self, m: Module, ports: dict, free: Value) -> Value:
-        """Beats to their places. Returns whether a tile is complete with this cycle."""
+        """Write the beats to the banks. Return whether a tile becomes complete in this cycle."""
         config = self.config
         folds = config.window.input.folds
         fold = Signal(range(folds), name="write_fold_index")
         half = Signal(name="write_half_index")
-        row = _Fill(
+        row = _WriteAddress(
             config.rows,
             config.row_cuts,
             "row",
@@ -555,17 +621,17 @@ class PyramidBuffer(wiring.Component):
             pitch=config.row_words,
             base=config.half_depth,
         )
-        column = _Fill(config.columns, config.column_cuts, "column", banks=config.column_banks, pitch=folds)
+        column = _WriteAddress(config.columns, config.column_cuts, "column", banks=config.column_banks, pitch=folds)
         none = Signal(name="is_write_tile_empty")
         taken = Signal(name="input_transfer")
         step_ends = Signal(name="write_step_end")
         row_ends = Signal(name="write_row_end")
         tile_ends = Signal(name="write_tile_end")
         skips = Signal(name="write_tile_skip")
-        begun = Signal(name="is_frame_begun")  # a beat of the frame was taken
+        begun = Signal(name="is_frame_begun")  # a beat of the frame has been taken
         m.d.comb += [
             none.eq(row.none | column.none),
-            # What lies in the padding before a frame waits for the frame.
+            # A tile in the padding at the start of a frame waits for the frame's first beat.
             skips.eq(free & none & (begun | self.i.valid)),
             self.i.ready.eq(free & ~none),
             taken.eq(self.i.valid & self.i.ready),
@@ -592,14 +658,16 @@ class PyramidBuffer(wiring.Component):
         self._elaborate_writes(m, ports, row, column, fold, taken)
         return tile_ends
 
-    def _elaborate_writes(self, m: Module, ports: dict, row: _Fill, column: _Fill, fold: Value, taken: Value) -> None:
-        """Each bank's write port: the pixels of a beat go to as many column banks, from the phase on."""
+    def _elaborate_writes(
+        self, m: Module, ports: dict, row: _WriteAddress, column: _WriteAddress, fold: Value, taken: Value
+    ) -> None:
+        """Drive the write ports: the pixels of a beat go to consecutive column banks, beginning with the phase."""
         source = self.config.window.input
         pixels = range(source.pixels)
         words = [Cat(lane[pixel] for lane in self.i.payload.data) for pixel in pixels]
         writes = [taken & column.writes(pixel) for pixel in pixels]
         here = Signal(range(self.config.bank_depth), name="write_address")
-        behind = Signal(here.shape(), name="write_address_ahead")  # of the banks before the phase
+        behind = Signal(here.shape(), name="write_address_ahead")  # address in the banks below the phase
         m.d.comb += [here.eq(row.word + column.word + fold), behind.eq(row.word + column.following_word + fold)]
         for port in ports.values():
             m.d.comb += [port.addr.eq(here), port.data.eq(words[0])]
@@ -616,17 +684,19 @@ class PyramidBuffer(wiring.Component):
                         if bank_column < first:
                             m.d.comb += port.addr.eq(behind)
 
-    def _elaborate_reader(self, m: Module, ports: dict, there: Value) -> Value:
-        """The walk and the reading pipeline. Returns whether this cycle's step is a tile's last."""
+    def _elaborate_reader(self, m: Module, ports: dict, has_tile: Value) -> Value:
+        """Walk over the windows, and read their patches. Return whether this cycle issues the last step of a tile."""
         config, window = self.config, self.config.window
         folds = window.input.folds
-        row = _Place(m, config.rows, "row", places=window.patch_rows, banks=config.row_banks, pitch=config.row_words)
-        column = _Place(
-            m, config.columns, "column", places=window.patch_columns, banks=config.column_banks, pitch=folds
+        row = _ReadAddress(
+            m, config.rows, "row", offsets=window.patch_rows, banks=config.row_banks, pitch=config.row_words
+        )
+        column = _ReadAddress(
+            m, config.columns, "column", offsets=window.patch_columns, banks=config.column_banks, pitch=folds
         )
         turn = Signal(range(window.tap_folds), name="tap_fold_index")
         half = Signal(name="read_half_index")
-        idle = Signal(name="is_idle", init=1)  # between two output folds
+        idle = Signal(name="is_idle", init=1)  # no output fold is active
         stepping, fold_ends, window_ends, row_ends, tile_ends = (
             Signal(name=name) for name in ("step_valid", "fold_end", "window_end", "row_end", "tile_end")
         )
@@ -635,7 +705,7 @@ class PyramidBuffer(wiring.Component):
         taps_end = stepping & folds_in.ends
         last = named(folds_in.ends & (turn == window.tap_folds - 1), "is_last_step")
         m.d.comb += [
-            self.start.eq(idle & self.room & there),
+            self.start.eq(idle & self.room & has_tile),
             stepping.eq(self.start | ~idle),
             fold_ends.eq(stepping & last),
             window_ends.eq(fold_ends & window_last),
@@ -667,20 +737,24 @@ class PyramidBuffer(wiring.Component):
         ]
         return tile_ends
 
-    def _elaborate_addresses(self, m: Module, ports: dict, row: _Place, column: _Place, offset: Value) -> None:
-        """Stage 1: sums by axis; stage 2: addresses."""
+    def _elaborate_addresses(
+        self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress, offset: Value
+    ) -> None:
+        """Compute the read addresses: in stage 1 the sums of each axis, in stage 2 their total."""
         config = self.config
         shape = range(config.bank_depth)
         offset_1 = Signal(shape, name="fold_offset_1", reset_less=True)
         m.d.sync += offset_1.eq(offset)
 
-        def words(place: _Place, name: str, places: range, banks: int, pitch: int) -> list[Signal]:
-            """By bank: the word that is read. A patch begins in the bank ``phase`` and goes on, round the end, in the
-            first banks, a pitch further on."""
+        def words(position: _ReadAddress, name: str, offsets: range, banks: int, pitch: int) -> list[Signal]:
+            """Return, for each bank, the word to read.
+
+            A patch begins in bank ``phase``. Banks below the phase hold its last pixels, one pitch further on.
+            """
             result = []
             for bank in range(banks):
                 word = Signal(shape, name=f"{name}_{bank}_1", reset_less=True)
-                m.d.sync += word.eq(place.word + words_ahead(place.phase, bank, places, banks, pitch))
+                m.d.sync += word.eq(position.word + words_ahead(position.phase, bank, offsets, banks, pitch))
                 result.append(word)
             return result
 
@@ -692,68 +766,71 @@ class PyramidBuffer(wiring.Component):
             m.d.sync += address.eq(rows[bank_row] + columns[bank_column] + offset_1)
             m.d.comb += read.eq(address)
 
-    def _elaborate_rotation(self, m: Module, ports: dict, row: _Place, column: _Place) -> dict:
-        """From banks to places in the patch; what lies in the padding is replaced."""
+    def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
+        """Select, for each pixel of the patch, the word of its bank. Pixels in the padding are replaced."""
         config, window = self.config, self.config.window
-        values = {place: word for place, (_, word) in ports.items()}
+        values = {bank: word for bank, (_, word) in ports.items()}
         stage = 3 + config.registers_words
         if config.row_banks > 1:
             phase = delayed_fast(m, "patch_row_bank_index", row.phase, stage)
             values = {
-                (number, column): self._turned(m, f"patch_row_{number}_{column}", phase, below, banks)
-                for number, below in enumerate(window.patch_rows)
+                (patch_row, column): self._turned(m, f"patch_row_{patch_row}_{column}", phase, offset, banks)
+                for patch_row, offset in enumerate(window.patch_rows)
                 for column in range(config.column_banks)
                 for banks in [[values[bank, column] for bank in range(config.row_banks)]]
-            }  # by row of the patch and column bank
+            }  # by row of the patch and by column bank
             if not config.registers_words:
                 values = {
-                    place: delayed(m, f"patch_row_{place[0]}_{place[1]}", value, 1) for place, value in values.items()
+                    indices: delayed(m, f"patch_row_{indices[0]}_{indices[1]}", value, 1)
+                    for indices, value in values.items()
                 }
                 stage += 1
         phase = delayed(m, "patch_column_bank_index", column.phase, stage)
         inside = self._inside(m, row, column, stage)
         if window.inside:
-            late = Const(-1, window.taps) if inside is None else delayed(m, "taps_inside", inside, 1)
-            m.d.comb += self.o.payload.inside.eq(late)
+            delayed_inside = Const(-1, window.taps) if inside is None else delayed(m, "taps_inside", inside, 1)
+            m.d.comb += self.o.payload.inside.eq(delayed_inside)
         pad = self.config.window.pad_word
         pixels = {}
-        for place in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
-            banks = [values[place[0], bank] for bank in range(config.column_banks)]
-            value = self._turned(m, f"patch_pixel_{place[0]}_{place[1]}", phase, window.patch_columns[place[1]], banks)
+        for pixel in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
+            banks = [values[pixel[0], bank] for bank in range(config.column_banks)]
+            value = self._turned(m, f"patch_pixel_{pixel[0]}_{pixel[1]}", phase, window.patch_columns[pixel[1]], banks)
             if inside is not None:
-                value = Mux(inside[place[0] * window.patch[1] + place[1]], value, pad)
-            register = Signal(window.word_bits, name=f"pixel_{place[0]}_{place[1]}", reset_less=True)
+                value = Mux(inside[pixel[0] * window.patch[1] + pixel[1]], value, pad)
+            register = Signal(window.word_bits, name=f"pixel_{pixel[0]}_{pixel[1]}", reset_less=True)
             m.d.sync += register.eq(value)
-            pixels[place] = register
+            pixels[pixel] = register
         return pixels
 
     @staticmethod
-    def _turned(m: Module, name: str, phase: Value, number: int, banks: list[Value]) -> Value:
-        """Of ``banks`` the one that is ``number`` after ``phase``."""
+    def _turned(m: Module, name: str, phase: Value, offset: int, banks: list[Value]) -> Value:
+        """Return the word of the bank that is ``offset`` banks after ``phase``."""
         if len(banks) == 1:
             return banks[0]
         result = Signal(banks[0].shape(), name=f"{name}_selected")
         with m.Switch(phase):
             for first in range(len(banks)):
                 with m.Case(first):
-                    m.d.comb += result.eq(banks[(first + number) % len(banks)])
+                    m.d.comb += result.eq(banks[(first + offset) % len(banks)])
         return result
 
-    def _inside(self, m: Module, row: _Place, column: _Place, stage: int) -> Value | None:
-        """A bit for each pixel of the patch: it lies in the map. ``None`` if there is no padding in any tile."""
+    def _inside(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
+        """Return one bit per pixel of the patch: whether it is inside the map. ``None`` if no tile has padding."""
         height, width = self.config.window.patch
         rows, columns = row.inside(), column.inside()
         if rows is None and columns is None:
             return None
-        # By axis through the pipeline: as many bits as rows and columns, not as pixels.
+        # The bits of rows and columns are delayed, which are fewer than the bits of pixels.
         rows, columns = (
-            Const(-1, size) if inside is None else delayed(m, f"{name}_inside", inside, stage - _Place.inside_delay)
+            Const(-1, size)
+            if inside is None
+            else delayed(m, f"{name}_inside", inside, stage - _ReadAddress.inside_delay)
             for name, inside, size in (("rows", rows, height), ("columns", columns, width))
         )
         return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
 
     def _elaborate_taps(self, m: Module, pixels: dict, turn: Value) -> None:
-        """The taps of the step; one more stage where a patch has more than are used."""
+        """Drive the taps of the step. If a patch has more pixels than a step uses, one more stage selects the taps."""
         window = self.config.window
         taps = list(pixels.values())
         if window.chooses:
@@ -763,10 +840,10 @@ class PyramidBuffer(wiring.Component):
                 register = Signal(window.word_bits, name=f"tap_{tap}", reset_less=True)
                 m.d.sync += register.eq(self.config.window.pad_word)
                 with m.Switch(turn):
-                    for number, places in enumerate(window.step_taps):
-                        if tap < len(places):
-                            with m.Case(number):
-                                m.d.sync += register.eq(pixels[places[tap]])
+                    for fold, positions in enumerate(window.step_taps):
+                        if tap < len(positions):
+                            with m.Case(fold):
+                                m.d.sync += register.eq(pixels[positions[tap]])
                 taps.append(register)
         for tap, value in zip(self.o.payload.taps[0], taps, strict=True):
             m.d.comb += tap.as_value().eq(value)

@@ -1,21 +1,22 @@
-"""Reuse buffers: what neighbouring pyramids share, kept on chip (Alwani 2015, section 3.4.1, listings 3.2 and 3.3).
+"""Reuse buffers: on-chip storage of the pixels that neighbouring pyramids share (Alwani 2015, section 3.4.1).
 
-Of every tile of a layer's input two bands are kept: the right columns for the next pyramid, and the bottom rows, the
-map's whole width of them, for the next row of pyramids. The next tile is put together of both bands and of what
-comes in, in raster order:
+The module implements listings 3.2 and 3.3. Two bands of every input tile of a layer are kept. The right columns are
+kept for the next pyramid. The bottom rows are kept for the next row of pyramids, in the full width of the map. The next
+tile consists of both bands and of the new pixels, in raster order:
 
 ====================  ====================  ====================
 pixel of the tile     in kept columns       in new columns
 ====================  ====================  ====================
 in a kept row         bottom band           bottom band
-in a new row          right band            comes in
+in a new row          right band            new pixel
 ====================  ====================  ====================
 
-On its way through, a pixel is stored for later: in the right band while the next pyramid needs its column, then in the
-bottom band if the next row of pyramids needs its row. What it overwrites there has been read in the same tile or is
-not needed any more, so the bands are as large as what must be kept and no larger.
+The buffer stores a pixel that passes through it. The right band stores the pixel while the next pyramid needs its
+column. The bottom band stores the pixel if the next row of pyramids needs its row. A stored pixel overwrites a pixel
+that has already been read for the same tile, or that is not needed any more. The bands are therefore exactly as large
+as the pixels to keep.
 
-A beat of several pixels passes as a whole: it counts as kept if one of its pixels is.
+A beat of several pixels is stored as a whole: it counts as kept if one of its pixels is kept.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.pyramid.spans import Axis, Cut
 from hwgen.gateware.stream import BeatFormat
 
-#: Beats between a beat that is looked up and the one that was written last: so many are on their way.
+#: Number of beats between the read of a beat and the last beat that has been written: the pipeline's depth.
 IN_FLIGHT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReuseBufferConfig:
-    """The bands kept of one layer's input.
+class PyramidReuseBufferConfig:
+    """Configuration of the reuse buffer of one layer's input.
 
     Parameters
     ----------
     input : BeatFormat
-        A beat of the map.
+        Format of the map's beats.
     rows, columns : Axis
-        The tiles.
+        Spans of rows and columns of the tiles.
 
     Raises
     ------
     ConfigError
-        If the axes are not the map's, rows are kept whose columns come in twice, or columns don't come in whole beats
-        where some are kept.
+        If the axes do not match the map; if rows are kept and columns are new in more than one pyramid; or if tiles
+        that keep columns of each other do not consist of whole beats.
     """
 
     input: BeatFormat
@@ -74,96 +75,96 @@ class ReuseBufferConfig:
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """The rows of the tiles that have any."""
+        """Spans of rows that have pixels."""
         return tuple(cut for cut in self.rows.cut(1) if cut.size)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """The beats of a row of each tile that has any."""
+        """Spans of columns that have pixels, in beats."""
         return tuple(cut for cut in self.columns.cut(self.input.pixels) if cut.size)
 
     @property
     def needed(self) -> bool:
-        """Whether it does anything: keeps beats, or holds back some that no window needs. If not, a wire does."""
+        """Whether a buffer is needed: some beats are kept, or are dropped because no window needs them."""
         return any(cut.kept or cut.unused for cut in self.row_cuts + self.column_cuts)
 
     @property
     def bottom_words(self) -> int:
-        """Values in the band at the bottom: ``N (K - S) W``."""
+        """Number of values in the bottom band: ``N (K - S) W``."""
         return self.input.channels * self.rows.kept * self.input.width
 
     @property
     def right_words(self) -> int:
-        """Values in the band at the right: ``N (K - S)`` for each new row of a pyramid."""
+        """Number of values in the right band: ``N (K - S)`` for each new row of a pyramid."""
         return self.input.channels * self.columns.kept * self.rows.new
 
     @property
     def words(self) -> int:
-        """Values kept, by the accounting of the thesis's exploration tool (Fig. 4.1).
+        """Number of values that are kept, counted as in the thesis's exploration tool (Fig. 4.1).
 
-        Beats of several pixels are kept whole; the others of their pixels don't count here.
+        A beat of several pixels is stored as a whole. Only its kept pixels count here.
         """
         return self.bottom_words + self.right_words
 
     @property
     def bottom_depth(self) -> int:
-        """Beats in the band at the bottom."""
+        """Number of beats in the bottom band."""
         return self.rows.kept * self.bottom_pitch
 
     @property
     def bottom_pitch(self) -> int:
-        """Beats of a row of the map, those behind the last tile included."""
+        """Number of beats of a row in the bottom band, with the columns of the map behind the last tile."""
         behind = self.input.width - self.column_cuts[-1].span.end
         steps = sum(cut.new for cut in self.column_cuts) - (-behind // self.input.pixels)
         return steps * self.input.folds
 
     @property
     def right_depth(self) -> int:
-        """Beats in the band at the right."""
+        """Number of beats in the right band."""
         return self.rows.new * self.right_pitch
 
     @property
     def right_pitch(self) -> int:
-        """Beats of a row of the band at the right."""
+        """Number of beats of a row in the right band."""
         return max(cut.kept for cut in self.column_cuts) * self.input.folds
 
     @property
     def memory_bits(self) -> int:
-        """Bits of both bands, all lanes of their beats included."""
+        """Number of bits of both bands, with all lanes of their beats."""
         return (self.bottom_depth + self.right_depth) * self.input.data_bits
 
     @property
     def beats_in(self) -> int:
-        """Beats that come in, a frame."""
+        """Number of input beats per frame."""
         return self.rows.pixels * sum(cut.new for cut in self.column_cuts) * self.input.folds
 
     @cached_property
     def beats_out(self) -> int:
-        """Beats that leave, a frame."""
+        """Number of output beats per frame."""
         rows, columns = (sum(cut.used for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     @property
     def cycles(self) -> int:
-        """Cycles a frame takes when neither end stalls: one for each beat of each tile, kept or new."""
+        """Number of cycles per frame without stalls: one for each beat of each tile, kept or new."""
         rows, columns = (sum(cut.size for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     @property
     def distance(self) -> int:
-        """From a beat that is kept to one that wants it: so many beats at least, 0 if none is kept."""
+        """Smallest number of beats between a beat that is kept and the beat that reads it; 0 if no beat is kept."""
         folds = self.input.folds
         distances = []
-        if self.right_depth:  # the beats of a row that are kept are read in the same order
+        if self.right_depth:  # the kept beats of a row are read in the order in which they were written
             distances.append(min(cut.kept for cut in self.column_cuts if cut.kept) * folds)
-        if self.bottom_depth:  # and so are the rows
+        if self.bottom_depth:  # the kept rows are read in the order in which they were written
             rows = min(cut.kept for cut in self.row_cuts if cut.kept)
             distances.append(rows * min(cut.size for cut in self.column_cuts) * folds)
         return min(distances, default=0)
 
-    #: Cycles from a beat being taken to its being offered.
+    #: Latency from the transfer of a beat to its offer at the output, in cycles.
     latency = 1
-    #: Cycles from a reset to the first that a beat may be taken in.
+    #: Number of cycles from a reset to the first transfer of a beat.
     start = IN_FLIGHT - 1
 
     @cached_property
@@ -173,8 +174,8 @@ class ReuseBufferConfig:
         depths = [depth for depth in (self.right_depth, self.bottom_depth) if depth]
         for depth in depths:
             cost.ram(width, depth)
-        # The last beat, and a word of each band; where a beat may want what is still on its way, the beats that bring
-        # it. And the choice of all these.
+        # The last beat, and a word of each band. If a beat can read a beat in flight: registers of the beats in flight.
+        # And the multiplexer of these sources.
         near = bool(depths) and self.distance <= IN_FLIGHT
         cost.ff += width * (1 + len(depths) + (IN_FLIGHT - 1) * near) + IN_FLIGHT * len(depths) * near
         cost.lut += width * len(depths) * (1 + near)
@@ -183,12 +184,12 @@ class ReuseBufferConfig:
         cost.lut += 1.54 * control + 0.23 * self._table_entries + 2.8
         return cost.resources
 
-    def component(self) -> ReuseBuffer:
-        return ReuseBuffer(self)
+    def component(self) -> PyramidReuseBuffer:
+        return PyramidReuseBuffer(self)
 
     @property
     def _table_entries(self) -> int:
-        """Entries of the tables by span that are not the commonest value."""
+        """Number of entries of the span tables that differ from the most common value."""
         total = 0
         for cuts in (self.row_cuts, self.column_cuts):
             total += sum(uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
@@ -197,7 +198,7 @@ class ReuseBufferConfig:
 
     @property
     def _counter_ff(self) -> int:
-        """Registers of the counters."""
+        """Number of registers of the counters."""
         folds = self.input.folds
         total = counter_bits(folds) + 6
         for cuts in (self.row_cuts, self.column_cuts):
@@ -215,9 +216,9 @@ class ReuseBufferConfig:
 
 
 class _Position:
-    """Where in the tiles of one axis a beat lies: the number of its span, and its own in the span.
+    """Position of a beat on one axis: the index of its span, and its index in the span.
 
-    The tables have few entries that differ: spans inside the map are alike.
+    The tables have few different entries, because spans inside the map are equal.
     """
 
     def __init__(self, cuts: tuple[Cut, ...], name: str):
@@ -230,35 +231,38 @@ class _Position:
         self._advances = self._keeps()
         self.passes = self._below(self._advances)
         self.unused = self._below([cut.unused for cut in cuts])
-        self.last_used = self.span == max(number for number, cut in enumerate(cuts) if cut.used)
+        self.last_used = self.span == max(span_index for span_index, cut in enumerate(cuts) if cut.used)
         self.next_is_last = named(self.span == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _keeps(self) -> list[int]:
-        """By span: its first beat that the next one needs too."""
+        """Return, for each span, the index of its first beat that the next span needs too."""
         keeps = [
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
         ]
         return [*keeps, self._cuts[-1].size]
 
     def first_of_second(self, folds: int) -> int:
-        """From where the first span begins to where the second does, if there is one; ``folds`` beats a place."""
+        """Return the distance from the first span to the second, in beats; 0 if there is one span only.
+
+        ``folds`` is the number of beats per pixel.
+        """
         return self._advances[0] * folds if len(self._cuts) > 1 else 0
 
     def advance_next(self, folds: int) -> Value:
-        """The same from the next span to the one behind it."""
+        """Return the distance from the next span to the span behind it, in beats."""
         return self._table([beats * folds for beats in (*self._advances[1:], self._advances[0])])
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
 
     def _below(self, limits: list[int]) -> Value:
-        """Whether the beat comes before its span's limit."""
+        """Return whether the beat is below its span's limit."""
         if not any(limits):
             return Const(0, 1)
         return named(self.beat < self._table(limits), "is_below_limit")
 
     def step(self, m: Module) -> None:
-        """To the next beat; at the end of the span back to the first."""
+        """Advance to the next beat. At the end of the span, return to its first beat."""
         m.d.sync += self.beat.eq(Mux(self.ends, 0, self.beat + 1))
 
     def step_span(self, m: Module) -> None:
@@ -266,7 +270,7 @@ class _Position:
 
 
 def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """What belongs to a beat, stage by stage: where it is looked up, read, at the entry, and in the register."""
+    """Return ``value`` of a beat in each pipeline stage: address, memory read, entry, output register."""
     values = [value]
     for stage in range(1, IN_FLIGHT + 1):
         register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
@@ -277,11 +281,10 @@ def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool
 
 
 class _Band:
-    """A memory that is read at one place and written at another while beats go by.
+    """Band: a memory with a read address and a write address that advance with the beats.
 
-    A word is looked up two beats before the one that may want it stands at the entry: there it comes from the memory's
-    output register. Where it may be what a beat in flight has yet to write, ``from_beat`` tells of the beat at the
-    entry which one before it that is.
+    A word is addressed two beats before its reader reaches the entry, and is then in the memory's output register. If a
+    beat in flight still has to write this word, ``from_beat`` tells the beat at the entry which beat has the word.
     """
 
     def __init__(self, m: Module, name: str, width: int, depth: int):
@@ -295,9 +298,22 @@ class _Band:
     def connect(
         self, *, moves: Value, leaves: Value, value: Value, near: bool, read: Value, write: Value, stores: Value
     ) -> None:
-        """With ``moves`` a beat that reads at ``read`` and, if ``stores``, writes at ``write`` is looked up.
+        """Connect the memory to the pipeline of beats.
 
-        ``value`` of the beat in the register is written when it ``leaves``; ``near``: it may be wanted soon after.
+        Parameters
+        ----------
+        moves : Value
+            Whether the pipeline advances, and a beat is addressed.
+        leaves : Value
+            Whether the beat in the output register leaves, and is written.
+        value : Value
+            Beat in the output register.
+        near : bool
+            Whether a beat can read a beat that is still in flight.
+        read, write : Value
+            Read address and write address of the addressed beat.
+        stores : Value
+            Whether the addressed beat is to be stored.
         """
         m, name = self._m, self._name
         stored = _along(m, f"{name}_write_enable", stores, moves, reset_less=False)
@@ -317,32 +333,33 @@ class _Band:
                 self.from_beat.append(_along(m, f"{name}_is_from_beat_{before}", hit, moves)[-2])
 
 
-class ReuseBuffer(wiring.Component):
-    """New pixels in, whole tiles out.
+class PyramidReuseBuffer(wiring.Component):
+    """Reuse buffer: accepts the new pixels of each pyramid, and sends whole tiles.
 
     Parameters
     ----------
-    config : ReuseBufferConfig
+    config : PyramidReuseBufferConfig
 
     Members
     -------
     i : In(stream)
-        What is new in each pyramid, row by row; nothing where that is nothing. ``last`` is counted, not read.
+        New pixels of each pyramid, row by row. A pyramid without new pixels has no beat. ``last`` is ignored; beats are
+        counted.
     o : Out(stream)
-        The beats of each pyramid's tile that windows need, row by row; ``last`` on the last beat of a frame. No beat
-        for a pyramid without a window.
+        Beats of each pyramid's tile that windows need, row by row. ``last`` marks the last beat of a frame. A pyramid
+        without windows has no beat.
 
     Latency and throughput
-        One beat of a tile a cycle, kept or new, across tiles and frames; none in the first ``config.start`` of all. A
-        new one is offered ``config.latency`` cycles after it was taken.
+        One beat of a tile per cycle, kept or new, across tiles and frames. No beat is taken in the first
+        ``config.start`` cycles after a reset. A new beat is offered ``config.latency`` cycles after its transfer.
     """
 
-    def __init__(self, config: ReuseBufferConfig):
+    def __init__(self, config: PyramidReuseBufferConfig):
         self._config = config
         super().__init__({"i": In(config.input.signature), "o": Out(config.input.signature)})
 
     @property
-    def config(self) -> ReuseBufferConfig:
+    def config(self) -> PyramidReuseBufferConfig:
         return self._config
 
     def elaborate(self, platform):
@@ -351,9 +368,9 @@ class ReuseBuffer(wiring.Component):
         row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
         fold = Signal(range(config.input.folds), name="fold_index")
 
-        # A beat is looked up, read, stands at the entry, and is offered from the register.
-        moves = Signal(name="pipeline_advance")  # all of them by one stage
-        step = Signal(name="register_load")  # a beat of the tile enters the register
+        # Pipeline stages of a beat: address, memory read, entry, output register.
+        moves = Signal(name="pipeline_advance")  # all stages advance
+        step = Signal(name="register_load")  # a beat of the tile enters the output register
         leaves = Signal(name="register_release")
         full = Signal(name="is_register_full")
         value = Signal(config.input.data_bits, name="register_beat", reset_less=True)
@@ -399,8 +416,8 @@ class ReuseBuffer(wiring.Component):
         if config.right_depth:
             bands.append((~comes_in, *self._elaborate_right(m, row, column, moves, row_ends, tile_ends)))
         near = config.distance <= IN_FLIGHT
-        for _, band, places in bands:
-            band.connect(moves=moves, leaves=leaves, value=value, near=near, **places)
+        for _, band, addresses in bands:
+            band.connect(moves=moves, leaves=leaves, value=value, near=near, **addresses)
         chosen = Signal.like(value, name="selected_beat")
         m.d.comb += chosen.eq(self.i.payload.data)
         before = [value, *_along(m, "earlier_beat", value, moves)[1:IN_FLIGHT]] if near else []
@@ -415,7 +432,10 @@ class ReuseBuffer(wiring.Component):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Kept columns of new rows, by row of the pyramid; the first kept column first."""
+        """Create the right band: the kept columns of each new row of a pyramid, the first column first.
+
+        Return the band, and its addresses and write condition as arguments of `_Band.connect`.
+        """
         config = self.config
         base = Signal(range(config.right_depth + 1), name="right_row_address")
         read = Signal(range(max(cut.size for cut in config.column_cuts) * config.input.folds), name="right_read_offset")
@@ -432,14 +452,17 @@ class ReuseBuffer(wiring.Component):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Kept rows, the first kept row first; each as wide as the map."""
+        """Create the bottom band: the kept rows in the map's full width, the first row first.
+
+        Return the band, and its addresses and write condition as arguments of `_Band.connect`.
+        """
         config = self.config
         pitch = config.bottom_pitch
-        first = Signal(range(pitch + 1), name="bottom_tile_offset")  # beat of the tile's first column
-        place = Signal(range(pitch + 1), name="bottom_column_offset")
+        first = Signal(range(pitch + 1), name="bottom_tile_offset")  # offset of the tile's first column
+        column_offset = Signal(range(pitch + 1), name="bottom_column_offset")
         read = Signal(range(config.bottom_depth + 1), name="bottom_read_row_address")
         write = Signal(range(config.bottom_depth + 1), name="bottom_write_row_address")
-        # Of the next tile, so that a tile's end waits for no sum.
+        # Offset of the next tile, in a register so that no adder is on the path of a tile's end.
         folds = config.input.folds
         following = Signal(range(pitch + 1), name="next_bottom_tile_offset", init=column.first_of_second(folds))
         with m.If(tile_ends):
@@ -448,7 +471,7 @@ class ReuseBuffer(wiring.Component):
                 following.eq(Mux(column.next_is_last, 0, following + column.advance_next(folds))),
             ]
         with m.If(step):
-            m.d.sync += place.eq(Mux(row_ends, Mux(tile_ends, following, first), place + 1))
+            m.d.sync += column_offset.eq(Mux(row_ends, Mux(tile_ends, following, first), column_offset + 1))
         with m.If(tile_ends):
             m.d.sync += [read.eq(0), write.eq(0)]
         with m.Elif(row_ends):
@@ -457,4 +480,8 @@ class ReuseBuffer(wiring.Component):
             with m.If(~row.passes):
                 m.d.sync += write.eq(write + pitch)
         band = _Band(m, "bottom", config.input.data_bits, config.bottom_depth)
-        return band, {"read": read + place, "write": write + place, "stores": ~row.passes & column.passes}
+        return band, {
+            "read": read + column_offset,
+            "write": write + column_offset,
+            "stores": ~row.passes & column.passes,
+        }

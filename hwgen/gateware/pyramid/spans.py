@@ -1,7 +1,7 @@
-"""How one axis of a layer is cut into the tiles of successive pyramids (Alwani 2015, sections 3.1 and 3.2).
+"""Spans of one axis of a layer: its division into tiles of successive pyramids (Alwani 2015, sections 3.1 and 3.2).
 
-A tile of a layer's input is a rectangle: one span of rows and one of columns. Pyramids go in raster order, so every
-span of rows meets every span of columns, and the two axes can be described apart.
+A tile of a layer's input is a rectangle: one span of rows times one span of columns. Pyramids follow each other in
+raster order, and every span of rows is combined with every span of columns. The two axes are therefore independent.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """One pyramid's part of an axis of a layer's input, in pixels of the map, and the windows computed there.
+    """One pyramid's section of an axis of a layer's input, in pixels of the map, and its windows.
 
     Parameters
     ----------
     begin, fresh, end : int
-        The tile is ``begin`` to ``end``. Up to ``fresh`` it was kept from the pyramid before, from there it comes in.
+        The tile consists of pixels ``begin`` to ``end - 1``. Pixels below ``fresh`` are kept from the pyramid before.
+        The others are new.
     window, windows : int
-        First window of the pyramid, and how many there are.
+        Index of the pyramid's first window, and number of windows.
     """
 
     begin: int
@@ -33,35 +34,35 @@ class Span:
 
     @property
     def size(self) -> int:
-        """Pixels of the tile."""
+        """Number of pixels of the tile."""
         return self.end - self.begin
 
     @property
     def kept(self) -> int:
-        """Pixels that were kept."""
+        """Number of pixels that are kept from the pyramid before."""
         return self.fresh - self.begin
 
     @property
     def new(self) -> int:
-        """Pixels that come in."""
+        """Number of new pixels."""
         return self.end - self.fresh
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A span in beats of several pixels side by side. Lanes outside of the span hold anything.
+    """A span, divided into beats of several neighbouring pixels. Lanes outside of the span have undefined values.
 
     Parameters
     ----------
     span : Span
     pixels : int
-        Of a beat.
+        Number of pixels per beat.
     first : int
-        Pixel in the first beat's lowest lane: ``begin``, or less than a beat before it (also before the map).
+        Pixel in lane 0 of the first beat. It is ``begin``, or less than a beat below ``begin``, and can be negative.
     kept, size : int
-        Beats of the tile that were kept, and in all.
+        Number of beats that are kept from the pyramid before, and number of all beats of the tile.
     unused : int
-        Beats before the first that windows need.
+        Number of beats before the first beat that windows need.
     """
 
     span: Span
@@ -73,34 +74,35 @@ class Cut:
 
     @property
     def new(self) -> int:
-        """Beats that come in."""
+        """Number of new beats."""
         return self.size - self.kept
 
     @property
     def used(self) -> int:
-        """Beats that windows need."""
+        """Number of beats that windows need."""
         return self.size - self.unused
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """An axis of a layer: its window, and the spans of all pyramids in order.
+    """Axis of a layer's input: its window geometry, and the spans of all pyramids in order.
 
     Parameters
     ----------
     size : int
-        Pixels of the map.
+        Number of pixels of the map.
     extent, stride, padding : int
-        Pixels that a window covers from its first tap to its last; those from one window to the next; and the padding
-        before the map. It is in no span: padding is computed, not stored.
+        Number of pixels from the first to the last tap of a window, both included; distance between two windows, in
+        pixels; and number of padding pixels before the map. Spans contain no padding, because padding is computed and
+        not stored.
     spans : tuple of Span
-        One for each row (or column) of pyramids; a pyramid's may be empty.
+        One span per row (or column) of pyramids. A span can be empty.
 
     Raises
     ------
     ConfigError
-        If the spans leave out a window, or one lacks a pixel that its windows need, or a pixel is kept that the
-        span before doesn't hold.
+        If a span lacks a pixel that its windows need, keeps a pixel that the span before does not contain, or is not
+        ordered; or if no span has a pixel that windows need.
     """
 
     size: int
@@ -132,47 +134,50 @@ class Axis:
             raise ConfigError(f"the first span must keep nothing, not {self.loads[0]!r}")
 
     def origin(self, span: Span) -> int:
-        """The pixel at which the first window of a span begins; negative in the padding."""
+        """Return the first pixel of a span's first window. It is negative in the padding."""
         return span.window * self.stride - self.padding
 
     @cached_property
     def loads(self) -> tuple[Span, ...]:
-        """The spans that have a pixel."""
+        """Spans that have pixels."""
         return tuple(span for span in self.spans if span.size)
 
     @cached_property
     def walks(self) -> tuple[Span, ...]:
-        """The spans that have a window."""
+        """Spans that have windows."""
         return tuple(span for span in self.spans if span.windows)
 
     def used(self, span: Span) -> range:
-        """The pixels of a span that its windows need: not those that strides skip before the first, none without a
-        window."""
+        """Return the pixels of a span that its windows need.
+
+        Pixels that the stride skips before the first window do not count. A span without windows needs no pixel.
+        """
         return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
 
     def cut(self, pixels: int) -> tuple[Cut, ...]:
-        """The spans in beats of ``pixels``, each: what comes in begins with a beat, whatever was kept before it.
+        """Return all spans, divided into beats of ``pixels`` pixels. The new pixels of a span begin with a beat.
 
-        So where pixels are kept, beats go on from span to span, and the kept ones may begin within a beat. A span that
-        keeps nothing begins with a beat if the next ones don't keep any of it.
+        If a span keeps pixels, its beats continue the beats of the span before. The first kept pixel can then be in
+        the middle of a beat. A span that keeps nothing begins with a beat, unless the next spans keep some of its
+        pixels.
 
         Raises
         ------
         ConfigError
-            If spans that keep pixels of each other don't come in whole beats.
+            If spans that keep pixels of each other do not consist of whole beats.
         """
         cuts = [Cut(span=span, pixels=pixels, first=span.begin, kept=0, size=0, unused=0) for span in self.spans]
         grid = 0
-        for number, span in enumerate(self.spans):
+        for span_index, span in enumerate(self.spans):
             if span.size:
-                grid = grid if span.kept else self._grid(number, pixels)
-                cuts[number] = self._cut(span, pixels, grid)
+                grid = grid if span.kept else self._grid(span_index, pixels)
+                cuts[span_index] = self._cut(span, pixels, grid)
         return tuple(cuts)
 
-    def _grid(self, number: int, pixels: int) -> int:
-        """A pixel at which a beat begins, for a span that keeps nothing and for those that go on from it."""
+    def _grid(self, span_index: int, pixels: int) -> int:
+        """Return a pixel at which a beat begins, for a span that keeps nothing and for the spans that continue it."""
         joints = []
-        for span in self.spans[number + 1 :]:
+        for span in self.spans[span_index + 1 :]:
             if span.size and not span.kept:
                 break
             joints += [span.fresh] if span.new else []
@@ -182,7 +187,7 @@ class Axis:
                     f"pixels must divide the {after - before} that come in from tile to tile where some are kept, "
                     f"not {pixels!r}"
                 )
-        return joints[0] if joints else self.spans[number].begin
+        return joints[0] if joints else self.spans[span_index].begin
 
     def _cut(self, span: Span, pixels: int, grid: int) -> Cut:
         first = span.begin - (span.begin - grid) % pixels
@@ -194,30 +199,30 @@ class Axis:
 
     @property
     def kept(self) -> int:
-        """Pixels kept at most: the extent less the stride between two pyramids inside the map."""
+        """Largest number of pixels that a pyramid keeps: extent minus stride between two pyramids inside the map."""
         return max(span.kept for span in self.spans)
 
     @property
     def new(self) -> int:
-        """Pixels that come in at most in a pyramid."""
+        """Largest number of new pixels of a pyramid."""
         return max(span.new for span in self.spans)
 
     @property
     def overlaps(self) -> bool:
-        """Whether some pixels come in more than once."""
+        """Whether some pixels are new in more than one pyramid."""
         return any(after.fresh < before.end for before, after in pairwise(self.loads))
 
     @property
     def pixels(self) -> int:
-        """Pixels that come in, over all pyramids."""
+        """Number of new pixels, summed over all pyramids."""
         return sum(span.new for span in self.spans)
 
     @property
     def tile(self) -> int:
-        """Pixels that the windows of a pyramid take at most, padding included: ``S (R - 1)`` and the extent."""
+        """Largest number of pixels that a pyramid's windows cover, padding included: ``S (R - 1)`` plus the extent."""
         return (max(span.windows for span in self.spans) - 1) * self.stride + self.extent
 
     @property
     def windows(self) -> int:
-        """Windows over all pyramids."""
+        """Number of windows, summed over all pyramids."""
         return sum(span.windows for span in self.spans)

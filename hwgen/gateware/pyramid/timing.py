@@ -1,12 +1,12 @@
-"""When tiles are filled and walked: what holds them up, tile by tile.
+"""Timing of tiles: the cycles in which tiles are filled and walked, and the causes of delays.
 
-A *step* is a beat of a tile passing the reuse buffer, kept or new; steps are numbered through a run. They follow each
-other at least a cycle apart, so step ``n`` is offered to the tile in cycle ``n + lag``, with a *lag* that never falls:
-whatever holds up a step holds up all that come after it. Only the first step that a tile's windows need ever waits for
-the tile's memory (beats before it are dropped, and once a tile has room it has room for all of its beats).
+A *step* is the passage of one beat of a tile through the reuse buffer, kept or new. Steps are numbered through a run.
+Two steps are at least one cycle apart, so step ``n`` is offered to the tile buffer in cycle ``n + lag``. The *lag*
+never falls, because a delay of one step delays all later steps. Only the first step that a tile's windows need can wait
+for the tile buffer: earlier beats are dropped, and a free half has room for all beats of a tile.
 
-Two tiles are held. With tiles of 4 beats, windows that take 6 cycles, and delays of 1 cycle before a walk and 3 behind
-it, the first tiles of a run go like this; a dot is a step that is held up:
+The buffer holds two tiles. In this example, tiles have 4 beats and windows take 6 cycles. The delay is 1 cycle before
+a walk and 3 cycles after a walk. A dot is a step that waits:
 
 =============  ======================
 cycle          0    5    10   15   20
@@ -20,8 +20,8 @@ tile 3 filled                  ..CDEF
 tile 2 walked                  ======
 =============  ======================
 
-Tile 0's walk ends in cycle 9, so tile 2 begins in cycle 12, and the lag is 4 from there on; tile 1's ends in cycle 15,
-so tile 3 begins in cycle 18, and the lag is 6.
+The walk over tile 0 ends in cycle 9, so tile 2 begins in cycle 12, and the lag is 4 from then on. The walk over tile 1
+ends in cycle 15, so tile 3 begins in cycle 18, and the lag is 6.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-#: Tiles held: one that is filled and one that is read.
+#: Number of tiles that the buffer holds: one is filled while the other is read.
 HALVES = 2
 
 
 class Pyramid(NamedTuple):
-    """A layer's part of a pyramid: a tile of its input, and the windows there.
+    """One layer's share of a pyramid: a tile of the layer's input, and its windows.
 
     Parameters
     ----------
     begin : int
-        Steps of the frame before it.
+        Number of steps of the frame before this pyramid.
     beats : int
-        Beats of its tile; each is a step.
+        Number of beats of the tile, which equals its number of steps.
     unused : int
-        Beats before the first that windows need; 0 if they need none.
+        Number of beats before the first beat that windows need; 0 if windows need no beat.
     filled : bool
-        Whether windows need any.
+        Whether windows need beats.
     windows : int
-        How many there are.
+        Number of windows.
     """
 
     begin: int
@@ -58,18 +58,19 @@ class Pyramid(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """The part of a pyramid that has windows, as `walk_tiles` goes through it.
+    """Timing parameters of a pyramid that has windows, as input of `walk_tiles`.
 
     Parameters
     ----------
     first, last : int
-        The steps between which it is filled; if it waits, ``first`` is the step that it waits for.
+        First and last step of the tile. If ``waits``, ``first`` is the step that the tile waits for.
     filled : bool
-        Whether its windows need a beat. A tile that lies in the padding takes a cycle in which nothing is taken.
+        Whether the windows need beats. A tile in the padding needs one cycle in which no beat is taken.
     waits : bool
-        It lies in the padding, and before all beats of its frame: it waits for the first one to be offered.
+        Whether the tile is in the padding before all beats of its frame. It waits until the frame's first beat is
+        offered.
     walk : int
-        Cycles that its windows take.
+        Number of cycles of the walk over the windows.
     """
 
     first: int
@@ -80,16 +81,16 @@ class Tile(NamedTuple):
 
 
 def tiles_of(pyramids: Iterable[Pyramid], window_cycles: int) -> list[Tile]:
-    """The tiles of a frame, in order."""
+    """Return the tiles of a frame, in order. ``window_cycles`` is the number of cycles per window."""
     walked = [pyramid for pyramid in pyramids if pyramid.windows]
-    opening = next(number for number, pyramid in enumerate(walked) if pyramid.filled)
+    opening = next(index for index, pyramid in enumerate(walked) if pyramid.filled)
     tiles = []
-    for number, (begin, beats, unused, filled, windows) in enumerate(walked):
-        if number < opening:
+    for index, (begin, beats, unused, filled, windows) in enumerate(walked):
+        if index < opening:
             first = walked[opening].begin + walked[opening].unused
         else:
             first = begin + (unused if filled else beats - 1)
-        tiles.append(Tile(first, begin + beats - 1, filled, number < opening, windows * window_cycles))
+        tiles.append(Tile(first, begin + beats - 1, filled, index < opening, windows * window_cycles))
     return tiles
 
 
@@ -103,30 +104,33 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """When tiles that follow each other are filled and walked, as early as may be.
+    """Return the earliest cycles in which successive tiles are filled and walked.
 
     Parameters
     ----------
     tiles : iterable of `Tile`
-        Or the same as plain tuples: there may be many.
+        Tiles in order. Plain tuples of the same fields are allowed, because there can be many tiles.
     bounds : iterable of (int, int, int)
-        For each tile the least lags of its ``first`` and its ``last`` step, by when the beats up to them come in; and
-        the least end of its walk.
+        For each tile: lower bounds of the lag of its ``first`` step and of its ``last`` step, from the arrival of input
+        beats; and a lower bound of the last cycle of its walk.
     lag, complete, ends
-        Of the tiles before: the last step's lag, when the last one was complete, when the last `HALVES` walks ended.
+        State after the tiles before: lag of the last step; cycle in which the last tile was complete; last cycles of
+        the last `HALVES` walks.
     write_delay, release_delay : int
-        Cycles from a tile being complete to its first window, and from its last step to a beat that overwrites it.
+        Number of cycles from a complete tile to its first window, and from a tile's last step to a beat that overwrites
+        the tile.
 
     Returns
     -------
-    For each tile the lag of its first step, the cycle in which it is complete, and that of its walk's last step.
+    tuple of three lists of int
+        For each tile: lag of its first step, cycle in which the tile is complete, and last cycle of its walk.
     """
     begun, completed, walked = [], [], [*ends]
-    # ``walked[number]`` is the end of the walk `HALVES` tiles before.
-    for number, ((first, last, filled, waits, walk), (by_first, by_last, end)) in enumerate(
+    # ``walked[index]`` is the end of the walk `HALVES` tiles before the tile ``index``.
+    for index, ((first, last, filled, waits, walk), (by_first, by_last, end)) in enumerate(
         zip(tiles, bounds, strict=True)
     ):
-        room = max(walked[number] + release_delay, complete + 1)
+        room = max(walked[index] + release_delay, complete + 1)
         if filled:
             lag = max(lag, by_first, room - first)
             begun.append(lag)

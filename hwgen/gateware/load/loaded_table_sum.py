@@ -22,9 +22,9 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import by_bits, delayed
-from hwgen.gateware.value_tables import MOST_BITS, PairTables
+from hwgen.gateware.value_tables import MAX_BITS, PairTables
 
-_HALF = 1 << (MOST_BITS - 1)
+_HALF = 1 << (MAX_BITS - 1)
 """Offset that is subtracted from unsigned outputs, because `Bound` computes signed outputs."""
 
 
@@ -67,11 +67,12 @@ class LoadedTableSumConfig(PairTables):
         half = 1 << (SHARE_BITS - 1)
         if wrong := [share for table in self.tables for share in table if not -half <= share < half]:
             raise ConfigError(f"tables must have shares of {SHARE_BITS} bits where they are loaded, not {wrong[0]}")
-        if not 1 <= self.bits <= MOST_BITS:
-            raise ConfigError(f"bits must be from 1 to {MOST_BITS}, not {self.bits!r}")
+        if not 1 <= self.bits <= MAX_BITS:
+            raise ConfigError(f"bits must be from 1 to {MAX_BITS}, not {self.bits!r}")
 
     @property
     def bound(self) -> BoundConfig:
+        """Configuration of the saturating adder of a lane."""
         return BoundConfig(bits=WHOLE_BITS)
 
     @property
@@ -90,7 +91,7 @@ class LoadedTableSumConfig(PairTables):
                 for operand, table in enumerate(self.tables)
             ),
             Store(name="rounding", width=FRACTION + 1, depth=len(self.rounding)),
-            Store(name="rule", width=3 * MOST_BITS, depth=1),
+            Store(name="rule", width=3 * MAX_BITS, depth=1),
         )
 
     @cached_property
@@ -101,8 +102,8 @@ class LoadedTableSumConfig(PairTables):
             for table, beat in zip(self.tables, self.window.inputs, strict=True)
         )
         offset = 0 if self.signed else _HALF
-        rule = [(value - offset) % (1 << MOST_BITS) for value in (self.zero_point, self.low, self.high)]
-        word = sum(value << (MOST_BITS * index) for index, value in enumerate(rule))
+        rule = [(value - offset) % (1 << MAX_BITS) for value in (self.zero_point, self.low, self.high)]
+        word = sum(value << (MAX_BITS * index) for index, value in enumerate(rule))
         return (*shares, self.rounding, (word,))
 
     @property
@@ -158,7 +159,7 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(2)]
         m.submodules[f"{name}_bound"] = bound = config.bound.component()
         m.d.comb += [
-            port.eq(self._rule.word_select(index, MOST_BITS).as_signed())
+            port.eq(self._rule.word_select(index, MAX_BITS).as_signed())
             for index, port in enumerate((bound.zero_point, bound.low, bound.high))
         ]
         whole, carry = self._elaborate_sum(m, name, operands)
@@ -178,7 +179,7 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         shares = [self._stored(m, name, index, value).as_signed() for index, value in enumerate(operands)]
         total = Signal(signed(SHARE_BITS + 1), name=f"{name}_sum", reset_less=True)
         m.d.sync += total.eq(shares[0] + shares[1])
-        threshold = self._stored(m, name, 2, total[FRACTION : FRACTION + MOST_BITS])
+        threshold = self._stored(m, name, 2, total[FRACTION : FRACTION + MAX_BITS])
         # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
         total = delayed(m, f"{name}_sum_delayed", total, 2, reset_less=False)
         whole, carry = total >> FRACTION, total[:FRACTION] >= threshold

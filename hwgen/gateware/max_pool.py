@@ -17,13 +17,13 @@ from hwgen.gateware.stream import at_pixel
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolConfig(Weightless):
-    """What the arithmetic of all pools shares: a channelwise walk, and no weights.
+class ChannelwisePoolConfig(Weightless):
+    """Base configuration of the arithmetic of all pools: a channelwise walk without weights.
 
     Parameters
     ----------
     window : LineBufferConfig
-        Where the steps come from; a ``channelwise`` walk.
+        Source of the steps: a ``channelwise`` walk.
 
     Raises
     ------
@@ -39,46 +39,47 @@ class PoolConfig(Weightless):
 
     @property
     def input_range(self) -> tuple[int, int]:
-        """The least and the greatest value that comes in."""
+        """Smallest and largest input value."""
         return self.window.input.value_range
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPoolConfig(PoolConfig):
-    """The maximum of each channel over a window.
+class MaxPoolConfig(ChannelwisePoolConfig):
+    """Configuration of the maximum of each channel over a window.
 
     Parameters
     ----------
     window : LineBufferConfig
-        Where the steps come from; a ``channelwise`` walk.
+        Source of the steps: a ``channelwise`` walk.
 
     Raises
     ------
     ConfigError
-        If the walk is not channelwise, or taps that a last tap fold lacks would read as more than the least value.
+        If the walk is not channelwise, or if missing taps of the last tap fold are not the smallest value.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least, _ = self.input_range
-        if len(self.window.step_taps[-1]) < self.window.taps and self.window.pad_value != least:
+        lowest, _ = self.input_range
+        if len(self.window.step_taps[-1]) < self.window.taps and self.window.pad_value != lowest:
             raise ConfigError(
-                f"window.pad_value must be {least} where {self.window.taps} taps don't divide the kernel, "
+                f"window.pad_value must be {lowest} where {self.window.taps} taps don't divide the kernel, "
                 f"not {self.window.pad_value!r}"
             )
 
     @property
     def levels(self) -> int:
-        """Levels of the comparison tree over the taps of a step."""
+        """Number of levels of the comparison tree over the taps of a step."""
         return (self.window.taps - 1).bit_length()
 
     @property
     def accumulates(self) -> bool:
+        """Whether a maximum needs several steps, and therefore a register for the running maximum."""
         return self.window.steps > 1
 
     @property
     def latency(self) -> int:
-        """Cycles from the last step of a fold to its maxima."""
+        """Latency from the last step of a fold to its maxima, in cycles."""
         return self.levels + self.accumulates
 
     @property
@@ -90,7 +91,7 @@ class MaxPoolConfig(PoolConfig):
     def resources(self) -> Resources:
         cost = Cost()
         lanes, bits = self.lanes * self.window.pixels, self.window.input.bits
-        compare = 1.75 * bits  # a comparison, and the choice of the greater
+        compare = 1.75 * bits  # a comparison and a multiplexer
         left, alone = self.window.taps, 0
         while left > 1:
             cost.ff += lanes * (left // 2) * bits
@@ -109,7 +110,7 @@ class MaxPoolConfig(PoolConfig):
 
 
 class MaxPool(Arithmetic[MaxPoolConfig]):
-    """A registered tree of comparisons over the taps, and a running maximum over the steps.
+    """Maxima: a pipelined comparison tree over the taps, and a running maximum over the steps.
 
     Parameters
     ----------
@@ -118,12 +119,12 @@ class MaxPool(Arithmetic[MaxPoolConfig]):
     Members
     -------
     i : In(stream, always ready)
-        Steps, as the line buffer walks them.
+        Steps, in the order of the line buffer.
     o : Out(stream, always ready)
-        ``Tn x Tp`` maxima, ``[lane][pixel]``, once a fold.
+        ``Tn x Tp`` maxima, ``[lane][pixel]``, once per fold.
 
     Latency and throughput
-        A step a cycle; maxima ``config.latency`` cycles after the fold's last step. Never stalls.
+        One step per cycle. Maxima leave ``config.latency`` cycles after the fold's last step. Never stalls.
     """
 
     def elaborate(self, platform):

@@ -1,4 +1,4 @@
-"""One layer of a pyramid accelerator: reuse buffer and tiles, in front of what a layer has behind its line buffer."""
+"""Layer of a pyramid accelerator: a reuse buffer and a tile buffer replace the line buffer of a streaming layer."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.layer import ComponentConfig, LayerConfig
 from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.pyramid.buffer import PyramidBuffer, PyramidBufferConfig
-from hwgen.gateware.pyramid.reuse import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.pyramid.reuse import PyramidReuseBuffer, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.timing import HALVES, Pyramid, tiles_of, walk_tiles
 from hwgen.gateware.stream import Order
 
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidLayerConfig(LayerConfig):
-    """The hardware of one layer that works tile by tile.
+    """Configuration of the hardware of one layer that is computed tile by tile.
 
     Parameters
     ----------
     tiles : PyramidBufferConfig
-        In place of the line buffer; of the same window.
+        Tile buffer, which replaces the line buffer. It must have the layer's window.
 
     Raises
     ------
     ConfigError
-        If the parts don't fit each other.
+        If the components do not fit each other.
     """
 
     tiles: PyramidBufferConfig
@@ -44,9 +44,9 @@ class PyramidLayerConfig(LayerConfig):
             raise ConfigError(f"{self.name}: tiles.window must be the layer's {self.window}, not {self.tiles.window}")
 
     @cached_property
-    def reuse(self) -> ReuseBufferConfig:
-        """What is kept of the input."""
-        return ReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
+    def reuse(self) -> PyramidReuseBufferConfig:
+        """Configuration of the buffer of pixels that neighbouring pyramids share."""
+        return PyramidReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
@@ -83,7 +83,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def least_rows(self) -> int:
-        """``window.rows`` themselves: no buffer has them."""
+        """Number of rows of ``window``. No buffer depends on it."""
         return self.window.rows
 
     @property
@@ -92,7 +92,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def pyramids(self) -> tuple[Pyramid, ...]:
-        """The pyramids of a frame, in order."""
+        """Pyramids of a frame, in order."""
         folds = self.window.input.folds
         result, begin = [], 0
         for row in self.tiles.rows.cut(1):
@@ -105,13 +105,16 @@ class PyramidLayerConfig(LayerConfig):
         return tuple(result)
 
     def walk_ends(self, frames: int) -> list[int]:
-        """The cycle of each tile's last step if neither neighbour makes the layer wait; 0: a first beat is offered."""
+        """Return the cycle of each tile's last step, if neither neighbour delays the layer.
+
+        Cycle 0 is the cycle in which the first beat is offered.
+        """
         tiles = tiles_of(self.pyramids, self.window.window_cycles) * frames
-        each = len(tiles) // frames
-        later = [number // each * self.reuse.cycles for number in range(len(tiles))]
+        num_tiles = len(tiles) // frames
+        delays = [tile_index // num_tiles * self.reuse.cycles for tile_index in range(len(tiles))]
         steps = [
-            tile._replace(first=tile.first + before, last=tile.last + before)
-            for tile, before in zip(tiles, later, strict=True)
+            tile._replace(first=tile.first + delay, last=tile.last + delay)
+            for tile, delay in zip(tiles, delays, strict=True)
         ]
         never = -steps[-1].last - self.tiles.release_delay
         _, _, ends = walk_tiles(
@@ -127,25 +130,25 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def start_up(self) -> int:
-        """Cycles after a reset before the first beat can be taken."""
+        """Number of cycles from a reset to the first transfer of a beat."""
         return self.reuse.start if self.reuse.needed else 0
 
     @property
     def pyramid_cycles(self) -> int:
-        """Cycles that the largest pyramid takes, when others follow it: its tile to pass, or its windows to walk."""
+        """Number of cycles per pyramid in a sequence of largest pyramids: the longer of fill and walk."""
         window = self.window.window_cycles
         return max(max(pyramid.beats, pyramid.windows * window) for pyramid in self.pyramids)
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles a frame takes when neither neighbour makes the layer wait."""
+        """Number of cycles per frame, if neither neighbour delays the layer."""
         ends = self.walk_ends(4)
         count = len(self.tiles.tiles)
         return ends[-1] - ends[-1 - count]
 
 
 class PyramidWindow(wiring.Component):
-    """What a line buffer is to a streaming layer: new pixels in, the steps of all windows out.
+    """Window walk of a layer, in place of a line buffer: accepts new pixels, and sends the steps of all windows.
 
     Parameters
     ----------
@@ -154,9 +157,9 @@ class PyramidWindow(wiring.Component):
     Members
     -------
     i : In(stream)
-        What is new in each pyramid.
+        New pixels of each pyramid.
     room, fold, start, o
-        As `PyramidBuffer`'s.
+        As in `PyramidBuffer`.
     """
 
     def __init__(self, config: PyramidLayerConfig):
@@ -171,7 +174,7 @@ class PyramidWindow(wiring.Component):
         m = Module()
         m.submodules.tiles = tiles = PyramidBuffer(self.config.tiles)
         if self.config.reuse.needed:
-            m.submodules.reuse = reuse = ReuseBuffer(self.config.reuse)
+            m.submodules.reuse = reuse = PyramidReuseBuffer(self.config.reuse)
             connect(m, window=wiring.flipped(self.i), reuse=reuse.i)
             connect(m, reuse=reuse.o, tiles=tiles.i)
         else:

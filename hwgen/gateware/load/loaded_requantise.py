@@ -151,10 +151,12 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def scale(self) -> ScaleConfig:
+        """Configuration of the scaler of a lane."""
         return ScaleConfig(sum_bits=self.accumulator_bits + self.fraction)
 
     @property
     def bound(self) -> BoundConfig:
+        """Configuration of the saturating adder of a lane."""
         return BoundConfig(bits=PLACES + 1)
 
     @property
@@ -240,7 +242,7 @@ class LoadedRequantise(wiring.Component):
         beats = Beats(m, config, self.i.valid)
         cycle, output_register = config.sum_cycle, int(config.tables_in_block_ram)
         words = []
-        addresses = [beats.number(at) for at in (0, config.scale.scale_cycle, 0)]
+        addresses = [beats.beat_index(at) for at in (0, config.scale.scale_cycle, 0)]
         for store, contents, address in zip(config.stores, config.stored_contents, addresses, strict=True):
             write = getattr(self.writes, store.name)
             word = stored(m, store, contents, write, address, where=config.tables_in)
