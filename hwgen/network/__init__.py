@@ -1,4 +1,4 @@
-"""WHAT to compute: the graph, ONNX import, quantisation, built-in networks and the golden model."""
+"""Networks: graph, ONNX import, quantisation, built-in networks and golden model."""
 
 from __future__ import annotations
 
@@ -29,16 +29,27 @@ def load(
     bits: int | None = None,
     until: str | Sequence[str] | None = None,
 ) -> Network:
-    """The network in an ``.onnx`` file, or the built-in one called ``source``, e.g. ``vgg16:7@64x64``.
+    """Return the network of an ``.onnx`` file, or a built-in network, for example ``vgg16:7@64x64``.
 
-    A float model is quantised by ONNX Runtime, with the activation ranges of ``calibration``, float32
-    (frames, C, H, W), of several inputs those of each, to ``bits`` (8 or 16; 8 if ``None``). With ``until``, names of
-    tensors or ``auto``, only the part of it up to these is built (`hwgen.network.onnx.part`).
+    Parameters
+    ----------
+    source : str or path
+        File, or name of a built-in network.
+    calibration : array, sequence or mapping of array, optional
+        Float32 frames (frames, C, H, W) of each input, with whose ranges ONNX Runtime quantises a float model.
+    bits : int, optional
+        Width of a quantised float model: 8 (default) or 16.
+    until : str or sequence of str, optional
+        Names of tensors at which the hardware ends, or ``auto`` (`hwgen.network.onnx.part`).
 
-    Raises ModelError for a model that can't be read or built, InputError for a calibration array that does not fit, and
-    for one or ``bits`` where nothing is to quantise.
+    Raises
+    ------
+    ModelError
+        If a model can't be read or built.
+    InputError
+        If the calibration does not fit, or calibration or ``bits`` are given for a quantised model.
     """
-    # onnx takes a moment to import: not before a model is asked for.
+    # Importing onnx takes a while, so that it is imported only when a model is read.
     from hwgen.network.onnx import importer as onnx_importer
     from hwgen.network.onnx import part as onnx_part
     from hwgen.network.zoo import builtin
@@ -57,7 +68,7 @@ def load(
 
 
 def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
-    """Let ONNX Runtime load the file, or what stands for it in ONNX's own operators."""
+    """Let ONNX Runtime load the file, or for a QONNX model its equivalent in ONNX operators."""
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import qonnx
 
@@ -65,31 +76,41 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
 
 
 def survey(source: str | os.PathLike[str], *, calibration: Inputs | None = None, bits: int | None = None) -> Survey:
-    """What becomes of each operator of a model, whether or not all of it can be built; parameters as those of `load`.
+    """Return the verdicts of a model's operators, whether or not all can be built. The parameters are those of `load`.
 
-    Raises ModelError for a model that can't be read or is not valid, and InputError as `load` does.
+    Raises
+    ------
+    ModelError
+        If a model can't be read or is not valid.
+    InputError
+        If `load` refuses calibration or bits.
     """
     from hwgen.network.onnx import part as onnx_part
 
     model, name, where = _model(source, calibration, bits)
-    found = onnx_part.survey(model, name, where)
+    verdicts = onnx_part.survey(model, name, where)
     if not _is_file(source, Path(source)) or calibration is not None:
-        return found
+        return verdicts
     try:
         _check_by_runtime(Path(source), model)
     except ModelError as error:
-        if not found.obstacles:
+        if not verdicts.obstacles:
             raise
-        return replace(found, part=None, rest_refused=str(error).removeprefix(f"{where}: "))
-    return found
+        return replace(verdicts, part=None, rest_refused=str(error).removeprefix(f"{where}: "))
+    return verdicts
 
 
 def runtime_layers(
     source: str | os.PathLike[str], network: Network, *, calibration: Inputs | None = None, bits: int | None = None
 ) -> RuntimeLayers:
-    """ONNX Runtime on a model, with what it gives for each layer of its ``network``; parameters as those of `load`.
+    """Return a session of ONNX Runtime that gives the output of every layer of ``network``.
 
-    Raises ModelError if ONNX Runtime can't run the model so, and what `load` raises.
+    The other parameters are those of `load`.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime can't run the model in this way, or `load` refuses it.
     """
     from hwgen.network.onnx.layers import RuntimeLayers
 
@@ -100,7 +121,7 @@ def runtime_layers(
 def _model(
     source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None
 ) -> tuple[onnx.ModelProto, str, str]:
-    """A quantised model, the name of its network, and what starts messages about it."""
+    """Return a quantised model, the name of its network, and the begin of messages about it."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file
@@ -126,7 +147,7 @@ def _model(
         raise InputError(f"{where}: quantised already; leave the calibration out")
     elif bits is not None:
         raise InputError(f"{where}: quantised already; leave bits out, they are the model's")
-    # The name of a file need not be UTF-8; that of a network goes into texts.
+    # A file name can be invalid UTF-8, but the network's name is part of texts.
     return model, path.stem.encode(errors="surrogateescape").decode(errors="replace"), where
 
 
@@ -140,14 +161,14 @@ def _check_built_in(source: str | os.PathLike[str], calibration: Inputs | None, 
 
 
 def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:
-    """Name and bits of all weights of each layer of a built-in network, before it is loaded; of a file none."""
+    """Return name and weight bits of each layer of a built-in network without loading it; an empty list for a file."""
     from hwgen.network.zoo import builtin
 
     return [] if _is_file(source, Path(source)) else builtin.weight_bits(str(source))
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:
-    """Whether ``source`` is meant as a file rather than as a built-in network's name."""
+    """Whether ``source`` is a file rather than the name of a built-in network."""
     from hwgen.network.zoo import builtin
 
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in source:

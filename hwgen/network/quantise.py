@@ -1,4 +1,4 @@
-"""Quantisation: of float models by ONNX Runtime's own quantiser, and of float inputs as QuantizeLinear does it."""
+"""Quantisation of float models by ONNX Runtime's quantiser, and of float inputs as by QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -23,54 +23,61 @@ from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape
 
 Ranges = dict[str, tuple[np.float32, np.float32]]
-"""Least and greatest value of float tensors, by name."""
+"""Type of the ranges (minimum and maximum) of float tensors, by name."""
 
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
-"""Frames of a model's only input; of several inputs those of each in order, or by the model's names."""
+"""Type of a model's input frames: an array; for several inputs, one array each, in order or by the model's names."""
 
 
 def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """The frames of each of the model's inputs, in order.
+    """Return the frames of each input of the model, in order.
 
-    Raises InputError where there are not frames of each input, or not as many of each.
+    Raises
+    ------
+    InputError
+        If an input has no frames, or the inputs have different numbers of frames.
     """
     names = [end.name for end in host.inputs(network)]
     listed = f"{len(names)} inputs ({', '.join(names)})" if len(names) > 1 else f"one input ({names[0]})"
     if isinstance(x, Mapping) and set(x) != set(names):
         raise InputError(f"{network.name}: has {listed}, and frames must be of these, not {', '.join(map(str, x))}")
-    given = _in_order(x, names)
-    for values in given:
+    arrays = _in_order(x, names)
+    for values in arrays:
         if not isinstance(values, np.ndarray):
             raise InputError(f"{network.name}: input must be a NumPy array, not {type(values).__name__}")
-    if len(given) != len(names):
-        raise InputError(f"{network.name}: has {listed}, and frames must be of each, not of {len(given)}")
+    if len(arrays) != len(names):
+        raise InputError(f"{network.name}: has {listed}, and frames must be of each, not of {len(arrays)}")
     # In the machine's own byte order.
-    found = tuple(values.astype(values.dtype.newbyteorder("="), copy=False) for values in given)
-    if len(counts := sorted({len(values) for values in found if values.ndim})) > 1:
+    native = tuple(values.astype(values.dtype.newbyteorder("="), copy=False) for values in arrays)
+    if len(counts := sorted({len(values) for values in native if values.ndim})) > 1:
         raise InputError(f"{network.name}: inputs must have as many frames, not {' and '.join(map(str, counts))}")
-    return found
+    return native
 
 
 def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
-    """The frames of some inputs, in the order of their names or as they come."""
+    """Return the frames of some inputs, in the order of ``names``, or in their own order."""
     if isinstance(x, Mapping):
         return [x[name] for name in names]
     return [*x] if isinstance(x, list | tuple) else [x]
 
 
 def _labels(network: Network, names: Sequence[str]) -> list[str]:
-    """What each input is called in messages."""
+    """Return the name of each input in messages."""
     return [f"{network.name}: input" + (f" {name}" if len(names) > 1 else "") for name in names]
 
 
 def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """``x`` as the integers of the network's inputs, each ``(frames, C, H, W)``.
+    """Return the integers of the network's inputs for frames ``x``, each ``(frames, C, H, W)``.
 
-    Frames have the shape that the model gives them: ``(C, H, W)``, ``(features,)``, ``(H, W, C)`` or another. Where the
-    map holds the values in the same order, the map's own shape does as well, as ``(features, 1, 1)``. Floats are
-    quantised by the input's scale and zero point as ONNX QuantizeLinear does: divided in float32, rounded half to even,
-    saturated. The input's own integer type passes. InputError for anything else: another shape or type, NaN or
-    infinity, floats where the model gives no scale. What only the host takes is checked, and left out.
+    Frames have the model's shape: ``(C, H, W)``, ``(features,)``, ``(H, W, C)`` or another. If the map has the same
+    order of values, frames can also have the map's shape, for example ``(features, 1, 1)``. Floats are quantised by the
+    input's scale and zero point as by ONNX QuantizeLinear: divided in float32, rounded half to even, saturated. Frames
+    of the input's integer type are not changed. Inputs that only the host reads are checked, but not returned.
+
+    Raises
+    ------
+    InputError
+        If a shape or type differs, a value is NaN or infinite, or floats are given and the model has no scale.
     """
     ends, sources, found = host.inputs(network), host.taken(network), []
     labels = _labels(network, [end.name for end in ends])
@@ -83,7 +90,7 @@ def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
 
 
 def check_inputs(network: Network, x: Inputs) -> None:
-    """Refuse what `prepare_inputs` refuses, without memory for the integers of all frames."""
+    """Refuse frames that `prepare_inputs` refuses, without memory for the integers of all frames."""
     ends, sources = host.inputs(network), host.taken(network)
     labels = _labels(network, [end.name for end in ends])
     for end, values, what in zip(ends, by_input(network, x), labels, strict=True):
@@ -116,14 +123,14 @@ def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> Non
 
 
 def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> np.ndarray:
-    """One input's integers; a mapped file's own where nothing is to be changed, in ever the same order."""
+    """Return the integers of one input. If nothing changes, this is a view of the frames, which can be mapped."""
     _check(end, expected, x, what)
     if x.dtype == expected.type.dtype and not end.limits and end.layout is None:
         return _maps(end, expected, x)
-    found = np.empty((len(x), *expected.shape), expected.type.dtype)
+    integers = np.empty((len(x), *expected.shape), expected.type.dtype)
     for begin, (part,) in parts([x]):
-        found[begin : begin + len(part)] = _integers(end, expected, part)
-    return found
+        integers[begin : begin + len(part)] = _integers(end, expected, part)
+    return integers
 
 
 def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
@@ -138,7 +145,7 @@ def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
 
 
 def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarray:
-    """Clipped as the model clips its input, in the order in which the hardware takes them."""
+    """Return integers as maps of the hardware, clipped if the model clips its input."""
     limited = np.clip(integers, *end.limits) if end.limits else integers
     return limited.reshape(len(limited), *expected.shape) if end.layout is None else end.layout.to_maps(limited)
 
@@ -146,13 +153,29 @@ def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarr
 def quantise(
     model: onnx.ModelProto, calibration: Inputs, where: str, bits: int = 8, ranges: Ranges | None = None
 ) -> onnx.ModelProto:
-    """The float ``model`` quantised by ONNX Runtime's ``quantize_static``, as a QDQ model.
+    """Quantise a float model by ONNX Runtime's ``quantize_static``, and return it as a QDQ model.
 
-    uint8 activations (their ranges are the extremes over ``calibration``, float frames in the model's shape, of several
-    inputs those of each, in order or by name), int8
-    weights, one scale an output channel; with ``bits`` 16 uint16 and int16. Before, ONNX Runtime's basic graph
-    optimisations fold batch normalisation and the like into the convolutions. ``where`` starts error messages.
-    ``ranges`` are taken in place of those that calibration measures. Raises InputError, ModelError.
+    Activations become uint8, weights int8 with one scale per output channel; with 16 ``bits``, uint16 and int16. Before
+    that, ONNX Runtime's basic graph optimisations fold batch normalisations into convolutions.
+
+    Parameters
+    ----------
+    calibration : array, sequence or mapping of array
+        Float frames in the model's shape, for each input, in order or by name. The range of an activation is its
+        minimum and maximum over these frames.
+    where : str
+        Begin of error messages.
+    bits : int
+        Width of activations and weights: 8 or 16.
+    ranges : dict, optional
+        Ranges of tensors that replace the measured ranges.
+
+    Raises
+    ------
+    InputError
+        If the calibration does not fit the model, or ``bits`` is another number.
+    ModelError
+        If ONNX Runtime can't quantise the model.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
@@ -191,17 +214,17 @@ def quantise(
                 weight_type=QuantType.QInt8 if bits == 8 else QuantType.QInt16,
                 extra_options={"TensorQuantOverrides": _overrides(ranges or {})},
             )
-        except OSError:  # of the folder, not of the model
+        except OSError:  # the cause is the folder, not the model
             raise
-        except Exception as error:  # ONNX Runtime raises many kinds
+        except Exception as error:  # ONNX Runtime raises exceptions of many classes
             text = " ".join(str(error).split())[:300]
             raise ModelError(f"{where}: ONNX Runtime could not quantise it: {text}") from None
         return onnx.load(str(quantised))
 
 
 def _overrides(ranges: Ranges) -> dict[str, list[dict[str, np.ndarray]]]:
-    """Return ranges as ONNX Runtime's quantiser takes them."""
-    return {name: [{"rmin": np.array(least), "rmax": np.array(most)}] for name, (least, most) in ranges.items()}
+    """Return ranges in the form of ONNX Runtime's quantiser."""
+    return {name: [{"rmin": np.array(low), "rmax": np.array(high)}] for name, (low, high) in ranges.items()}
 
 
 def run(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
@@ -224,10 +247,7 @@ def run(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
 
 
 def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dict[str, np.ndarray]:
-    """The frames of each input, by its name.
-
-    Raises InputError where they don't fit.
-    """
+    """Return the calibration frames of each input, by name. Refuse frames that do not fit."""
     sources = {value.name: input_shape(value, where) for value in data_inputs(model)}
     if not sources:
         raise ModelError(f"{where}: a model must have an input")
@@ -285,13 +305,15 @@ def _check_finite(x: np.ndarray, what: str) -> None:
 
 @contextmanager
 def _quiet(folder: Path) -> Iterator[None]:
-    """Without the quantiser's advice on the root logger (its pre-processing is done here), and with its own temporary
-    files in the folder."""
-    before, place = logging.root.manager.disable, tempfile.tempdir
+    """Silence the quantiser's advice on the root logger, and put its temporary files into the folder.
+
+    The advice concerns a pre-processing that `quantise` does itself.
+    """
+    disabled, temporary = logging.root.manager.disable, tempfile.tempdir
     logging.disable(logging.WARNING)
     tempfile.tempdir = str(folder)
     try:
         yield
     finally:
-        logging.disable(before)
-        tempfile.tempdir = place
+        logging.disable(disabled)
+        tempfile.tempdir = temporary

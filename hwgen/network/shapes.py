@@ -1,9 +1,9 @@
-"""Networks for planning: the shapes of their layers, without weights and without quantising.
+"""Networks with the shapes of their layers only, without weights and quantisation, for exploration.
 
-Exploration asks how layers may be grouped and tiled, for which sizes are enough. They come from the tables of built-in
-networks (`hwgen.network.zoo.tables`), an ONNX file or a ``light`` model of the onnx package
-(`hwgen.network.onnx.shapes`). Fully connected layers end a chain, unless they are asked for: each output depends on the
-whole map, so that fusing gains nothing. What is left out is named.
+Exploration groups and tiles layers, for which shapes suffice. Shapes come from the tables of built-in networks
+(`hwgen.network.zoo.tables`), from an ONNX file, or from a ``light`` model of the onnx package
+(`hwgen.network.onnx.shapes`). By default, a chain ends in front of its first fully connected layer: each output depends
+on the whole map, so that fusion gains nothing. ``left_out`` names the missing layers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["chain", "graph", "least_size", "load", "names"]
 
 
 def names() -> list[tuple[str, str]]:
-    """Name and description of every built-in network: the tables', those that branch, the onnx package's light ones."""
-    named = [(name, each.description) for name, each in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
+    """Return name and description of every built-in network: chains, branching networks, and light models of onnx."""
+    named = [(name, entry.description) for name, entry in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
     return named + [
         (name, "from the onnx package: the whole graph, or its linear part :partN")
         for name in onnx_shapes.light_names()
@@ -32,16 +32,16 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
-    """The shape of an ``.onnx`` file or of a built-in network, up to its first fully connected layer; or with ``dense``
-    beyond, and with the classifier of a table.
+    """Return the shapes of an ``.onnx`` file or of a built-in network, up to its first fully connected layer.
 
-    A built-in network's name may carry a prefix and a size, as in ``vgg16:7@64x64``; a light model's
-    (``light_resnet50``) may carry ``:part2``, the second of its linear parts.
+    With ``dense``, fully connected layers are included, and the classifier of a built-in chain. The name of a built-in
+    network can have a prefix and a size, as in ``vgg16:7@64x64``. The name of a light model (``light_resnet50``) can
+    end in ``:part2`` for the second of its linear parts.
 
     Raises
     ------
     ModelError
-        For a model that can't be read or planned, or an unknown name.
+        If a model can't be read or planned, or a name is unknown.
     """
     path, name = Path(source), str(source)
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in name:
@@ -64,13 +64,14 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
 
 
 def graph(source: str | os.PathLike[str]) -> Network:
-    """The same as `load`, but of an ``.onnx`` file or of a built-in network that branches the whole graph, up to its
-    fully connected layers, if all kinds of its layers are known.
+    """Return the shapes of a network as `load` does, but with the whole graph of a branching network.
+
+    The graph ends in front of fully connected layers. All operators must be known.
 
     Raises
     ------
     ModelError
-        As `load`.
+        If a model can't be read or planned, or a name is unknown.
     """
     path, name = Path(source), str(source)
     if path.suffix.lower() == ".onnx":
@@ -82,12 +83,17 @@ def graph(source: str | os.PathLike[str]) -> Network:
 
 
 def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) -> tuple[Op, ...]:
-    """All layers of a table, dense ones as convolutions with the whole map; ``shape``: channels, rows, columns.
+    """Return all layers of a table. Fully connected layers are convolutions with a window over the whole map.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Channels, height and width of the input.
 
     Raises
     ------
     ModelError
-        If the input is too small for them; ``name`` starts the message.
+        If the input is too small. The message begins with ``name``.
     """
     channels, *size = shape
     layers: list[Op] = []
@@ -105,15 +111,15 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
             channels, size = layer.outputs, [layer.output_height, layer.output_width]
             layers.append(layer)
     except ConfigError as error:
-        least = least_size([spec.window(*size) for spec in specs if not spec.dense])
-        small = shape[1] < least[0] or shape[2] < least[1]
-        hint = f"; the least input is {least[0]}x{least[1]}" if small else ""
+        minimum = least_size([spec.window(*size) for spec in specs if not spec.dense])
+        small = shape[1] < minimum[0] or shape[2] < minimum[1]
+        hint = f"; the least input is {minimum[0]}x{minimum[1]}" if small else ""
         raise ModelError(f"{name}: {error}{hint}") from None
     return tuple(layers)
 
 
 def least_size(windows: Sequence[Window]) -> tuple[int, int]:
-    """Rows and columns that an input must have for each of these windows, one after the other, to fit once."""
+    """Return the minimum height and width of an input for which every window of a chain fits at least once."""
     rows = columns = 1
     for window in reversed(windows):
         top, left, bottom, right = window.padding

@@ -1,11 +1,10 @@
-"""Built-in networks: layers of `hwgen.network.zoo.tables`, or of `hwgen.network.zoo.graphs` where they branch, with
-seeded weights, quantised and imported like any other model.
+"""Built-in networks with seeded weights, which are quantised and imported like any other model.
 
-A name may carry a prefix and a size: ``vgg16:7@64x64`` is the first seven layers (convolutions, pools and fully
-connected ones count) on a 64 x 64 image. A layer has the same float weights under every prefix and size. They are
-quantised to 8 bits, or to 16 with ``,int16`` at the end: ``vgg16:7@64x64,int16``. The onnx package's ``light`` models
-are whole graphs (`hwgen.network.zoo.light`), or one of their linear parts: ``light_resnet50:part2``; their weights are
-of the same kind instead of the package's constants.
+Chains come from `hwgen.network.zoo.tables`, branching networks from `hwgen.network.zoo.graphs`. A name can have a
+prefix and a size: ``vgg16:7@64x64`` is the first seven layers (convolutions, pools and fully connected layers) on a 64
+x 64 image. A layer has the same float weights under every prefix and size. Networks are quantised to 8 bits, or to 16
+bits with ``,int16`` at the end: ``vgg16:7@64x64,int16``. The onnx package's ``light`` models are whole graphs
+(`hwgen.network.zoo.light`), or one of their linear parts: ``light_resnet50:part2``. They get seeded weights as well.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from hwgen.network.zoo.graphs import GRAPHS
 
 _CALIBRATION_FRAMES = 4
 _CALIBRATION_SIZE = 64
-"""Convolutional networks are calibrated on images of at most this height and width, or twice the least that fits."""
+"""Maximum height and width of calibration images of convolutional networks, unless twice the minimum is more."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,19 @@ class _Layer:
 
 
 def names() -> list[tuple[str, str]]:
-    """Name and description of each built-in network."""
+    """Return name and description of each built-in network."""
     return shapes.names()
 
 
 def load(name: str) -> Network:
-    """The built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model or its linear part.
+    """Return the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, a light model, or its linear part.
 
-    No file says what it gives: it ends with its last integer tensor.
+    The network ends with its last integer tensor.
 
     Raises
     ------
     ModelError
-        For a name that makes no sense.
+        If the name is unknown or malformed.
     """
     network = to_network(quantised(name), title(name), name)
     left_out = onnx_shapes.light(name).left_out if ":part" in name else ()
@@ -64,17 +63,17 @@ def load(name: str) -> Network:
 
 
 def title(name: str) -> str:
-    """The name of the network that a built-in one becomes."""
+    """Return the name of the network for a built-in network's name with prefix and size."""
     return re.sub(r"[:@,]", "-", name)
 
 
 def in_integers(name: str) -> onnx.ModelProto:
-    """A built-in network as a quantised ONNX model that ends with its last integer tensors.
+    """Return a built-in network as a quantised ONNX model that ends with its last integer tensors.
 
     Raises
     ------
     ModelError
-        For a name that makes no sense.
+        If the name is unknown or malformed.
     """
     model = quantised(name)
     producers = {node.output[0]: node for node in model.graph.node}
@@ -88,14 +87,14 @@ def in_integers(name: str) -> onnx.ModelProto:
 
 
 def weight_bits(name: str) -> list[tuple[str, int]]:
-    """Name and bits of all weights of each layer that has any, known before the network is made.
+    """Return name and total weight bits of each layer with weights, without making the network.
 
-    The largest weight of a channel becomes the largest integer of its type, so none gets by with fewer bits.
+    The largest weight of a channel becomes the largest integer of its type, so that every layer needs all bits.
 
     Raises
     ------
     ModelError
-        For a name that makes no sense.
+        If the name is unknown or malformed.
     """
     _, bits = tables.precision(name)
     if tables.base(name) in GRAPHS:
@@ -108,12 +107,12 @@ def weight_bits(name: str) -> list[tuple[str, int]]:
 
 
 def quantised(name: str) -> onnx.ModelProto:
-    """The same as a quantised ONNX model.
+    """Return a built-in network as a quantised ONNX model.
 
     Raises
     ------
     ModelError
-        For a name that makes no sense.
+        If the name is unknown or malformed.
     """
     _, bits = tables.precision(name)
     if tables.base(name) in GRAPHS:
@@ -130,10 +129,10 @@ def quantised(name: str) -> onnx.ModelProto:
     if sum(layer.shape.weight_count for layer in layers if layer.dense) > dense.MANY_WEIGHTS:
         return _quantised_in_slices(name, layers, bits)
     if not any(layer.dense for layer in layers):
-        # Sizes of a convolutional network don't touch its weights: calibrate small, then enlarge the input.
+        # The weights of a convolutional network do not depend on its size: calibrate small, then enlarge the input.
         limit = (max(_CALIBRATION_SIZE, 2 * extent) for extent in least)
         calibrated = tuple(map(min, size, limit))
-    # Nothing here holds the float model, so that it is gone as soon as it is quantised.
+    # No variable refers to the float model, so that its memory is free as soon as it is quantised.
     model = quantise(_model(name, layers, calibrated), _images((first.channels, *calibrated)), name, bits)
     if calibrated != size:
         _resize(model, size)
@@ -163,12 +162,12 @@ def _is_light_whole(name: str) -> bool:
 
 
 def _images(shape: Sequence[int]) -> np.ndarray:
-    """Random frames to calibrate with."""
+    """Return random frames for calibration."""
     return np.random.default_rng(SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, *shape)).astype(np.float32)
 
 
 def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
-    """The layers asked for, and the least height and width that the network fits without prefix."""
+    """Return the layers of a name, and the minimum height and width of the network without prefix."""
     base = tables.base(name)
     if base in tables.TABLES:
         specs, shape = tables.find(name)
@@ -189,7 +188,7 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small:
     With ``small``, fully connected layers have `dense.SMALL` output channels.
     """
     nodes: list[onnx.NodeProto] = []
-    model = onnx.ModelProto()  # parameters may take a gigabyte: they have one place from the beginning
+    model = onnx.ModelProto()  # parameters can take a gigabyte, so that they are stored once, in the final model
     tensor = "image"
     flat = False
 
@@ -204,9 +203,9 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small:
 
     for index, layer in enumerate(layers):
         shape, window = layer.shape, layer.shape.window
-        place = {"kernel_shape": window.kernel, "strides": window.stride, "pads": window.padding}
+        attributes = {"kernel_shape": window.kernel, "strides": window.stride, "pads": window.padding}
         if not shape.weight_count:
-            add(shape.operators[0], shape.name, **place)
+            add(shape.operators[0], shape.name, **attributes)
             continue
         inputs, outputs = shape.channels // shape.groups * shape.taps, shape.outputs
         if layer.dense and small:
@@ -225,7 +224,7 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small:
         if layer.dense:
             add("Gemm", shape.name, *operands, transB=1)
         else:
-            add(shape.operators[0], shape.name, *operands, group=shape.groups, **place)
+            add(shape.operators[0], shape.name, *operands, group=shape.groups, **attributes)
         if layer.relu:
             add("Relu", f"{shape.name}_relu")
     first, last = layers[0].shape, layers[-1].shape
@@ -248,11 +247,11 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small:
 
 
 def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, int]) -> np.ndarray:
-    """Return normal float32 numbers, those of ``random.normal``, of which a row is float64 at a time."""
-    found = np.empty(shape, np.float32)
-    for row in found:
+    """Return the normal numbers of ``random.normal`` as float32, with memory for only one row of float64."""
+    numbers = np.empty(shape, np.float32)
+    for row in numbers:
         row[:] = random.normal(0, deviation, len(row))
-    return found
+    return numbers
 
 
 def _resize(model: onnx.ModelProto, size: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Float ONNX models drawn layer by layer, with seeded weights."""
+"""Builder of float ONNX models, layer by layer, with seeded weights."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ SEED = 20180600
 
 
 class Drawing:
-    """A float model in the making: He-normal weights, small normal biases, each layer's from a seed of its own.
+    """Builder of a float model with He-normal weights and small normal biases. Each layer has its own seed.
 
-    Layers are given the name of what they take, and give the name of what they make.
+    A method adds a layer. It takes the name of its input tensor, and returns the name of its output tensor.
 
     Parameters
     ----------
     name : str
+        Name of the model.
     shape : tuple of int
-        The input's channels, rows and columns.
+        Channels, height and width of the input.
     flat : bool
-        The input has features in place of channels, one row and one column.
+        Whether the input is a vector of features, with one row and one column.
     """
 
     def __init__(self, name: str, shape: Shape, *, flat: bool = False):
@@ -37,6 +38,7 @@ class Drawing:
             self._flat.add("image")
 
     def shape(self, tensor: str) -> Shape:
+        """Return channels, height and width of a tensor."""
         return self._shapes[tensor]
 
     def conv(
@@ -51,9 +53,14 @@ class Drawing:
         depthwise: bool = False,
         relu: float | None = np.inf,
     ) -> str:
-        """A convolution, and Relu up to a bound; ``padding``: on all four sides, or as much as keeps ``size / stride``.
+        """Add a convolution, with a Relu.
 
-        A ``relu`` of ``None`` leaves it out.
+        Parameters
+        ----------
+        padding : int, optional
+            Padding of all four sides. By default, the output has ``ceil(size / stride)`` rows and columns.
+        relu : float, optional
+            Upper bound of the Relu; no Relu with ``None``.
         """
         channels, *size = self._shapes[source]
         kernels = (kernel, kernel) if isinstance(kernel, int) else kernel
@@ -63,12 +70,12 @@ class Drawing:
         rows, columns = (
             (length + pads[axis] + pads[axis + 2] - kernels[axis]) // stride + 1 for axis, length in enumerate(size)
         )
-        place = {"kernel_shape": kernels, "strides": [stride] * 2, "pads": pads, "group": groups}
-        made = self._add("Conv", name, [source, *weights], (outputs, rows, columns), **place)
+        attributes = {"kernel_shape": kernels, "strides": [stride] * 2, "pads": pads, "group": groups}
+        made = self._add("Conv", name, [source, *weights], (outputs, rows, columns), **attributes)
         return made if relu is None else self._relu(name, made, relu)
 
     def dense(self, name: str, source: str, outputs: int, *, relu: bool = True) -> str:
-        """A fully connected layer."""
+        """Add a fully connected layer."""
         channels, rows, columns = self._shapes[source]
         if source not in self._flat:
             source = self._add("Flatten", f"{name}_flatten", [source], (channels * rows * columns, 1, 1))
@@ -82,42 +89,43 @@ class Drawing:
         return made
 
     def add(self, name: str, *sources: str, relu: bool = False) -> str:
-        """The sum of two maps."""
+        """Add a sum of maps."""
         made = self._add("Add", name, list(sources), self._shapes[sources[0]])
         return self._relu(name, made, np.inf) if relu else made
 
     def concat(self, name: str, *sources: str) -> str:
-        """Maps one behind the other."""
+        """Add a concatenation of maps along the channels."""
         channels = sum(self._shapes[source][0] for source in sources)
         return self._add("Concat", name, list(sources), (channels, *self._shapes[sources[0]][1:]), axis=1)
 
     def multiply(self, name: str, *sources: str) -> str:
-        """The product of two maps, of which the second may be a pixel for all pixels of the first."""
+        """Add a product of two maps. The second map can have one pixel for all pixels of the first map."""
         return self._add("Mul", name, list(sources), self._shapes[sources[0]])
 
     def upsample(self, name: str, source: str, factor: int) -> str:
-        """Each pixel as often beside itself and below."""
+        """Add a nearest-neighbour upsampling by ``factor`` along rows and columns."""
         channels, rows, columns = self._shapes[source]
         scales = self._parameter(f"{name}_scales", np.array([1, 1, factor, factor]))
-        place = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        return self._add("Resize", name, [source, "", scales], (channels, rows * factor, columns * factor), **place)
+        attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        shape = (channels, rows * factor, columns * factor)
+        return self._add("Resize", name, [source, "", scales], shape, **attributes)
 
     def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int | None = 0) -> str:
-        """A max pool; ``padding`` as of a convolution."""
+        """Add a maximum pool, with ``padding`` as for a convolution."""
         channels, *size = self._shapes[source]
         pads = _same(size, (kernel, kernel), stride) if padding is None else [padding] * 4
         rows, columns = (
             (length + pads[axis] + pads[axis + 2] - kernel) // stride + 1 for axis, length in enumerate(size)
         )
-        place = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
-        return self._add("MaxPool", name, [source], (channels, rows, columns), **place)
+        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
+        return self._add("MaxPool", name, [source], (channels, rows, columns), **attributes)
 
     def average(self, name: str, source: str) -> str:
-        """The average over the whole map."""
+        """Add a global average pool."""
         return self._add("GlobalAveragePool", name, [source], (self._shapes[source][0], 1, 1))
 
     def model(self, *outputs: str) -> onnx.ModelProto:
-        """The model that gives ``outputs``."""
+        """Return the model with these output tensors."""
 
         def tensor(name: str) -> onnx.ValueInfoProto:
             channels, *size = self._shapes[name]
@@ -130,10 +138,10 @@ class Drawing:
         model.ir_version = 10
         return model
 
-    def _relu(self, name: str, source: str, most: float) -> str:
-        if np.isinf(most):
+    def _relu(self, name: str, source: str, bound: float) -> str:
+        if np.isinf(bound):
             return self._add("Relu", f"{name}_relu", [source], self._shapes[source])
-        ends = [self._parameter(f"{name}_{end}", np.array(value)) for end, value in (("least", 0), ("most", most))]
+        ends = [self._parameter(f"{name}_{end}", np.array(value)) for end, value in (("least", 0), ("most", bound))]
         return self._add("Clip", f"{name}_clip", [source, *ends], self._shapes[source])
 
     def _weights(self, name: str, shape: tuple[int, ...]) -> list[str]:
@@ -156,7 +164,7 @@ class Drawing:
 
 
 def _same(size: list[int], kernel: tuple[int, int], stride: int) -> list[int]:
-    """Padding, top, left, bottom, right, with which a convolution gives ``ceil(size / stride)`` (ONNX SAME_UPPER)."""
+    """Return the padding (top, left, bottom, right) for an output of ``ceil(size / stride)`` (ONNX SAME_UPPER)."""
     whole = [max((-(-length // stride) - 1) * stride + k - length, 0) for length, k in zip(size, kernel, strict=True)]
     before = [total // 2 for total in whole]
     return [*before, *(total - half for total, half in zip(whole, before, strict=True))]
