@@ -15,7 +15,7 @@ from hwgen.gateware.cost import (
     Cost,
     varying_columns,
 )
-from hwgen.gateware.lookup import bits_for_range, delayed, place, rom_attributes
+from hwgen.gateware.lookup import bits_for_range, default_memory, delayed, rom_attributes
 from hwgen.gateware.ports import read_port
 
 
@@ -80,7 +80,7 @@ class ChannelsConfig(ABC):
     @property
     def tables_in_block_ram(self) -> bool:
         """Whether the tables are in block RAM. Their output registers add one cycle to the lookup."""
-        return (self.tables_in or place(len(self.beats))) == "block"
+        return (self.tables_in or default_memory(len(self.beats))) == "block"
 
     @property
     def memory_bits(self) -> int:

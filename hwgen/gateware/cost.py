@@ -1,15 +1,17 @@
-"""What synthesis makes of the pieces that many components consist of; each configuration adds up its own.
+"""Cost model of synthesis: resources of memories, delay lines, multiplexers and tables.
 
-DSP slices, block RAM and registers follow from how a component is built. LUTs are counted where they are plain to see
-(memories, multiplexers, adders, tables); what remains is control logic, in proportion to a few sizes of it. The
-proportions were fitted to what Yosys 0.66 makes of many components (bench/resources.py shows how well they fit).
+Every configuration counts the resources of its component with these rules. DSP slices, block RAM and registers follow
+from the structure of the component. LUTs of memories, multiplexers, adders and tables are counted. The LUTs of control
+logic are proportional to a few sizes, with factors that were fitted to results of Yosys 0.66 for many components
+(bench/resources.py shows the fit).
 
-What Yosys does, and what is counted on here:
+The rules assume these optimisations of Yosys:
 
-- A register without reset that only delays, three cycles or more, is a shift register in LUTs: one LUT a bit.
-- A DSP slice takes up to two registers in front of its activation operand, and the one behind a weight in block RAM.
-- Bits of a read-only memory in LUTs that are equal in every word are one; constant ones are none.
-- A multiplexer of up to 4 ways is one LUT a bit, one of up to 8 ways two, one of up to 16 ways four.
+- A delay line without reset, of three cycles or more, becomes a shift register: one LUT a bit.
+- A DSP slice absorbs up to two registers in front of its activation operand, and the register behind a weight in block
+  RAM.
+- Equal columns of a read-only memory in LUTs are stored once, and constant columns not at all.
+- A multiplexer costs one LUT a bit for up to 4 inputs, two for up to 8, four for up to 16.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from hwgen.devices import DEFAULT
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, place
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, default_memory
 
 #: LUT rules of the family that circuits are made for.
 LOGIC = DEFAULT.logic
@@ -29,7 +31,7 @@ LUT_INPUTS = LOGIC.lut_inputs
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """DSP slices, whole block RAMs (half of a block is 0.5), LUTs and flip-flops."""
+    """Resources of a component: DSP slices, block RAMs of 36 kbit (in halves), LUTs and flip-flops."""
 
     dsp: int = 0
     bram36: float = 0
@@ -50,7 +52,7 @@ class Resources:
 
 @dataclass
 class Cost:
-    """The resources of a component while they are counted. LUTs may be fractions; ``resources`` rounds their sum."""
+    """Running count of a component's resources. LUTs can be fractions; ``resources`` rounds their sum."""
 
     dsp: int = 0
     bram36: float = 0
@@ -58,23 +60,37 @@ class Cost:
     ff: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
-        """A delay without reset."""
+        """Add a delay line without reset."""
         if cycles < LOGIC.shortest_shift_register:
             self.ff += bits * cycles
         else:
             self.lut += bits * -(-cycles // LOGIC.shift_register_cycles)
 
     def shift_register(self, bits: int, registers: int) -> None:
-        """Registers in a row that were counted as such, but become a shift register."""
+        """Recount a row of flip-flops as a shift register if the row is long enough."""
         if registers >= LOGIC.shortest_shift_register:
             self.ff -= bits * registers
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """One level of a tree that adds, or compares, so many values in pairs: the last of an odd number only waits.
+        """Add the delay of a tree's last value, which waits on every level with an odd number of values.
 
-        ``levels``: how many levels it has waited before. Returns how many it has waited now; 0 once it has a partner,
-        which it finds in the tree's last level at the latest. Then its registers are counted, as one delay.
+        A tree combines values in pairs. On a level with an odd number, the last value has no partner and is delayed.
+        Its delay is counted once it has a partner, on the last level of the tree at the latest.
+
+        Parameters
+        ----------
+        bits : int
+            Width of the last value.
+        values : int
+            Number of values on the level.
+        levels : int
+            Number of levels for which the last value has waited so far.
+
+        Returns
+        -------
+        int
+            Number of levels for which the last value has waited after this level; 0 if it has a partner.
         """
         if values % 2:
             return levels + 1
@@ -82,31 +98,39 @@ class Cost:
         return 0
 
     def rom(self, columns: Iterable[int], depth: int, width: int, block: bool | None = None) -> None:
-        """A read-only memory and its output register; ``columns`` are its bits, as `varying_columns` gives them.
+        """Add a read-only memory and its output register.
 
-        ``block``: whether it lies in block RAM, by its depth if not given.
+        Parameters
+        ----------
+        columns : iterable of int
+            Columns of the contents, from `varying_columns`.
+        depth, width : int
+            Number of words, and bits of a word.
+        block : bool, optional
+            Whether the memory is in block RAM. If not given, the depth decides.
         """
         if depth > LUT_DEPTH if block is None else block:
-            self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # as for deep ones
+            self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
             return
         distinct = set(columns)
         self.ff += len(distinct)
-        # Columns that are an address bit take no logic.
+        # A column that equals an address bit takes no logic.
         plain = set(varying_columns(range(depth), counter_bits(depth)))
         if depth > LUT_DEPTH:
             self.lut += sum(_lookup_luts(column, depth) for column in distinct - plain)
             return
-        # Up to four words, the register's set and reset often do.
-        each = LOGIC.few_words_luts if depth <= LOGIC.few_words else 1
-        self.lut += each * sum(column not in plain for column in distinct)
+        # For up to four words, the set and reset of the output register often replace the LUT.
+        column_luts = LOGIC.few_words_luts if depth <= LOGIC.few_words else 1
+        self.lut += column_luts * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int, where: str | None = None) -> None:
-        """A memory with a write port and a read port, and the latter's register.
+        """Add a memory with a write port and a read port, and the register of the read port.
 
-        ``where`` it lies: in ``lut`` or ``block`` RAM, by its depth if not given.
+        ``where`` is the RAM, ``lut`` or ``block``; if it is ``None``, the depth decides.
         """
-        block = (where or place(depth)) == "block"
-        self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1)) if block else 0.0  # as for deep ones
+        block = (where or default_memory(depth)) == "block"
+        if block:
+            self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
         if depth == 1:
             self.ff += 2 * width
         elif not block:
@@ -120,23 +144,29 @@ class Cost:
 
 
 def counter_bits(count: int) -> int:
-    """Width of a counter of ``count`` values from 0."""
+    """Return the width of a counter from 0 to ``count - 1``, in bits."""
     return (count - 1).bit_length()
 
 
-def trailing_zeros(number: int) -> int:
-    """How often ``number`` can be halved; 0 for 0."""
-    return (number & -number).bit_length() - 1 if number else 0
+def trailing_zeros(value: int) -> int:
+    """Return the number of zero bits below the lowest one bit of ``value``; 0 for 0."""
+    return (value & -value).bit_length() - 1 if value else 0
 
 
 def constant_adder_luts(constant: int, bits: int) -> int:
-    """Return the LUTs of an adder of so many bits with a constant: a carry chain inverts where the constant has a 1."""
+    """Return the LUTs of an adder of a value and a constant, ``bits`` bits wide.
+
+    The adder is a carry chain. A bit of the chain needs a LUT, as an inverter, only where the constant has a 1.
+    """
     return (constant % (1 << bits)).bit_count()
 
 
 def varying_columns(words: Sequence[int], width: int) -> list[int]:
-    """Bits of a table that are not the same in every word: bit ``b`` of word ``n`` is bit ``n`` of column ``b``."""
-    # Transposed through strings, which is fast enough for words of thousands of bits.
+    """Return the columns of a table that are not constant.
+
+    Column ``b`` holds bit ``b`` of all words: bit ``n`` of the column is bit ``b`` of word ``n``.
+    """
+    # Strings are transposed fast enough for words of thousands of bits.
     rows = [f"{word:0{width}b}" for word in words]
     columns = ["".join(bits) for bits in zip(*rows, strict=True)] if width else []
     constant = {"0" * len(words), "1" * len(words)}
@@ -145,20 +175,21 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 12)
 def _lookup_luts(column: int, depth: int) -> int:
-    """Return the LUTs of one bit of a table, as Yosys maps the multiplexers that it makes of a ROM."""
+    """Return the LUTs of one column of a table, which Yosys builds from multiplexers."""
     bits = counter_bits(depth)
     missing, half = (1 << bits) - depth, 1 << (bits - 1)
-    # Words beyond the table may be anything: there they are those of its first half.
+    # Yosys is free to choose the words beyond the table. It repeats words of the first half.
     column |= (column >> (half - missing) & ((1 << missing) - 1)) << depth
     return _function_luts(column, bits)
 
 
 @lru_cache(maxsize=1 << 16)
 def _function_luts(function: int, inputs: int) -> int:
-    """Return the LUTs of a function; bit ``n`` of ``function`` is its value for the inputs ``n``.
+    """Return the LUTs of a Boolean function; bit ``n`` of ``function`` is its value for the inputs ``n``.
 
-    Up to six inputs take one LUT, seven take two and a multiplexer beside them. Of eight inputs the four functions of
-    the lower six are LUTs, equal ones once. A half that is constant sets or resets the register instead.
+    A function of up to six inputs takes one LUT. Seven inputs take two LUTs and a multiplexer beside them. Eight inputs
+    take a LUT for each different function of the lower six inputs. If one half of the function is constant, the set or
+    reset of the register replaces it.
     """
     for bit in range(inputs - 1, -1, -1):
         if not (function ^ function >> (1 << bit)) & _zeros(inputs, bit):
@@ -174,23 +205,23 @@ def _function_luts(function: int, inputs: int) -> int:
     if inputs > LUT_INPUTS + 2:
         return _function_luts(zero, inputs - 1) + _function_luts(one, inputs - 1) + 1
     quarter = (1 << (1 << LUT_INPUTS)) - 1
-    quarters = {part & quarter for half in (zero, one) for part in (half, half >> (1 << LUT_INPUTS))}
-    luts = len({min(part, quarter ^ part) for part in quarters if part not in (0, quarter)})
-    # Two or three of them are joined by a LUT, four by multiplexers beside the LUTs.
+    quarters = {function & quarter for half in (zero, one) for function in (half, half >> (1 << LUT_INPUTS))}
+    luts = len({min(function, quarter ^ function) for function in quarters if function not in (0, quarter)})
+    # A further LUT joins two or three LUTs; multiplexers beside the LUTs join four.
     return min(luts + 1, 4)
 
 
 @lru_cache(maxsize=1 << 10)
-def _zeros(inputs: int, place: int) -> int:
-    """Return a mask of the words whose address has a 0 at a place."""
-    step = 1 << place
+def _zeros(inputs: int, input_index: int) -> int:
+    """Return a mask of the words in whose address one input is 0."""
+    step = 1 << input_index
     return sum(((1 << step) - 1) << begin for begin in range(0, 1 << inputs, 2 * step))
 
 
-def _halves(function: int, inputs: int, place: int) -> tuple[int, int]:
-    """Return a function's values where an input is 0, and where it is 1, as functions of the other inputs."""
-    step = 1 << place
-    if place == inputs - 1:
+def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
+    """Return the two functions of the other inputs that remain if one input is 0, and if the input is 1."""
+    step = 1 << input_index
+    if input_index == inputs - 1:
         return function & ((1 << step) - 1), function >> step
     text = f"{function:0{1 << inputs}b}"
     blocks = [text[begin : begin + step] for begin in range(0, len(text), step)]
@@ -198,13 +229,13 @@ def _halves(function: int, inputs: int, place: int) -> tuple[int, int]:
 
 
 def table_bits(values: Iterable[int]) -> int:
-    """Different bits, not constant ones, of a table's values."""
+    """Return the number of registers for an entry of a table: its different columns that are not constant."""
     values = list(values)
-    least, bits = min(values), counter_bits(max(values) - min(values) + 1)
-    return len(set(varying_columns([value - least for value in values], bits)))
+    smallest, bits = min(values), counter_bits(max(values) - min(values) + 1)
+    return len(set(varying_columns([value - smallest for value in values], bits)))
 
 
 def uncommon(table: Iterable[int]) -> int:
-    """Entries of a table that are not its commonest value."""
+    """Return the number of table entries that differ from the commonest value."""
     counts = Counter(table)
     return sum(counts.values()) - max(counts.values(), default=0)

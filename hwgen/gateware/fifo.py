@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.lookup import check_place, delayed, place, ram_attributes
+from hwgen.gateware.lookup import check_memory, default_memory, delayed, ram_attributes
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
@@ -58,7 +58,7 @@ class FifoConfig:
         for name in ("lanes", "bits", "beats", "depth", "pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
-        check_place("memory_in", self.memory_in, self.depth)
+        check_memory("memory_in", self.memory_in, self.depth)
 
     @property
     def width(self) -> int:
@@ -73,7 +73,7 @@ class FifoConfig:
     @property
     def in_block_ram(self) -> bool:
         """Whether beats are in block RAM. The oldest beats are then in LUTs in front of it."""
-        return (self.memory_in or place(self.depth)) == "block"
+        return (self.memory_in or default_memory(self.depth)) == "block"
 
     @property
     def beat(self) -> BeatFormat:

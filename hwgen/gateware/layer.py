@@ -1,4 +1,4 @@
-"""One layer of a streaming accelerator: line buffer, arithmetic, FIFO, and the credits that hold them together."""
+"""Layer of a streaming accelerator: line buffer, arithmetic, FIFO, and credits that prevent FIFO overflow."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
 from hwgen.gateware.load.store import CHAIN, Store
-from hwgen.gateware.lookup import check_place, delayed
+from hwgen.gateware.lookup import check_memory, delayed
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.stream import BeatFormat, Order, at_pixel, channels_layout, join, numbered, pipeline_ports
 from hwgen.gateware.unload import Unload, UnloadConfig
 
 
 class ComponentConfig(Protocol):
-    """The configuration of a component of a layer."""
+    """Interface of the configuration of a layer's component."""
 
     @cached_property
     def resources(self) -> Resources:
-        """What it takes of a device, as estimated."""
+        """Estimated resources of the component."""
         ...
 
     def component(self) -> Any:
-        """The hardware, an Amaranth component."""
+        """Return the hardware, an Amaranth component."""
         ...
 
 
 class Compute(ComponentConfig, Protocol):
-    """The role of a layer's arithmetic: the steps of an output fold in, the results of the fold's channels out.
+    """Interface of a layer's arithmetic, which reads the steps of an output fold and computes the fold's results.
 
-    A new kind of arithmetic is a new file with such a configuration, a frozen dataclass whose ``window`` is a field,
-    and its component. That has two ports, both streams that are always ready: ``i`` takes a step of the window
-    (`LineBufferConfig.step_layout`) in any cycle; ``o`` gives results of shape ``result``,
-    ``[lane][pixel]``, ``latency`` cycles after the last step of a fold.
+    A new kind of arithmetic is a new file with a configuration and its component. The configuration is a frozen
+    dataclass with a field ``window``. The component has two ports, both streams that are always ready. Port ``i``
+    reads a step of the window (`LineBufferConfig.step_layout`) in any cycle. Port ``o`` writes results of shape
+    ``result``, ``[lane][pixel]``, ``latency`` cycles after the last step of a fold.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def window(self) -> Any:
-        """Where the steps come from: a line buffer's configuration, or that of a walk without one (`JoinConfig`)."""
+        """Configuration of the source of the steps: a line buffer, or a walk without a line buffer (`JoinConfig`)."""
         ...
 
     @property
     def lanes(self) -> int:
-        """``Tm``: output channels of a fold."""
+        """Number of output channels of a fold, ``Tm``."""
         ...
 
     @property
@@ -71,17 +71,17 @@ class Compute(ComponentConfig, Protocol):
 
     @property
     def multipliers(self) -> int:
-        """DSP slices."""
+        """Number of DSP slices."""
         ...
 
     @property
     def weight_memory(self) -> str | None:
-        """Where the weights lie, ``lut`` or ``block`` RAM; ``None`` where there are none."""
+        """RAM that stores the weights, ``lut`` or ``block``; ``None`` without weights."""
         ...
 
     @property
     def window_products(self) -> int:
-        """Products of weights and activations of all output channels at one window."""
+        """Number of products of weights and activations for one window, over all output channels."""
         ...
 
 
@@ -89,13 +89,14 @@ AnyCompute = TypeVar("AnyCompute", bound=Compute)
 
 
 class Arithmetic(wiring.Component, Generic[AnyCompute]):
-    """The component of a `Compute`, with its two ports.
+    """Base class of components of a `Compute`, with the two ports of the interface.
 
     Parameters
     ----------
     config : Compute
+        Configuration of the component.
     ports : Member
-        More ports, by their names.
+        Further ports, by name.
     """
 
     def __init__(self, config: AnyCompute, **ports: wiring.Member):
@@ -109,7 +110,7 @@ class Arithmetic(wiring.Component, Generic[AnyCompute]):
 
 
 class Elementwise(Arithmetic[AnyCompute]):
-    """Arithmetic that makes each value of a step by itself, ``config.latency`` cycles later."""
+    """Arithmetic that computes every value of a step separately, ``config.latency`` cycles later."""
 
     def elaborate(self, platform):
         m = Module()
@@ -122,22 +123,25 @@ class Elementwise(Arithmetic[AnyCompute]):
         return m
 
     def elaborate_shared(self, m: Module) -> None:
-        """Add what all values of a step share."""
+        """Add the logic that all values of a step share."""
 
     @abstractmethod
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
-        """Return the value of a lane and a pixel; names of its signals and submodules begin with ``name``."""
+        """Return the value of a lane and a pixel.
+
+        Names of signals and submodules must begin with ``name``.
+        """
 
 
 class Weightless:
-    """What arithmetic without weights says of itself: as many lanes leave as come in."""
+    """Base class of configurations of arithmetic without weights, with equal numbers of input and output lanes."""
 
     window: Any
 
     multipliers = 0
-    #: Where the weights lie: there are none.
+    #: RAM that stores the weights: none.
     weight_memory = None
-    #: Products at a window.
+    #: Number of products for one window.
     window_products = 0
 
     @property
@@ -146,10 +150,10 @@ class Weightless:
 
 
 class Finish(ComponentConfig, Protocol):
-    """The role of what makes outputs of the results of a layer's arithmetic, a beat of the FIFO at a time.
+    """Interface of the stage that computes outputs from results of the arithmetic, one FIFO beat per cycle.
 
-    Its component has two ports, both streams that are always ready: ``i`` takes a beat in any cycle, ``o`` gives its
-    outputs ``latency`` cycles later. Lanes without a channel leave as 0.
+    The component has two ports, both streams that are always ready. Port ``i`` reads a beat in any cycle. Port ``o``
+    writes the outputs ``latency`` cycles later. Lanes without a channel are 0.
     """
 
     @property
@@ -159,37 +163,37 @@ class Finish(ComponentConfig, Protocol):
 
     @property
     def multipliers(self) -> int:
-        """DSP slices."""
+        """Number of DSP slices."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """The hardware of one layer.
+    """Configuration of the hardware of one layer.
 
     Parameters
     ----------
     name : str
-        From the model.
+        Name of the layer in the model.
     compute : Compute
-        The arithmetic; its ``window`` is the layer's line buffer.
+        Arithmetic, whose ``window`` is the layer's line buffer.
     finish : Finish or None
-        What makes outputs of the sums; ``None`` where they are outputs already (max pooling, sums that have their
-        bias).
+        Stage that computes outputs from the results of the arithmetic. ``None`` where the results are the outputs,
+        as for max pooling.
     fifo_lanes : int
-        ``r``: channels of a beat in the FIFO, at least ``ceil(Tm / steps of a fold)``.
+        Number of channels of a FIFO beat, ``r``; at least ``ceil(Tm / steps of a fold)``.
     fifo_depths : tuple of int
-        Credits of the FIFO in front of each reader of the output: beats stored or in flight; at least those of one
-        output fold.
+        Depth of the FIFO in front of each reader of the output: beats that are stored or in flight. At least the
+        beats of one output fold.
     outputs : tuple of BeatFormat
-        The stream that leaves to each reader: all carry the same map, with lanes of their own.
+        Output stream to each reader. All streams have the same feature map; their lanes can differ.
     fifos_in : tuple of (str or None)
-        Where the beats of each FIFO lie, ``lut`` or ``block`` RAM; empty if all lie where their depths say.
+        RAM of each FIFO, ``lut`` or ``block``; ``None``, or an empty tuple, if the depth decides.
 
     Raises
     ------
     ConfigError
-        If the parts don't fit each other.
+        If the components do not fit each other, or a FIFO is too small for an output fold.
     """
 
     name: str
@@ -200,13 +204,13 @@ class LayerConfig:
     outputs: tuple[BeatFormat, ...]
     fifos_in: tuple[str | None, ...] = ()
 
-    #: Cycles from a beat leaving the FIFO to the start of the output fold that waits for its credit.
+    #: Cycles from the transfer of a beat out of the FIFO to the start of the output fold that waits for its credit.
     credit_delay = 1
-    #: Whether the input goes into a line buffer.
+    #: Whether a line buffer stores the input.
     has_line_buffer = True
-    #: Whether rows inside a map wait for each other in the same way, whichever they are.
+    #: Whether all rows inside a map have the same timing.
     rows_alike = True
-    #: Cycles that the largest pyramid takes; ``None`` where there are no pyramids.
+    #: Cycles of the largest pyramid; ``None`` without pyramids.
     pyramid_cycles: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
@@ -215,7 +219,7 @@ class LayerConfig:
         if len(self.fifos_in) not in (0, len(self.fifo_depths)):
             raise ConfigError(f"{self.name}: fifos_in must be empty or one for each FIFO, not {self.fifos_in!r}")
         for depth, where in zip(self.fifo_depths, self.fifos_in, strict=False):
-            check_place(f"{self.name}: fifos_in", where, depth)
+            check_memory(f"{self.name}: fifos_in", where, depth)
         for output in self.outputs:
             if output.pixels != self.pixels:
                 raise ConfigError(f"{self.name}: output.pixels must be {self.pixels}, not {output.pixels!r}")
@@ -237,53 +241,53 @@ class LayerConfig:
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Configurations that have memories which are loaded at run time, by name."""
+        """Configurations of components with memories that are loaded at run time, by name."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """The memories that are loaded at run time."""
+        """Memories that are loaded at run time."""
         return tuple(store for part in self.loaded_parts.values() for store in part.stores)
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """What each of ``stores`` holds before anything is loaded."""
+        """Initial contents of each of ``stores``."""
         return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
 
     @property
     def distribute(self) -> DistributeConfig | None:
-        """What brings words to ``stores``."""
+        """Configuration of the component that writes loaded words to ``stores``; ``None`` without stores."""
         return DistributeConfig(stores=self.stores) if self.stores else None
 
     @property
     def blank(self) -> LayerConfig:
-        """The same hardware without what is loaded into it."""
+        """Configuration of the same hardware with blank contents in ``stores``."""
         return replace(self, **{name: part.blank for name, part in self.loaded_parts.items()})
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """The streams that come in."""
+        """Input streams."""
         return (self.window.input,)
 
     @property
     def output(self) -> BeatFormat:
-        """The stream that leaves to the first reader."""
+        """Output stream to the first reader."""
         return self.outputs[0]
 
     @property
     def input_order(self) -> Order:
-        """In which order the pixels of the input come."""
+        """Order of the input pixels."""
         return self.window.input.raster
 
     @property
     def output_order(self) -> Order:
-        """In which order the pixels of the output leave."""
+        """Order of the output pixels."""
         return self.output.raster
 
     @property
     def pixels(self) -> int:
-        """``Tp``: pixels of an output beat."""
+        """Number of pixels of an output beat, ``Tp``."""
         return self.window.pixels
 
     @cached_property
@@ -301,52 +305,52 @@ class LayerConfig:
 
     @property
     def fold_channels(self) -> tuple[int, ...]:
-        """Channels of each output fold, where they don't follow from the groups; otherwise none."""
+        """Number of channels of each output fold; empty where the groups determine the numbers."""
         return ()
 
     @cached_property
     def fold_beats(self) -> tuple[int, ...]:
-        """Beats that each output fold of a pixel puts into the FIFO."""
+        """Number of beats that each output fold of a pixel writes to the FIFO."""
         return self.unload.fold_beats
 
     @property
     def start_up(self) -> int:
-        """Cycles after a reset before the first beat can be taken."""
+        """Cycles from a reset until the layer can read the first beat."""
         return 0
 
     @property
     def windows(self) -> int:
-        """Groups of ``Tp`` windows that are computed in a frame."""
+        """Number of groups of ``Tp`` windows per frame."""
         return self.window.windows
 
     @property
     def beats_in(self) -> int:
-        """Beats of a frame that come in; of several inputs the most."""
+        """Number of input beats per frame; the largest number if there are several inputs."""
         return self.window.input.beats
 
     @property
     def input_beats(self) -> tuple[int, ...]:
-        """Beats of a frame that come in at each input."""
+        """Number of beats per frame of each input."""
         return (self.beats_in,)
 
     @property
     def beats(self) -> int:
-        """Beats of a frame in the FIFO."""
+        """Number of FIFO beats per frame."""
         return self.windows * sum(self.fold_beats)
 
     @property
     def beats_out(self) -> int:
-        """Beats of a frame that leave to the first reader."""
+        """Number of beats per frame that the first reader reads."""
         return self.windows * self.output.folds
 
     @property
     def least_rows(self) -> int:
-        """The fewest ``window.rows`` that the layer works with: those of one window."""
+        """Minimum of ``window.rows``: the rows of one window."""
         return self.window.least_rows
 
     @cached_property
     def fifos(self) -> tuple[FifoConfig, ...]:
-        """The FIFO in front of each reader."""
+        """Configuration of the FIFO in front of each reader."""
         return tuple(
             FifoConfig(
                 lanes=self.fifo_lanes,
@@ -362,23 +366,23 @@ class LayerConfig:
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """From the beats of the FIFO to those of each reader."""
+        """Configuration of each reader's regrouping, from beats of the FIFO to beats of the reader."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         return tuple(RegroupConfig(counts=counts, lanes=self.fifo_lanes, output=output) for output in self.outputs)
 
     @property
     def credits(self) -> tuple[CreditsConfig, ...]:
-        """Those of each FIFO: an output fold starts when all of them have room."""
+        """Configuration of each FIFO's credits. An output fold starts when all FIFOs have room."""
         return tuple(CreditsConfig(depth=depth, claims=self.fold_beats) for depth in self.fifo_depths)
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
-        """What takes the input and walks its windows, by name."""
+        """Configurations of the components that read the input and walk over its windows, by name."""
         return {"window": self.window}
 
     @property
     def components(self) -> dict[str, ComponentConfig]:
-        """The configurations of all components, by name."""
+        """Configurations of all components, by name."""
         return {
             **self.walk,
             "compute": self.compute,
@@ -390,63 +394,63 @@ class LayerConfig:
 
     @property
     def _behind(self) -> dict[str, ComponentConfig]:
-        """What stands in front of each reader."""
-        found: dict[str, ComponentConfig] = {}
-        for number, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
-            found[self.of_reader("fifo", number)] = fifo
+        """Configurations of the components in front of the readers, by name."""
+        components: dict[str, ComponentConfig] = {}
+        for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
+            components[self.of_reader("fifo", reader)] = fifo
             if regroup.needed:
-                found[self.of_reader("regroup", number)] = regroup
-            found[self.of_reader("credits", number)] = credits
-        return found
+                components[self.of_reader("regroup", reader)] = regroup
+            components[self.of_reader("credits", reader)] = credits
+        return components
 
-    def of_reader(self, name: str, number: int) -> str:
-        """The name of what there is for each reader; ``name`` itself if that is one."""
-        return numbered(name, number, len(self.outputs))
+    def of_reader(self, name: str, reader_index: int) -> str:
+        """Return the name of a reader's component or port: ``name``, with the index if there are several readers."""
+        return numbered(name, reader_index, len(self.outputs))
 
     @cached_property
     def resources(self) -> Resources:
-        """What all components together take of a device, as estimated."""
-        return sum((part.resources for part in self.components.values()), Resources())
+        """Estimated resources of all components together."""
+        return sum((config.resources for config in self.components.values()), Resources())
 
     @property
     def input_ports(self) -> tuple[str, ...]:
-        """Names of the layer's ports that take its inputs."""
-        return tuple(numbered("i", number, len(self.inputs)) for number in range(len(self.inputs)))
+        """Names of the layer's input ports."""
+        return tuple(numbered("i", index, len(self.inputs)) for index in range(len(self.inputs)))
 
     @property
     def output_ports(self) -> tuple[str, ...]:
-        """Names of the layer's ports that give its output."""
-        return tuple(self.of_reader("o", number) for number in range(len(self.outputs)))
+        """Names of the layer's output ports."""
+        return tuple(self.of_reader("o", reader) for reader in range(len(self.outputs)))
 
     def walk_component(self) -> Any:
-        """The hardware of ``walk``, with a line buffer's ports."""
+        """Return the hardware of ``walk``, a component with the ports of a line buffer."""
         return LineBuffer(self.window)
 
     @property
     def pipeline_latency(self) -> int:
-        """Cycles from the start of an output fold to its first beat entering the FIFO."""
+        """Cycles from the start of an output fold until the FIFO reads its first beat."""
         finish = self.finish.latency if self.finish else 0
         return self.window.steps - 1 + self.window.latency + self.compute.latency + self.unload.latency + finish
 
     @property
     def cycles(self) -> int:
-        """Cycles a frame takes when neither neighbour makes the layer wait."""
+        """Cycles per frame while neither neighbour makes the layer wait."""
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
 
     @property
     def window_steps(self) -> int:
-        """Steps of the arithmetic for a group of ``Tp`` windows; a walk may take more cycles than it gives steps."""
+        """Number of steps of the arithmetic for a group of ``Tp`` windows. The walk can need more cycles than steps."""
         return self.window.window_cycles
 
     def with_rows(self, rows: int) -> LayerConfig:
-        """The same with so many rows in the line buffer."""
+        """Return the configuration with ``rows`` rows in the line buffer."""
         return replace(self, compute=replace(self.compute, window=replace(self.window, rows=rows)))
 
     @property
     def credit_cycles(self) -> int:
-        """Cycles of a frame in which the layer waits for credits at most, if beats are taken as soon as they are there.
+        """Maximum of cycles per frame in which the layer waits for credits, while readers take beats without delay.
 
-        With a FIFO of so many beats, a beat's credit comes back a pipeline's latency after it was claimed.
+        A beat's credit returns one latency of the pipeline and the FIFO after the output fold claimed the credit.
         """
         round_trip = self.pipeline_latency + FifoConfig.latency + self.credit_delay
         return -(-self.beats // min(self.fifo_depths)) * round_trip
@@ -457,26 +461,27 @@ class LayerConfig:
 
 
 class Layer(wiring.Component):
-    """A layer from stream to stream.
+    """Layer with streams of feature maps as inputs and outputs.
 
-    The arithmetic never stalls: an output fold starts when the FIFO has room for all it will produce.
+    The arithmetic never stalls, because an output fold starts only when the FIFOs have room for all its beats.
 
     Parameters
     ----------
     config : LayerConfig
+        Configuration of the layer.
     busy : bool
-        Let the steps be watched.
+        Whether to add the port ``busy``.
 
     Members
     -------
     i : In(stream)
-        The input map, ``Tn`` channels a beat; ``i_0``, ``i_1`` .. if there are several.
+        Input feature map, ``Tn`` channels per beat. Several inputs are ``i_0``, ``i_1`` ..
     o : Out(stream)
-        The output map; ``o_0``, ``o_1`` .. if it has several readers.
+        Output feature map. Outputs of several readers are ``o_0``, ``o_1`` ..
     load_i, load_o : In(stream, always ready), Out(stream, always ready)
-        Where weights are loaded: a link of the chain that brings them (`Distribute`).
+        Link of the chain that carries words to memories loaded at run time (`Distribute`).
     busy : Out(1)
-        With ``busy``: the arithmetic takes a step.
+        High while the arithmetic reads a step; only if ``busy`` is set.
     """
 
     def __init__(self, config: LayerConfig, *, busy: bool = False):
@@ -496,12 +501,12 @@ class Layer(wiring.Component):
 
     @property
     def take(self) -> list[wiring.PureInterface]:
-        """The ports that take the inputs, in order."""
+        """Input ports, in order."""
         return [getattr(self, port) for port in self.config.input_ports]
 
     @property
     def give(self) -> list[wiring.PureInterface]:
-        """The ports that give the output, reader by reader."""
+        """Output ports, one for each reader."""
         return [getattr(self, port) for port in self.config.output_ports]
 
     def elaborate(self, platform):
@@ -530,28 +535,28 @@ class Layer(wiring.Component):
                 for store in part.stores:
                     connect(m, load=getattr(load.writes, store.name), part=getattr(parts[name].writes, store.name))
         m.d.comb += window.room.eq(
-            Cat(self._elaborate_reader(m, number, finished, window) for number in range(len(config.outputs))).all()
+            Cat(self._elaborate_reader(m, reader, finished, window) for reader in range(len(config.outputs))).all()
         )
         return m
 
     def _elaborate_reader(
-        self, m: Module, number: int, finished: wiring.PureInterface, window: wiring.Component
+        self, m: Module, reader: int, finished: wiring.PureInterface, window: wiring.Component
     ) -> Value:
-        """The FIFO in front of a reader; whether it has room for the output fold that starts next."""
+        """Add the FIFO of a reader. Return whether the FIFO has room for the output fold that starts next."""
         config = self.config
-        regroup, o = config.regroups[number], self.give[number]
-        m.submodules[config.of_reader("fifo", number)] = fifo = Fifo(config.fifos[number])
+        regroup, o = config.regroups[reader], self.give[reader]
+        m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])
         connect(m, finished=finished, fifo=fifo.i)
         if regroup.needed:
-            m.submodules[config.of_reader("regroup", number)] = regrouped = Regroup(regroup)
+            m.submodules[config.of_reader("regroup", reader)] = regrouped = Regroup(regroup)
             join(m, source=fifo.o, sink=regrouped.i)
             connect(m, regroup=regrouped.o, layer=wiring.flipped(o))
         else:
             connect(m, fifo=fifo.o, layer=wiring.flipped(o))
         return count_credits(
             m,
-            config.credits[number],
-            name=config.of_reader("credits", number),
+            config.credits[reader],
+            name=config.of_reader("credits", reader),
             fold=window.fold,
             start=window.start,
             returned=fifo.o.valid & fifo.o.ready,

@@ -41,11 +41,11 @@ from hwgen.gateware.cost import (
 from hwgen.gateware.lookup import (
     MEMORIES,
     bits_for_range,
-    check_place,
+    check_memory,
+    default_memory,
     delayed,
     delayed_fast,
     dense_table,
-    place,
     sparse_table,
 )
 from hwgen.gateware.naming import named
@@ -177,7 +177,7 @@ class LineBufferConfig:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
         if self.inside and (self.taps != kernel_taps or not self.padded):
             raise ConfigError("inside must be False without padding, and where a step has not all taps of the kernel")
-        check_place("memory_in", self.memory_in, self.bank_depth)
+        check_memory("memory_in", self.memory_in, self.bank_depth)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -338,7 +338,7 @@ class LineBufferConfig:
     @property
     def in_block_ram(self) -> bool:
         """Whether the banks lie in block RAM."""
-        return (self.memory_in or place(self.bank_depth)) == "block"
+        return (self.memory_in or default_memory(self.bank_depth)) == "block"
 
     @property
     def pieces(self) -> int:

@@ -1,4 +1,4 @@
-"""Small helpers that several components share: sparse tables and delays."""
+"""Helpers that several components share: memories by depth, lookup tables, delay lines."""
 
 from __future__ import annotations
 
@@ -18,17 +18,28 @@ MEMORIES = DEFAULT.memories
 LUT_DEPTH, DEEPEST_LUT_RAM, DEEPEST_LUT_ROM = MEMORIES.lut_depth, MEMORIES.deepest_lut_ram, MEMORIES.deepest_lut_rom
 
 
-def place(depth: int) -> str:
-    """Where a memory of that depth goes if nobody says otherwise: ``lut`` or ``block``."""
+def default_memory(depth: int) -> str:
+    """Return the RAM that stores ``depth`` words where no choice is made: ``lut`` or ``block``."""
     return "lut" if depth <= LUT_DEPTH else "block"
 
 
-def check_place(name: str, where: str | None, depth: int) -> None:
-    """Refuse where a memory that is written and read can't lie.
+def check_memory(name: str, where: str | None, depth: int) -> None:
+    """Refuse a choice of RAM that cannot store a memory with a write port and a read port.
+
+    Parameters
+    ----------
+    name : str
+        Name of the choice in the error.
+    where : str or None
+        Choice of RAM.
+    depth : int
+        Number of words.
 
     Raises
     ------
     ConfigError
+        If ``where`` is not ``lut``, ``block`` or ``None``, if LUT RAM has fewer words, or if one word is to be stored
+        in block RAM.
     """
     if where not in (None, "lut", "block"):
         raise ConfigError(f"{name} must be 'lut', 'block' or None, not {where!r}")
@@ -41,26 +52,31 @@ def check_place(name: str, where: str | None, depth: int) -> None:
 
 
 def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes of a read-only memory in ``lut`` or ``block`` RAM; by its depth if not given."""
-    return dict(MEMORIES.rom_attributes[where or place(depth)])
+    """Return the synthesis attributes of a read-only memory in ``lut`` or ``block`` RAM.
+
+    If ``where`` is ``None``, the depth decides.
+    """
+    return dict(MEMORIES.rom_attributes[where or default_memory(depth)])
 
 
 def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes of a memory with a write port in ``lut`` or ``block`` RAM; by its depth if not
-    given."""
-    return dict(MEMORIES.ram_attributes[where or place(depth)])
+    """Return the synthesis attributes of a memory with a write port in ``lut`` or ``block`` RAM.
+
+    If ``where`` is ``None``, the depth decides.
+    """
+    return dict(MEMORIES.ram_attributes[where or default_memory(depth)])
 
 
 def bits_for_range(low: int, high: int) -> Shape:
-    """The narrowest shape that holds every integer from ``low`` to ``high``."""
+    """Return the narrowest shape that holds every integer from ``low`` to ``high``."""
     return Shape.cast(range(min(low, 0), max(high, 0) + 1))
 
 
 def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
-    """Look ``index`` up in a table most of whose entries are equal.
+    """Return the entry at ``index`` of a table in which most entries are equal, in combinational logic.
 
-    The commonest value is the default; every other entry costs one comparison. The result is of the narrowest
-    shape that holds all entries. An index outside the table gives the default.
+    The commonest value is the default, and every other entry costs one comparison. The result has the narrowest shape
+    that holds all entries. An index outside the table gives the default.
     """
     shape = bits_for_range(min(table.values()), max(table.values()))
     default, _ = Counter(table.values()).most_common(1)[0]
@@ -72,7 +88,7 @@ def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
 
 
 def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Signal:
-    """Look ``index`` up in a small table of any contents, in combinational logic."""
+    """Return the entry at ``index`` of a small table, in combinational logic."""
     result = Signal(bits_for_range(min(table), max(table)), name=name)
     with m.Switch(index):
         for key, value in enumerate(table):
@@ -82,13 +98,17 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 
 
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
-    """A table of all values, from the least to the greatest, in the order of their bits: as they address a memory."""
+    """Return a table in the order of memory addresses.
+
+    ``table`` has an entry for every value of a type, in ascending order. The address of an entry is the value's bits,
+    so that the entries of negative values follow those of the others.
+    """
     half = len(table) // 2 if signed else 0
     return [*table[half:], *table[:half]]
 
 
 def look_up(m: Module, name: str, shape: Shape, words: Sequence[int], index: Value) -> Value:
-    """The word at ``index`` of a table in LUTs, a cycle later."""
+    """Return the word at ``index`` of a table in LUT RAM, one cycle later."""
     m.submodules[name] = table = memory.Memory(
         shape=shape, depth=len(words), init=list(words), attrs=rom_attributes(len(words), "lut")
     )
@@ -98,7 +118,7 @@ def look_up(m: Module, name: str, shape: Shape, words: Sequence[int], index: Val
 
 
 def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:
-    """``value``, ``cycles`` clock cycles later. Zero cycles give ``value`` itself."""
+    """Return ``value`` delayed by ``cycles`` clock cycles, or ``value`` itself for zero cycles."""
     for stage in range(1, cycles + 1):
         register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
         m.d.sync += register.eq(value)
@@ -107,10 +127,10 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
 
 
 def delayed_fast(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """As `delayed`, at least one cycle; but a register gives the value where synthesis would take a shift register.
+    """Return ``value`` delayed by ``cycles`` clock cycles, at least one, from a flip-flop.
 
-    The output of a shift register in LUTs comes more than a nanosecond later than that of a flip-flop. One with a reset
-    is no part of it.
+    Synthesis makes a shift register in LUTs of a long delay line, and the output of a shift register is more than a
+    nanosecond slower than a flip-flop's. The last register has a reset, so that it is not part of the shift register.
     """
     value = delayed(m, name, value, cycles - 1)
     register = Signal(value.shape(), name=f"{name}_{cycles}")

@@ -23,7 +23,7 @@ from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bi
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.store import Store, stored, writes_of
-from hwgen.gateware.lookup import check_place, delayed, delayed_fast, place, rom_attributes
+from hwgen.gateware.lookup import check_memory, default_memory, delayed, delayed_fast, rom_attributes
 from hwgen.gateware.multipliers import Demand, Multiplier, Operands, multiplier_of
 from hwgen.gateware.naming import named
 from hwgen.gateware.part import Part
@@ -123,7 +123,7 @@ class MultiplyConfig:
         if self.weights_in not in (None, "lut", "block"):
             raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
         if self.loaded:
-            check_place("weights_in", self.weights_in, self.rom_depth)
+            check_memory("weights_in", self.weights_in, self.rom_depth)
         if self.weights_joined and self.weight_memory != "block":
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
         channelwise = self.window.channelwise
@@ -284,7 +284,7 @@ class MultiplyConfig:
     @property
     def weight_memory(self) -> str:
         """Where the weights lie: ``lut`` or ``block`` RAM."""
-        return self.weights_in or place(self.rom_depth)
+        return self.weights_in or default_memory(self.rom_depth)
 
     @property
     def result(self) -> Shape:

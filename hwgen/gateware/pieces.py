@@ -1,4 +1,4 @@
-"""Memories so deep that several block RAMs stand one above the other: in pieces, with registers between the choices."""
+"""Deep memories, divided into pieces of several block RAMs, with registers between the multiplexers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from amaranth import Module, Signal, Value
 from amaranth.lib import memory
 
 from hwgen.gateware.cost import LOGIC, Cost
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, delayed, delayed_fast, place, ram_attributes
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Words among which one LUT chooses.
+#: Number of inputs of the multiplexer that one LUT can hold.
 LUT_WAYS = LOGIC.mux_ways
 
 
 def piece_depth(width: int, depth: int, where: str | None = None) -> int:
-    """Words of each of the memories that one is made of: of so many that one LUT chooses among its block RAMs.
+    """Return the number of words of a piece, so that one LUT per bit selects among the block RAMs of a piece.
 
-    ``where`` it lies: in ``lut`` or ``block`` RAM, by its depth if not given.
+    ``where`` is the RAM, ``lut`` or ``block``; if it is ``None``, the depth decides.
     """
-    number, words = MEMORIES.stacked(width, depth)
-    return depth if (where or place(depth)) == "lut" or number <= LUT_WAYS else LUT_WAYS * words
+    blocks, words = MEMORIES.stacked(width, depth)
+    return depth if (where or default_memory(depth)) == "lut" or blocks <= LUT_WAYS else LUT_WAYS * words
 
 
 def piece_words(width: int, depth: int, where: str | None = None) -> tuple[int, ...]:
-    """Words of each of these memories; the last one may have fewer."""
+    """Return the number of words of every piece of a memory. The last piece can have fewer words."""
     size = piece_depth(width, depth, where)
     return tuple(min(size, depth - begin) for begin in range(0, depth, size))
 
 
 def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -> None:
-    """Add what the memories take, without the registers behind them. The last one lies in block RAM as the others do,
-    however few words it has."""
+    """Add the resources of a memory's pieces, without the registers behind them.
+
+    If there are several pieces, all of them are in block RAM, also a last piece of few words.
+    """
     words = piece_words(width, depth, where)
     if len(words) == 1:
         cost.ram(width, depth, where)
@@ -42,7 +44,7 @@ def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -
 
 @dataclass(frozen=True)
 class WritePort:
-    """Where a memory in pieces is written."""
+    """Write port of a memory in pieces: address, data and enable."""
 
     addr: Signal
     data: Signal
@@ -52,21 +54,26 @@ class WritePort:
 def memory_in_pieces(
     m: Module, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
-    """A memory in pieces of `piece_depth`: where it is written, the address that is read, and the word there.
+    """Add a memory in pieces of `piece_depth` words to a module.
 
     Parameters
     ----------
     m : Module
-        Gets a submodule for each piece.
+        Module that gets a submodule for each piece.
     name : str
-        Of the memory, or of its pieces with a number behind it.
+        Name of the memory; pieces have the name with their index.
     width, depth : int
-        Bits a word, and words.
+        Bits of a word, and number of words.
     registered : bool
-        Whether the word comes two cycles after its address, from a register, instead of one. With several pieces it
-        has to.
+        Whether a register delays the word, which is then valid two cycles after its address instead of one. Several
+        pieces need the register.
     where : str, optional
-        ``lut`` or ``block`` RAM; by its depth if not given.
+        RAM, ``lut`` or ``block``. If not given, the depth decides.
+
+    Returns
+    -------
+    tuple of (WritePort, Signal, Value)
+        The write port, the read address, and the word at the read address.
     """
     sizes = piece_words(width, depth, where)
     size, pieces = sizes[0], len(sizes)
@@ -78,16 +85,16 @@ def memory_in_pieces(
     address = Signal(range(depth), name=f"{name}_read_address")
     low = (size - 1).bit_length() if pieces > 1 else len(address)
     words = []
-    for number, words_here in enumerate(sizes):
-        piece = name if pieces == 1 else f"{name}_{number}"
+    for index, num_words in enumerate(sizes):
+        piece = name if pieces == 1 else f"{name}_{index}"
         m.submodules[piece] = storage = memory.Memory(
-            shape=width, depth=words_here, init=[], attrs=ram_attributes(size, where)
+            shape=width, depth=num_words, init=[], attrs=ram_attributes(size, where)
         )
         into, out = write_port(storage), read_port(storage)
         m.d.comb += [
             into.addr.eq(write.addr[: len(into.addr)]),
             into.data.eq(write.data),
-            into.en.eq(write.en if pieces == 1 else write.en & (write.addr[low:] == number)),
+            into.en.eq(write.en if pieces == 1 else write.en & (write.addr[low:] == index)),
             out.addr.eq(address[: len(out.addr)]),
         ]
         words.append(delayed(m, f"{piece}_word", out.data, int(registered)))
@@ -95,7 +102,7 @@ def memory_in_pieces(
         return write, address, words[0]
     word = Signal(width, name=f"{name}_word")
     with m.Switch(delayed_fast(m, f"{name}_piece_index", address[low:], 2)):
-        for number, value in enumerate(words):
-            with m.Case(number):
+        for index, value in enumerate(words):
+            with m.Case(index):
                 m.d.comb += word.eq(value)
     return write, address, word

@@ -1,4 +1,4 @@
-"""Products of two quantised maps, value by value."""
+"""Elementwise product of two quantised feature maps."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from hwgen.gateware.stream import at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class ProductConfig(Weightless):
-    """``(a - zeros[0]) * (b - zeros[1])``.
+    """Configuration of the elementwise product ``(a - zeros[0]) * (b - zeros[1])``.
 
     Parameters
     ----------
     window : JoinConfig
-        Where the steps come from: two inputs, a beat of each, or of the first one and a pixel for all its pixels.
+        Source of the steps. A step has a beat of the first input, and of the second input a beat or one pixel that all
+        pixels of the first share.
     zeros : tuple of two int
         Zero points of the inputs.
 
     Raises
     ------
     ConfigError
-        If there are not two inputs at once.
+        If ``window`` does not take two inputs at once.
     """
 
     window: JoinConfig
     zeros: tuple[int, int]
 
-    #: Cycles from a step to its products: less the zero points, the multiplier's two registers.
+    #: Cycles from a step to its products: the subtraction of zero points, and the two registers of the multiplier.
     latency = 3
 
     def __post_init__(self) -> None:
@@ -46,12 +47,12 @@ class ProductConfig(Weightless):
 
     @property
     def multipliers(self) -> int:
-        """DSP slices."""
+        """Number of DSP slices."""
         return self.lanes * self.window.pixels
 
     @cached_property
     def ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of each operand, less its zero point."""
+        """Smallest and largest value of each operand after its zero point is subtracted."""
         first, second = (
             (beat.value_range[0] - zero, beat.value_range[1] - zero)
             for beat, zero in zip(self.window.inputs, self.zeros, strict=True)
@@ -67,7 +68,7 @@ class ProductConfig(Weightless):
     @cached_property
     def resources(self) -> Resources:
         cost = Cost(dsp=self.multipliers, ff=self.latency)
-        # The first operand's subtraction is the slice's own.
+        # The DSP slice subtracts the zero point of the first operand.
         operands = self.lanes * self.window.inputs[1].pixels * (self.zeros[1] != 0)
         cost.lut += 0.75 * operands * bits_for_range(*self.ranges[1]).width
         return cost.resources
@@ -77,7 +78,7 @@ class ProductConfig(Weightless):
 
 
 class Product(Arithmetic[ProductConfig]):
-    """A multiplier for each lane and pixel.
+    """Elementwise product: one multiplier for each lane and pixel.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ class Product(Arithmetic[ProductConfig]):
         ``Tn x Tp`` products, ``[lane][pixel]``.
 
     Latency and throughput
-        A step a cycle; products ``config.latency`` cycles later. Never stalls.
+        One step per cycle. Products are valid ``config.latency`` cycles after their step. The component never stalls.
     """
 
     def elaborate(self, platform):
@@ -114,8 +115,8 @@ class Product(Arithmetic[ProductConfig]):
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
         return m
 
-    def _operand(self, m: Module, name: str, number: int, value: Value) -> Signal:
-        """A value less its zero point, a cycle later."""
-        operand = Signal(bits_for_range(*self.config.ranges[number]), name=name, reset_less=True)
-        m.d.sync += operand.eq(value - self.config.zeros[number])
+    def _operand(self, m: Module, name: str, operand_index: int, value: Value) -> Signal:
+        """Return ``value`` less the zero point of an operand, one cycle later."""
+        operand = Signal(bits_for_range(*self.config.ranges[operand_index]), name=name, reset_less=True)
+        m.d.sync += operand.eq(value - self.config.zeros[operand_index])
         return operand

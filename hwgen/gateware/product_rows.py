@@ -1,4 +1,4 @@
-"""Products in LUTs: two bits of the factor choose a row each, and a tree of registered adders joins the rows."""
+"""Multiplier in LUTs: every two bits of the factor select a row, and a tree of registered adders sums the rows."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ProductRows:
     factor_bits : int
         Width of the factor, unsigned.
     offset : int or None
-        A constant that is added to each product.
+        Constant that is added to every product; ``None`` for no addition.
     product_bits : int
         Width of the product with the offset, signed.
     unused_bits : int
-        Lowest bits of the product at which nothing looks.
+        Number of lowest product bits that nothing reads.
     """
 
     operand_bits: int
@@ -41,7 +41,7 @@ class ProductRows:
 
     @property
     def rows(self) -> int:
-        """Rows that a product is added up of, one for two bits of the factor."""
+        """Number of rows that a product sums, one for every two bits of the factor."""
         return -(-self.factor_bits // 2)
 
     @property
@@ -51,9 +51,10 @@ class ProductRows:
 
     @cached_property
     def tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-        """By level of the tree, its sums: place of the lowest bit, width, and bits of the adder; 0 where there is none.
+        """Sums of every tree level: position of the lowest bit, width in bits, and width of the adder in bits.
 
-        Rows begin two places apart; the offset, if it comes in here, is the last addend.
+        The width of the adder is 0 for a value that only passes by. Every row begins two bits above the row before.
+        The offset, if there is one, is the last addend.
         """
         addends = [(2 * row, self.operand_bits + 2) for row in range(self.rows)]
         if self.offset is not None:
@@ -61,19 +62,26 @@ class ProductRows:
         levels = []
         while len(addends) > 1:
             level = []
-            for number in range(0, len(addends), 2):
-                pair = addends[number : number + 2]
-                low, high = min(place for place, _ in pair), max(place for place, _ in pair)
-                top = min(max(place + width for place, width in pair) + len(pair) - 1, self.product_bits)
+            for first in range(0, len(addends), 2):
+                pair = addends[first : first + 2]
+                low, high = min(lowest for lowest, _ in pair), max(lowest for lowest, _ in pair)
+                top = min(max(lowest + width for lowest, width in pair) + len(pair) - 1, self.product_bits)
                 level.append((low, top - low, (top - high) * (len(pair) - 1)))
-            addends = [(place, width) for place, width, _ in level]
+            addends = [(lowest, width) for lowest, width, _ in level]
             levels.append(tuple(level))
         return tuple(levels)
 
     def count(self, cost: Cost, factors: Sequence[int], products: int) -> None:
-        """Count so many products with a factor that takes these values: rows, and the tree that adds them up.
+        """Add the resources of multipliers: their rows and their trees.
 
-        Of a constant factor only what differs of its rows counts.
+        Parameters
+        ----------
+        cost : Cost
+            Count of resources that is increased.
+        factors : sequence of int
+            Values that the factor can have. Equal rows of a constant factor are counted once.
+        products : int
+            Number of multipliers.
         """
         if len(set(factors)) == 1:
             luts, registers = self._constant_rows(factors[0])
@@ -83,21 +91,20 @@ class ProductRows:
             luts += sum(max(added - 1, 0) for level in self.tree for *_, added in level) - luts_saved
             registers += self.rows * (self.operand_bits + 2) - registers_saved
             registers += sum(width for level in self.tree for width in self._level_registers(level))
-            # The lowest bits of a product pass by, and where nothing looks at them they are none.
+            # The lowest bits of a product pass by the adders. Bits that nothing reads need no register.
             registers -= sum(min(self.unused_bits, 2 << level) for level in range(len(self.tree) + 1))
         cost.ff += products * registers
         cost.lut += products * luts
 
     def _row_luts(self, factors: Sequence[int]) -> int:
-        """Return the LUTs of all rows of a factor that varies: carry chains, and operands that a bit of it gates.
+        """Return the LUTs of all rows of a variable factor: carry chains, and operands that a factor bit gates.
 
-        A chain adds the operand gated by the row's lower bit to twice the one gated by the upper bit, which its LUTs
-        gate themselves. Synthesis makes one of equal chains, and of operands gated by bits that are always equal.
+        A row's chain adds the operand gated by the lower bit to twice the operand gated by the upper bit. The chain's
+        LUTs gate the second operand themselves. Synthesis merges equal chains, and operands gated by equal bits.
         """
         bits, none, every = self.operand_bits, 0, (1 << len(factors)) - 1
         columns = [
-            sum((factor >> place & 1) << number for number, factor in enumerate(factors))
-            for place in range(2 * self.rows)
+            sum((factor >> bit & 1) << index for index, factor in enumerate(factors)) for bit in range(2 * self.rows)
         ]
         gated, chains = set(), set()
         for low, high in zip(columns[::2], columns[1::2], strict=True):
@@ -106,40 +113,40 @@ class ProductRows:
             else:
                 gated.add(low)
                 chains.add((low, high))
-        # The lowest bit of a chain is the gated operand itself, and the highest one has a LUT for its sign.
+        # The lowest bit of a chain is the gated operand's. The highest bit takes a LUT for the sign.
         varying = sum(every not in chain for chain in chains)
         return bits * (len(gated - {none, every}) + len(chains)) + varying
 
     @property
     def _offset_saved(self) -> tuple[int, int]:
-        """LUTs and registers that a row tree does not take, as the offset that comes in is constant."""
+        """Number of LUTs and of registers that a tree saves because the offset is constant."""
         if self.offset is None:
             return 0, 0
-        # It waits, as the last of an odd number of addends, until it has a partner.
+        # The offset is the last addend. It waits on every level with an odd number of addends.
         count, level = self.rows + 1, 0
         while count % 2:
             count, level = (count + 1) // 2, level + 1
         low, width, added = self.tree[level][-1]
-        place = low + width - added
-        luts = added - 1 - constant_adder_luts(self.offset >> place, added)
-        # The sum has its lowest bits of the offset, which are 0, and the next adder begins above them.
-        zeros, count, waits = min(place, trailing_zeros(self.offset)), count // 2, 1
+        lowest = low + width - added
+        luts = added - 1 - constant_adder_luts(self.offset >> lowest, added)
+        # The lowest bits of the sum are those of the offset. Where these are 0, the next adder begins above them.
+        zeros, count, waits = min(lowest, trailing_zeros(self.offset)), count // 2, 1
         while count > 1 and count % 2:
             count, waits = (count + 1) // 2, waits + 1
         return luts + zeros * (count > 1), zeros * waits
 
     def _constant_rows(self, factor: int) -> tuple[int, int]:
-        """Return the LUTs and registers of a product with a constant.
+        """Return the number of LUTs and of registers of a product with a constant factor.
 
-        Rows that are 0 are none. Synthesis makes one of equal rows and of equal sums on a level of the tree, wherever
-        they begin: an addend is known by how it is made, and by the place where it begins.
+        A row of zeros costs nothing. Synthesis merges equal rows, and equal sums on a level of the tree, at whatever
+        bit they begin. Two addends are equal if they are made in the same manner.
         """
         bits = self.operand_bits
         addends: list[_Addend | None] = []
         for row in range(self.rows):
             pair = factor >> 2 * row & 3
-            place, triple = 2 * row + (pair == 2), pair == 3
-            addends.append(_Addend(("row", triple), place, bits + 2 * triple, luts=bits * triple) if pair else None)
+            lowest, triple = 2 * row + (pair == 2), pair == 3
+            addends.append(_Addend(("row", triple), lowest, bits + 2 * triple, luts=bits * triple) if pair else None)
         if self.offset is not None:
             addends.append(_Addend(("offset",), 0, 0))
         while len(addends) > 1:
@@ -148,43 +155,43 @@ class ProductRows:
         (last,) = addends
         assert last is not None
         needed: dict[tuple[Any, ...], tuple[_Addend, int]] = {}
-        last.need(max(0, self.unused_bits - last.place), needed)
+        last.need(max(0, self.unused_bits - last.lowest_bit), needed)
         luts = sum(addend.luts for addend, _ in needed.values())
         return luts, sum(addend.width - first for addend, first in needed.values())
 
     def _constant_sum(self, lower: _Addend | None, upper: _Addend | None) -> _Addend | None:
-        """Return what two addends, either of which may be 0, become in a level of the tree."""
+        """Return the sum of two addends on a level of the tree. ``None`` is an addend of 0."""
         if lower is None or upper is None:
             one = lower or upper
             return one and (replace(one, made=("wait", one.made), luts=0, terms=((one, 0),)) if one.width else one)
         if not upper.width:
-            assert self.offset is not None  # it has no width yet
-            top = min(lower.place + lower.width + 1, self.product_bits)
-            luts = constant_adder_luts(self.offset >> lower.place, top - lower.place)
-            place = min(lower.place, trailing_zeros(self.offset))
-            made, terms = ("offset", lower.made, lower.place), ((lower, lower.place - place),)
-            return _Addend(made, place, top - place, luts=luts, terms=terms)
-        if lower.place > upper.place:
+            assert self.offset is not None  # an addend without a width is the offset
+            top = min(lower.lowest_bit + lower.width + 1, self.product_bits)
+            luts = constant_adder_luts(self.offset >> lower.lowest_bit, top - lower.lowest_bit)
+            lowest = min(lower.lowest_bit, trailing_zeros(self.offset))
+            made, terms = ("offset", lower.made, lower.lowest_bit), ((lower, lower.lowest_bit - lowest),)
+            return _Addend(made, lowest, top - lowest, luts=luts, terms=terms)
+        if lower.lowest_bit > upper.lowest_bit:
             lower, upper = upper, lower
-        most = max(lower.place + lower.width, upper.place + upper.width)
-        top, apart = min(most + 1, self.product_bits), upper.place - lower.place
+        addends_top = max(lower.lowest_bit + lower.width, upper.lowest_bit + upper.width)
+        top, distance = min(addends_top + 1, self.product_bits), upper.lowest_bit - lower.lowest_bit
         return _Addend(
-            ("sum", lower.made, upper.made, apart),
-            lower.place,
-            top - lower.place,
-            luts=min(most, top) - upper.place,  # both signs are above that: one LUT tells the last two bits
-            terms=((lower, 0), (upper, apart)),
+            ("sum", lower.made, upper.made, distance),
+            lower.lowest_bit,
+            top - lower.lowest_bit,
+            luts=min(addends_top, top) - upper.lowest_bit,  # one LUT computes the last two bits, from both signs
+            terms=((lower, 0), (upper, distance)),
         )
 
     @staticmethod
     def _level_registers(level: Sequence[tuple[int, int, int]]) -> Iterator[int]:
-        """Registers of a level of the tree; the offset has none as long as it waits for a row."""
-        for number, (low, width, added) in enumerate(level):
-            yield width if added or low or not number else 0
+        """Yield the number of registers of every sum on a level. An offset that waits for a row has no register."""
+        for index, (low, width, added) in enumerate(level):
+            yield width if added or low or not index else 0
 
     def multiply(self, m: Module, lane: int, value: Value, factor: Value) -> Value:
-        """Return the product of a lane, with the offset, ``latency`` cycles later."""
-        addends: list[tuple[int, Value]] = []  # each with the place of its lowest bit
+        """Return ``value * factor + offset`` of a lane, ``latency`` cycles later."""
+        addends: list[tuple[int, Value]] = []  # position of the lowest bit, and value
         for row in range(self.rows):
             ones, twos = (Mux(factor[bit : bit + 1], value, 0) for bit in (2 * row, 2 * row + 1))
             total = Signal(signed(len(value) + 2), name=f"row_{lane}_{row}", reset_less=True)
@@ -194,11 +201,11 @@ class ProductRows:
             addends.append((0, Const(self.offset, signed(signed_bits(self.offset)))))
         for level, joined in enumerate(self.tree):
             following = []
-            for number, (low, width, _) in enumerate(joined):
-                total = extended(_add_rows(addends[2 * number : 2 * number + 2]), width)[:width].as_signed()
+            for index, (low, width, _) in enumerate(joined):
+                total = extended(_add_rows(addends[2 * index : 2 * index + 2]), width)[:width].as_signed()
                 if not isinstance(total, Const):
-                    # With a reset: what passes by is no shift register, which would be too slow in front of an adder.
-                    total = delayed(m, f"row_sum_{lane}_{level}_{number}", total, 1, reset_less=False)
+                    # A register with a reset is not part of a shift register, which is too slow in front of an adder.
+                    total = delayed(m, f"row_sum_{lane}_{level}_{index}", total, 1, reset_less=False)
                 following.append((low, total))
             addends = following
         ((_, total),) = addends
@@ -207,30 +214,41 @@ class ProductRows:
 
 @dataclass(frozen=True)
 class _Addend:
-    """An addend of a product with a constant: how it is made, its lowest place and its width (0: the offset).
+    """Addend of a product with a constant factor.
 
-    ``luts`` make it of its ``terms``, each of which begins so many bits above it.
+    Parameters
+    ----------
+    made : tuple
+        Description of how the addend is made. Synthesis merges addends with the same description.
+    lowest_bit : int
+        Position of the lowest bit.
+    width : int
+        Width in bits; 0 for the offset.
+    luts : int
+        Number of LUTs that make the addend from its terms.
+    terms : tuple of (_Addend, int)
+        Terms of the sum, with the number of bits by which each begins above the addend.
     """
 
     made: tuple[Any, ...]
-    place: int
+    lowest_bit: int
     width: int
     luts: int = 0
     terms: tuple[tuple[_Addend, int], ...] = ()
 
     def need(self, first: int, needed: dict[tuple[Any, ...], tuple[_Addend, int]]) -> None:
-        """Note the first bits that are needed of this addend, if it is from ``first`` on, and of what it is made of."""
+        """Record in ``needed`` that bits from ``first`` on are needed, of the addend and then of its terms."""
         if self.made in needed and needed[self.made][1] <= first:
             return
         needed[self.made] = self, first
         begin = max(above for _, above in self.terms) if self.terms else 0
         for term, above in self.terms:
-            # A carry chain begins where the upper term does; the bits below pass by.
+            # A carry chain begins at the lowest bit of the upper term. The bits below pass by.
             term.need(max(min(first, begin) - above, 0), needed)
 
 
 def _add_rows(pair: list[tuple[int, Value]]) -> Value:
-    """The sum of one or two rows; bits below the other row's lowest one pass by."""
+    """Return the sum of one row or two. Bits below the lowest bit of the upper row pass by the adder."""
     (low, lower), *rest = sorted(pair, key=lambda row: row[0])
     if not rest:
         return lower
@@ -241,6 +259,6 @@ def _add_rows(pair: list[tuple[int, Value]]) -> Value:
 
 
 def extended(value: Value, bits: int) -> Value:
-    """``value``, at least ``bits`` bits wide, signed."""
+    """Return ``value`` as a signed value of at least ``bits`` bits."""
     sign = value[-1] if value.shape().signed else Const(0)
     return Cat(value, sign.replicate(max(0, bits - len(value), not value.shape().signed))).as_signed()

@@ -1,4 +1,4 @@
-"""The weights of a convolution, and what planning asks of them."""
+"""Weights of a convolution, with the sums and extremes that planning needs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from functools import cached_property
 
 
 class Weights:
-    """Integers that don't change, and what follows from all of them; that is computed once, when it is asked for.
+    """Constant weights of a convolution. Their sums, extremes and digest are computed once, on demand.
 
-    All configurations of a layer share one object: planning makes hundreds of them, and a layer may have millions of
-    weights. Two objects are equal if their weights are.
+    All configurations of a layer share one object, because planning makes hundreds of configurations and a layer can
+    have millions of weights. Two objects are equal if their weights are equal.
 
     Parameters
     ----------
     values : iterable of int
-        As they lie in the model, ``(M, C // groups, Kh, Kw)``, flat in row-major order. Bytes are taken as C integers.
+        Weights of shape ``(M, C // groups, Kh, Kw)``, flat in row-major order. Bytes are read as C integers.
     """
 
     def __init__(self, values: Iterable[int]):
@@ -25,16 +25,16 @@ class Weights:
 
     @cached_property
     def values(self) -> memoryview:
-        """The integers, to be read only."""
+        """Weights in row-major order, read-only."""
         return memoryview(self._array).toreadonly()
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the view, which can't be pickled."""
+        """Return the attributes to pickle: all but the view of the weights, which cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name != "values"}
 
     @cached_property
     def extremes(self) -> tuple[int, int]:
-        """The least and the greatest weight."""
+        """Smallest and largest weight."""
         different = set(self._array)
         return min(different), max(different)
 
@@ -43,17 +43,20 @@ class Weights:
         return {}
 
     def sums(self, channels: int) -> tuple[tuple[int, int], ...]:
-        """Of the weights of each of so many output channels the sum of the negative and that of the positive ones."""
+        """Return the sum of negative weights and the sum of positive weights of every output channel.
+
+        ``channels`` is the number of output channels.
+        """
         if channels not in self._sums:
             size = len(self) // channels
-            parts = [self._array[first : first + size] for first in range(0, size * channels, size)]
-            totals = [(sum(part), sum(map(abs, part))) for part in parts]
+            filters = [self._array[first : first + size] for first in range(0, size * channels, size)]
+            totals = [(sum(weights), sum(map(abs, weights))) for weights in filters]
             self._sums[channels] = tuple(((total - size) // 2, (total + size) // 2) for total, size in totals)
         return self._sums[channels]
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of them, as C integers."""
+        """SHA-256 digest of the weights, written as C integers."""
         return hashlib.sha256(self._array).digest()
 
     def __len__(self) -> int:
@@ -72,13 +75,19 @@ class Weights:
 
 
 class Bounds(Weights):
-    """Weights of which no more is known than how many and how large they are. Whoever asks for more gets an error.
+    """Weights of which only the number and the extremes are known.
 
     Parameters
     ----------
     count : int
+        Number of weights.
     extremes : tuple of int
-        The least and the greatest.
+        Smallest and largest weight.
+
+    Raises
+    ------
+    AttributeError
+        By ``values`` and everything that needs the weights themselves.
     """
 
     def __init__(self, count: int, extremes: tuple[int, int]):

@@ -12,7 +12,7 @@ from amaranth.lib import data, memory, wiring
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
-from hwgen.gateware.lookup import delayed, place, ram_attributes
+from hwgen.gateware.lookup import default_memory, delayed, ram_attributes
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import signed_bits
@@ -169,7 +169,7 @@ class RunningSumConfig(Weightless):
     @property
     def memory_cycles(self) -> int:
         """Number of additional cycles if the sums are in block RAM, whose output needs a register before the adder."""
-        return int(place(self.window.input.folds) == "block")
+        return int(default_memory(self.window.input.folds) == "block")
 
     @property
     def latency(self) -> int:

@@ -19,7 +19,7 @@ from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, TableAdd, TableAddCon
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
-from hwgen.gateware.lookup import delayed, delayed_fast, place, ram_attributes
+from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
@@ -68,7 +68,7 @@ class FinishConfig:
     @property
     def parameter_cycles(self) -> int:
         """Cycles from a parameter address to the parameter word: 1 from LUT RAM, 2 from block RAM."""
-        return 1 if place(self.engine.parameter_words) == "lut" else 2
+        return 1 if default_memory(self.engine.parameter_words) == "lut" else 2
 
     @property
     def bounded(self) -> int:
