@@ -1,9 +1,10 @@
-"""The 3-D convolution: chains of multiply-adds, a tree that joins them, accumulators over the folds.
+"""Arithmetic of a convolution: chains of multiply-adds, a tree that sums the chains, accumulators over the folds.
 
-A chain is written as ``p[i] <= p[i-1] + m[i]; m[i] <= a[i] * w[i]`` with operands skewed by one cycle a position:
-synthesis maps it to a cascade of DSP slices joined by PCIN and PCOUT, without an adder in fabric.
+A chain computes ``m[i] <= a[i] * w[i]; p[i] <= p[i-1] + m[i]``. The operands of a position arrive one cycle after those
+of the position before. Synthesis maps a chain to a cascade of DSP slices, joined by PCIN and PCOUT, without an adder in
+fabric.
 
-`hwgen.gateware.multipliers` says what a unit of a chain multiplies, and how its sums are split.
+A `Multiplier` (`hwgen.gateware.multipliers`) defines the units of a chain and the split of its sum into lanes.
 """
 
 from __future__ import annotations
@@ -31,54 +32,59 @@ from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 from hwgen.gateware.weights import Bounds, Weights
 
-#: DSP slices in a chain at most, if nothing else is asked: longer ones cost latency and outgrow a DSP column.
+#: Default maximum of DSP slices per chain. A longer chain has more latency and exceeds a DSP column.
 CHAIN = 16
-#: So many values are added in a cycle at the end of the tree of a layer that computes whole windows.
+#: Maximum number of values that the last tree level adds in a cycle, in a layer that computes whole windows.
 LAST_LEVEL = 5
-#: LUTs a bit of an adder of so many values, one of which may be a constant, and their carries; as measured.
+#: Measured LUTs per bit of an adder, by the number of its values. One value can be a constant, and each has a carry.
 _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplyConfig:
-    """``Tk x Tn`` products for each of ``Tm`` output channels of ``Tp`` pixels in every step, summed over a fold.
+    """Configuration of a convolution with ``Tm`` output channels and ``Tp`` pixels at once.
+
+    Every step computes ``Tk x Tn`` products for each output channel and pixel. The products of all steps of an output
+    fold are summed.
 
     Parameters
     ----------
     window : LineBufferConfig
-        Where the steps come from. In a ``channelwise`` walk the convolution is depthwise: each lane's ``Tk`` products
-        are those of its own channel.
+        Source of the steps. In a ``channelwise`` walk the convolution is depthwise, and the ``Tk`` products of a lane
+        belong to the lane's own channel.
     outputs : int
-        ``M``: output channels of the layer.
+        Number of output channels of the layer, ``M``.
     lanes : int
-        ``Tm``: output channels at once.
+        Number of output channels that are computed at once, ``Tm``.
     weights : Weights
-        ``(M, C // groups, Kh, Kw)``; the groups are those of the window's input, or each channel is one.
+        Weights of shape ``(M, C // groups, Kh, Kw)``. The groups are those of the window's input; in a channelwise walk
+        every channel is a group.
     weight_bits : int
-        Width of a weight, two's complement.
+        Width of a weight, two's complement, in bits.
     sum_bits : int
-        Width of the accumulators; the caller proves that no partial sum of products with the operands (activations less
-        ``operand_offset``) overflows it.
+        Width of the accumulators, in bits. The caller proves that no partial sum overflows this width. A sum adds
+        products of weights and operands, and an operand is an activation less ``operand_offset``.
     chain : int
-        Slices in a chain at most.
+        Maximum number of DSP slices in a chain.
     macs_per_dsp : int or str
         Name of the multiplier, a key of `hwgen.gateware.multipliers.MULTIPLIERS`.
     weights_in : str, optional
-        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+        RAM that stores the weights, ``lut`` or ``block``. If not given, the depth of the memories decides.
     weights_joined : bool
-        One memory holds the weights of all positions of the chains, side by side; they wait for their position in
-        registers. Only in block RAM, where several narrow memories take more than one wide one.
+        Whether one memory stores the weights of all chain positions side by side. Registers delay the weights of later
+        positions. Only in block RAM, where one wide memory takes fewer blocks than several narrow memories.
     bias : tuple of int
-        Added to each output channel's sums, which wrap at ``sum_bits``; only if ``whole``, and zero if not given.
+        Value that is added to the sums of each output channel, which wrap at ``sum_bits``. Only if ``whole``; empty for
+        no bias.
     loaded : bool
-        Other weights of ``weight_bits`` bits can be loaded at run time; ``weights`` are those before that. All
-        must lie in the multiplier's range.
+        Whether other weights of ``weight_bits`` bits can be loaded at run time. ``weights`` are then the initial
+        weights. All weights must be in the multiplier's range.
 
     Raises
     ------
     ConfigError
-        If a number is not positive, the weights don't fit the geometry or their width, or they can't share a slice; or
-        if lanes and outputs are not those of the input in a channelwise walk.
+        If a size is not positive, the weights do not fit the geometry or their width, the multiplier refuses the
+        layer, or a channelwise walk has other lanes or outputs than its input.
     """
 
     window: LineBufferConfig
@@ -115,9 +121,9 @@ class MultiplyConfig:
         if len(self.weights) != size:
             raise ConfigError(f"weights must be {size} integers, not {len(self.weights)}")
         limit = 1 << (self.weight_bits - 1)
-        least, most = self.weights.extremes
-        if not (-limit <= least and most < limit):
-            raise ConfigError(f"weights must fit {self.weight_bits} bits, not {least!r} .. {most!r}")
+        smallest, largest = self.weights.extremes
+        if not (-limit <= smallest and largest < limit):
+            raise ConfigError(f"weights must fit {self.weight_bits} bits, not {smallest!r} .. {largest!r}")
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
         if self.weights_in not in (None, "lut", "block"):
@@ -128,7 +134,7 @@ class MultiplyConfig:
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
         channelwise = self.window.channelwise
         self.multiplier.check(
-            Demand(operands=self._given, lanes=self.lanes, channelwise=channelwise, locate=self._locate)
+            Demand(operands=self._initial_operands, lanes=self.lanes, channelwise=channelwise, locate=self._locate)
         )
         if self.bias and not self.whole:
             raise ConfigError("bias must be empty where a window takes several steps, or slices do one MAC each")
@@ -136,23 +142,21 @@ class MultiplyConfig:
             raise ConfigError(f"bias must have one entry for each of {self.outputs} outputs, not {len(self.bias)}")
 
     def _locate(self, weight: int) -> str:
-        """Return the output channel, input channel and tap of the first such weight, as text."""
+        """Return the output channel, input channel and tap of the first weight equal to ``weight``, as text."""
         index = self.weights.values.tolist().index(weight)
-        rests = []
-        for size in (self.window.kernel[1], self.window.kernel[0], self.group_channels):
-            index, rest = divmod(index, size)
-            rests.append(rest)
-        column, row, channel = rests
+        index, column = divmod(index, self.window.kernel[1])
+        index, row = divmod(index, self.window.kernel[0])
+        index, channel = divmod(index, self.group_channels)
         return f"output {index}, channel {channel}, tap ({row}, {column})"
 
     @property
     def multiplier(self) -> Multiplier:
-        """Multiplier that makes the products."""
+        """Multiplier that computes the products."""
         return multiplier_of(self.macs_per_dsp)
 
     @property
-    def _given(self) -> Operands:
-        """Operands with the weights that are given, whatever is loaded."""
+    def _initial_operands(self) -> Operands:
+        """Operands with the range of the initial weights."""
         return Operands(
             activation=self.window.input.shape,
             weight_bits=self.weight_bits,
@@ -162,12 +166,12 @@ class MultiplyConfig:
 
     @cached_property
     def operands(self) -> Operands:
-        """Operands of the products along a chain, with all weights that there may be."""
-        return replace(self._given, weight_range=self.extremes)
+        """Operands of the products along a chain, with the range of all weights that can be loaded."""
+        return replace(self._initial_operands, weight_range=self.extremes)
 
     @property
     def folds(self) -> int:
-        """Output folds: ``ceil(M / groups / Tm)`` for each group; in a channelwise walk those of the input."""
+        """Number of output folds: ``ceil(M / groups / Tm)`` per group. A channelwise walk has its input's folds."""
         if self.window.channelwise:
             return self.window.input.folds
         return self.groups * -(-self.outputs // self.groups // self.lanes)
@@ -178,37 +182,37 @@ class MultiplyConfig:
 
     @property
     def group_channels(self) -> int:
-        """Input channels of a group."""
+        """Number of input channels of a group."""
         return self.window.input.channels // self.groups
 
     @property
     def products(self) -> int:
-        """Products of one output channel in a step: ``Tk * Tn``, or ``Tk`` of its own channel."""
+        """Number of products of one output channel per step: ``Tk * Tn``, or ``Tk`` in a channelwise walk."""
         return self.window.taps * self._product_lanes
 
     @property
     def _product_lanes(self) -> int:
-        """Input lanes that an output lane sees."""
+        """Number of input lanes that an output lane reads."""
         return 1 if self.window.channelwise else self.window.input.lanes
 
     @property
     def operand_lanes(self) -> int:
-        """Sets of activations, each with one for each product: all output lanes share one, or each has its own."""
+        """Number of sets of activations, one activation per product: one set for all output lanes, or one per lane."""
         return self.lanes if self.window.channelwise else 1
 
     @property
     def multipliers(self) -> int:
-        """Number of units that multiply, DSP slices of one unit each."""
+        """Number of DSP slices of all units."""
         return self.products * len(self.units) * self.window.pixels * self.multiplier.slices
 
     @property
     def in_luts(self) -> bool:
-        """Whether products are so narrow that synthesis makes them of LUTs, not of slices."""
+        """Whether synthesis builds the products from LUTs instead of DSP slices."""
         return self.multiplier.is_soft(self.operand, self.weight_bits)
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes of each unit of the multiplier; the last unit can have fewer than the others."""
+        """Output lanes of each unit. The last unit can have fewer lanes than the others."""
         size = self.multiplier.lanes
         starts = range(0, self.lanes, size)
         return tuple(tuple(range(start, min(start + size, self.lanes))) for start in starts)
@@ -219,40 +223,40 @@ class MultiplyConfig:
         return tuple(self.multiplier.for_lanes(len(unit)) for unit in self.units)
 
     @property
-    def longest(self) -> int:
-        """Largest number of units in a chain: ``chain``, or as many as the multiplier allows."""
+    def longest_chain(self) -> int:
+        """Maximum number of units in a chain: ``chain``, or the multiplier's own limit."""
         return self.multiplier.longest_chain(self.chain)
 
     @property
     def chains(self) -> int:
-        """Chains of one output channel."""
-        return -(-self.products // self.longest)
+        """Number of chains of one output channel."""
+        return -(-self.products // self.longest_chain)
 
     @property
     def positions(self) -> int:
-        """Slices in the longest chain."""
+        """Number of units in the longest chain."""
         return -(-self.products // self.chains)
 
     @property
     def whole(self) -> bool:
-        """Whether all outputs of a window are computed in one step, by a multiplier that ``computes_windows``.
+        """Whether one step computes all outputs of a window, by a multiplier that ``computes_windows``.
 
-        Weights are constants then, and activations meet them without a register in front of the first slices. (They
-        still come from memories, of one word: of constants that it sees Yosys trims products, and loses the chains.)
-        The bias joins the tree, whose last level adds all that is left.
+        The weights are then constants, and the first units need no register in front of the activations. The constants
+        are stored in memories of one word, because Yosys trims products with visible constants and loses the chains.
+        The bias is an input of the tree, and the last level of the tree adds all remaining values.
         """
         constant = self.rom_depth == 1 and self.weights_in != "block" and not self.loaded
         return constant and self.multiplier.computes_windows
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
-        """Width that holds each lane's sum, and any part of it, with its bias."""
+        """Width of each output channel's sum, in bits, which also holds every partial sum with the bias."""
         low, high = -1 << (self.window.input.bits - 1), (1 << (self.window.input.bits - 1)) - 1
         bits = []
         for channel, (negative, positive) in enumerate(self.weights.sums(self.outputs)):
             bias = self.bias[channel] if self.bias else 0
-            least, most = positive * low + negative * high + bias, positive * high + negative * low + bias
-            bits.append(1 + max(most.bit_length(), (~least).bit_length() if least < 0 else 0))
+            smallest, largest = positive * low + negative * high + bias, positive * high + negative * low + bias
+            bits.append(1 + max(largest.bit_length(), (~smallest).bit_length() if smallest < 0 else 0))
         return tuple(bits)
 
     @property
@@ -262,8 +266,8 @@ class MultiplyConfig:
             while values > LAST_LEVEL:
                 levels, values = levels + 1, -(-values // 2)
             return levels
-        # Each chain's carry needs an adder that takes it. The tree has one adder less than there are chains; the
-        # accumulator is the missing one. Without it the last carry is a value of its own.
+        # Each chain's carry needs an adder with a carry input. The tree has one adder less than the number of chains,
+        # and the accumulator is a further adder. Without an accumulator, the last carry is a value of its own.
         left_over = self.multiplier.carries and not self.accumulates
         return (self.chains + left_over - 1).bit_length()
 
@@ -278,12 +282,12 @@ class MultiplyConfig:
 
     @property
     def to_sum(self) -> int:
-        """Cycles from a step to the total of its products."""
+        """Cycles from a step to the sum of its products."""
         return (not self.whole) + self.multiplier.chain_cycles(self.positions) + self.tree_levels
 
     @property
     def weight_memory(self) -> str:
-        """Where the weights lie: ``lut`` or ``block`` RAM."""
+        """RAM that stores the weights: ``lut`` or ``block``."""
         return self.weights_in or default_memory(self.rom_depth)
 
     @property
@@ -293,17 +297,17 @@ class MultiplyConfig:
 
     @property
     def window_products(self) -> int:
-        """Products of all output channels at a window."""
+        """Number of products for one window, over all output channels."""
         return self.outputs * self._output_weights
 
     @property
     def rom_depth(self) -> int:
-        """Words of each position's weight memory: steps of one window."""
+        """Number of words of each position's weight memory: the steps of one window."""
         return self.window.window_cycles
 
     @property
     def rom_widths(self) -> tuple[int, ...]:
-        """Width of each position's weight memory in bits."""
+        """Width of each position's weight memory, in bits."""
         return tuple(
             sum(self.unit_bits) * sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             for position in range(self.positions)
@@ -311,7 +315,7 @@ class MultiplyConfig:
 
     @property
     def memory_widths(self) -> tuple[int, ...]:
-        """Width of each memory: of one for each position, or of one for all."""
+        """Width of each weight memory, in bits: one memory per position, or one for all positions."""
         return (sum(self.rom_widths),) if self.weights_joined else self.rom_widths
 
     @property
@@ -320,12 +324,12 @@ class MultiplyConfig:
 
     @cached_property
     def extremes(self) -> tuple[int, int]:
-        """The least and the greatest weight that there may be."""
+        """Smallest and largest weight that is stored or can be loaded."""
         return self.multiplier.weight_range(self.weight_bits) if self.loaded else self.weights.extremes
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
-        """Width of each unit's weights in memory."""
+        """Width of each unit's weights in memory, in bits."""
         return tuple(multiplier.unit_bits(self.operands) for multiplier in self.unit_multipliers)
 
     @property
@@ -335,18 +339,21 @@ class MultiplyConfig:
 
     @property
     def operand_offset(self) -> int:
-        """What is subtracted of an activation to make it the operand."""
+        """Value that is subtracted from an activation to get the operand."""
         return self.multiplier.offset(self.window.input.shape)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """What must be added to each output channel's sums, as the operands are less than the activations."""
+        """Value to be added to each output channel's sums, to correct for operands that are less than activations."""
         if not self.operand_offset:
             return (0,) * self.outputs
         return tuple(self.operand_offset * sum(sums) for sums in self.weights.sums(self.outputs))
 
     def lane_of(self, chain: int, position: int) -> int | None:
-        """The product (tap, then channel) at a chain's position; short chains lack their first positions."""
+        """Return the index of the product at a chain's position, or ``None`` if the chain lacks the position.
+
+        Products are ordered by tap, then by channel. Short chains lack their first position.
+        """
         missing = self.positions * self.chains - self.products
         if position == 0:
             return chain - missing if chain >= missing else None
@@ -354,40 +361,46 @@ class MultiplyConfig:
 
     @cached_property
     def contents(self) -> tuple[tuple[int, ...], ...]:
-        """The weight memories, by position: words in the order of the steps.
+        """Contents of each position's weight memory: words in the order of the steps.
 
-        A word holds the weights of all output lanes, lowest first, and of all chains of each; a chain that lacks the
-        position has none. Where lanes share a unit, its multiplier says how their weights are stored.
+        A word stores the weights of all units, the first unit's lowest, and for each unit the weights of all chains
+        that have the position. The multiplier decides how weights of lanes that share a unit are stored.
         """
-        places = [self._places(position) for position in range(self.positions)]
-        words: list[list[int]] = [[] for _ in places]
+        indices = [self._weight_indices(position) for position in range(self.positions)]
+        words: list[list[int]] = [[] for _ in indices]
         for outputs in self._fold_outputs:
-            # Of each unit what its slice may get, as digits, and zeros behind it for where there is no weight.
+            # For each unit all words that its memory can store, as binary digits. The last one is for no weight.
             digits = [
                 [*(f"{word:0{bits}b}" for word in self._unit_weights([outputs[lane] for lane in unit])), "0" * bits]
                 for unit, bits in zip(self.units, self.unit_bits, strict=True)
             ][::-1]
-            for column, steps in zip(words, places, strict=True):
-                column += [int("".join([unit[place] for unit in digits for place in step]), 2) for step in steps]
+            for column, steps in zip(words, indices, strict=True):
+                column += [int("".join([unit[index] for unit in digits for index in step]), 2) for step in steps]
         return tuple(tuple(column) for column in words)
 
-    def _places(self, position: int) -> list[list[int]]:
-        """By step: which of an output channel's weights meet a position, the last chain's first; -1 for none."""
+    def _weight_indices(self, position: int) -> list[list[int]]:
+        """Return, for each step, the indices of an output channel's weights at a position, the last chain's first.
+
+        The index is -1 where there is no weight.
+        """
         lanes = [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None][::-1]
-        return [[-1 if (place := step[lane]) is None else place for lane in lanes] for step in self._steps]
+        return [[-1 if (index := step[lane]) is None else index for lane in lanes] for step in self._steps]
 
     @property
     def joined_contents(self) -> tuple[int, ...]:
-        """The words of all positions side by side, the first one's lowest."""
+        """Words of all positions side by side, the first position's lowest."""
         joined = [0] * self.rom_depth
         first = 0
         for words, width in zip(self.contents, self.rom_widths, strict=True):
-            joined = [word | (more << first) for word, more in zip(joined, words, strict=True)]
+            joined = [word | (position_word << first) for word, position_word in zip(joined, words, strict=True)]
             first += width
         return tuple(joined)
 
     def _unit_weights(self, outputs: list[int | None]) -> list[int]:
-        """What a slice's weight memory may hold of these output channels: for each place among a channel's weights."""
+        """Return the words of a unit's weights, for every index of an output channel's weights.
+
+        ``outputs`` are the output channels of the unit's lanes; ``None`` is a lane without a channel.
+        """
         size = self._output_weights
         weights = [
             [0] * size if output is None else self.weights.values[output * size : (output + 1) * size].tolist()
@@ -397,10 +410,10 @@ class MultiplyConfig:
 
     @cached_property
     def stores(self) -> tuple[Store, ...]:
-        """The memories that are loaded: those of the weights, or none."""
+        """Memories that are loaded at run time: the weight memories if ``loaded``, otherwise none."""
         if not self.loaded:
             return ()
-        names = ["weights"] if self.weights_joined else [f"weights_{number}" for number in range(self.positions)]
+        names = ["weights"] if self.weights_joined else [f"weights_{position}" for position in range(self.positions)]
         return tuple(
             Store(name=name, width=width, depth=self.rom_depth)
             for name, width in zip(names, self.memory_widths, strict=True)
@@ -408,14 +421,14 @@ class MultiplyConfig:
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Of each of ``stores``."""
+        """Initial contents of each of ``stores``."""
         if not self.loaded:
             return ()
         return (self.joined_contents,) if self.weights_joined else self.contents
 
     @property
     def blank(self) -> MultiplyConfig:
-        """The same hardware with weights that say nothing, if they are loaded."""
+        """Configuration of the same hardware with weights of 0, if weights are loaded."""
         return replace(self, weights=Weights([0] * len(self.weights))) if self.loaded else self
 
     @property
@@ -425,12 +438,12 @@ class MultiplyConfig:
 
     @cached_property
     def _output_weights(self) -> int:
-        """Weights of one output channel."""
+        """Number of weights of one output channel."""
         return self.group_channels * self.window.kernel[0] * self.window.kernel[1]
 
     @property
     def _fold_outputs(self) -> Iterator[list[int | None]]:
-        """Output channel of each lane, by output fold."""
+        """Output channel of each lane, for every output fold; ``None`` for a lane without a channel."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -440,7 +453,7 @@ class MultiplyConfig:
 
     @cached_property
     def _steps(self) -> tuple[tuple[int | None, ...], ...]:
-        """Place of each product's weight among its output channel's, by step."""
+        """Index of each product's weight among its output channel's weights, for every step."""
         height, width = self.window.kernel
         tn, channels = self._product_lanes, self.group_channels
         steps = []
@@ -464,11 +477,11 @@ class MultiplyConfig:
             self._count_products(cost)
         self._count_memories(cost)
         cost.ff += self.to_sum + 1 + 2 * self.accumulates
-        cost.delay(1, self.to_sum)  # last
+        cost.delay(1, self.to_sum)  # the flag of the last step
         if self.accumulates:
-            cost.delay(1, self.to_sum)  # first
+            cost.delay(1, self.to_sum)  # the flag of the first step
         pixels = self.window.pixels
-        cost.lut += self.operand_lanes * self.products * pixels * bool(self.operand_offset)  # an inverter each
+        cost.lut += self.operand_lanes * self.products * pixels * bool(self.operand_offset)  # an inverter per operand
         if self.whole:
             for unit, multiplier in zip(self.units, self.unit_multipliers, strict=True):
                 for index, lane in enumerate(unit):
@@ -491,7 +504,7 @@ class MultiplyConfig:
 
     @property
     def _chain_widths(self) -> list[int]:
-        """Width of each chain's sum where it is a lane's."""
+        """Width of each chain's sum, in bits, where a chain sums for one lane."""
         product = self.weight_bits + self.operand.width + (not self.operand.signed)
         terms = [
             sum(self.lane_of(chain, position) is not None for position in range(self.positions))
@@ -500,7 +513,7 @@ class MultiplyConfig:
         return [min(product + (count - 1).bit_length(), max(self.sum_bits, product)) for count in terms]
 
     def _count_memories(self, cost: Cost) -> None:
-        """The weight memories with their addresses, and the activations that wait for each position."""
+        """Add the weight memories with their addresses, and the delay lines of activations."""
         for position in range(self.positions):
             chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             operands = self.operand_lanes * chains * self.window.pixels
@@ -510,7 +523,7 @@ class MultiplyConfig:
                 self._count_wait(cost, width, position)
             elif self.loaded and self.weight_memory == "lut":
                 cost.ram(width, self.rom_depth, "lut")
-                cost.ff -= width * (self.rom_depth == 1)  # which is its own output register
+                cost.ff -= width * (self.rom_depth == 1)  # a memory of one word is its own output register
             elif self.weight_memory == "lut":
                 cost.rom(varying_columns(self.contents[position], width), self.rom_depth, width, block=False)
         enabled = self.weight_memory == "block"
@@ -521,7 +534,7 @@ class MultiplyConfig:
         cost.lut += 1.2 * address + enabled
 
     def _count_products(self, cost: Cost) -> None:
-        """Products in LUTs, their registers, and the chains' adders with theirs, all of which slices have inside."""
+        """Add products in LUTs and the adders of chains, with their registers; a DSP slice includes all of these."""
         product = self.operand.width + self.weight_bits
         sums = self.lanes * self.window.pixels
         for chain in range(self.chains):
@@ -536,27 +549,42 @@ class MultiplyConfig:
 
     @property
     def _product_luts(self) -> float:
-        """Of a product, as measured: one a bit where a LUT sees both operands, fewer where the weight is constant."""
+        """Measured LUTs of a product: one per bit where a LUT reads both operands, fewer for a constant weight."""
         operand, weight = self.operand.width, self.weight_bits
         if self.rom_depth == 1:
             return 0.65 * (operand + weight)
         return {7: 12.0, 8: 1.6 * operand * weight}.get(operand + weight, operand + weight)
 
     def _count_wait(self, cost: Cost, width: int, position: int) -> None:
-        """Weights of a joined memory that wait for their position: the last register is the slice's own, and the one
-        before it where no other slice has these weights."""
-        alone = self.multiplier.lanes == self.window.pixels == 1
-        cost.delay(width, max(position - alone, 0))
+        """Add the delay lines of a joined memory's weights.
+
+        The last register belongs to the DSP slice. If only one slice reads the weights, the register before belongs to
+        the slice as well.
+        """
+        one_reader = self.multiplier.lanes == self.window.pixels == 1
+        cost.delay(width, max(position - one_reader, 0))
 
     def _count_sums(self, cost: Cost, sums: int, widths: list[int], carries: int = 0) -> None:
-        """So many equal adder trees and their accumulators, if there are any; with ``carries`` of each to be taken."""
+        """Add equal adder trees and their accumulators.
+
+        Parameters
+        ----------
+        cost : Cost
+            Count of resources that is increased.
+        sums : int
+            Number of trees.
+        widths : list of int
+            Width of each chain's sum, in bits.
+        carries : int
+            Number of carries that the adders of a tree have as inputs.
+        """
         if carries and not self.accumulates:
             carries -= 1
             widths = [*widths, 2]
-        alone = 0
+        levels_waited = 0
         for level in range(self.tree_levels):
-            pairs = [widths[number : number + 2] for number in range(0, len(widths), 2)]
-            alone = cost.tree_delay(sums * widths[-1], len(widths), alone)
+            pairs = [widths[first : first + 2] for first in range(0, len(widths), 2)]
+            levels_waited = cost.tree_delay(sums * widths[-1], len(widths), levels_waited)
             taken = min(carries, len(widths) // 2)
             cost.delay(sums * taken, level)
             carries -= taken
@@ -565,35 +593,35 @@ class MultiplyConfig:
             cost.ff += sums * added
             cost.lut += sums * added
             if self.multiplier.carries:
-                # The highest bit of a sum that grows is a carry, which takes no LUT.
+                # If a sum is wider than its addends, its highest bit is a carry and takes no LUT.
                 cost.lut -= sums * sum(
                     len(pair) == 2 and width > max(pair) for width, pair in zip(widths, pairs, strict=True)
                 )
-        cost.delay(sums * widths[0], alone)
+        cost.delay(sums * widths[0], levels_waited)
         cost.delay(sums * carries, self.tree_levels)
         if self.accumulates:
             cost.ff += sums * self.sum_bits
-            # The choice of 0 or the accumulator is part of the adder's LUTs only where the other operand is narrower.
+            # The adder's LUTs include the multiplexer of 0 and the accumulator only if the other operand is narrower.
             cost.lut += sums * self.sum_bits * (2 if widths[0] == self.sum_bits else 1)
 
     def _count_whole_sums(self, cost: Cost, lane: int, widths: list[int], carries: int) -> None:
-        """The adder trees of one output lane in a layer that computes whole windows."""
+        """Add the adder trees of one output lane in a layer that computes whole windows."""
         pixels = self.window.pixels
         bits = min(self.whole_bits[lane], self.sum_bits)
         bias = bool(self.bias and self.bias[lane])
-        joined = False
-        registers = 0  # that the last value has passed since it was added up, that of its sum included
+        has_bias = False
+        registers = 0  # registers that the last value has passed, from the register of its sum on
         for level in range(self.tree_levels - 1):
-            *pairs, last = [widths[number : number + 2] for number in range(0, len(widths), 2)]
-            alone = len(last) == 1 and joined
-            with_bias = len(last) == 1 and not joined
-            joined |= with_bias
+            *pairs, last = [widths[first : first + 2] for first in range(0, len(widths), 2)]
+            passes_by = len(last) == 1 and has_bias
+            with_bias = len(last) == 1 and not has_bias
+            has_bias |= with_bias
             taken = min(len(widths) // 2 + with_bias, carries)
             cost.delay(pixels * taken, level)
             carries -= taken
-            if not alone:
+            if not passes_by:
                 cost.shift_register(pixels * last[-1], registers)
-            registers = registers + 1 if alone else 1
+            registers = registers + 1 if passes_by else 1
             cost.lut += pixels * sum(max(pair) for pair in pairs)
             sums = [min(max(pair) + 1, bits) for pair in pairs]
             if len(last) == 2:
@@ -609,21 +637,21 @@ class MultiplyConfig:
         cost.shift_register(pixels * widths[-1], registers)
         cost.delay(pixels * carries, self.tree_levels - 1)
         cost.ff += pixels * bits
-        if len(widths) == 1 and not joined:
-            # A constant inverts where it has ones, and a carry enters the chain for nothing.
+        if len(widths) == 1 and not has_bias:
+            # An adder of a constant has inverters where the constant has ones. Its carry input is free.
             cost.lut += pixels * constant_adder_luts(self.bias[lane] if self.bias else 0, bits)
         else:
-            cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not joined)]
+            cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not has_bias)]
 
 
 class _Sums:
-    """Multipliers, chains, trees and accumulators: from the steps ``i`` and the weights' words to the sums ``o``."""
+    """Multipliers, chains, trees and accumulators, which compute the sums ``o`` from steps ``i`` and weight words."""
 
     def __init__(self, config: MultiplyConfig, i: Any, o: Any, words: Sequence[Value]):
         self.config, self.i, self.o, self.words = config, i, o, words
 
     def add_to(self, m: Module) -> None:
-        """The circuit, in a module."""
+        """Add the circuit to a module."""
         config = self.config
         pixels = range(config.window.pixels)
         activations = [
@@ -642,14 +670,15 @@ class _Sums:
             m.d.comb += self.o.valid.eq(done_next)
         else:
             m.d.comb += self.o.valid.eq(done)
-        for number, unit in enumerate(config.units):
+        for unit_index, unit in enumerate(config.units):
             for pixel in pixels:
                 name = at_pixel(f"lane_{'_'.join(str(lane) for lane in unit)}", pixel, len(pixels))
                 operands = activations[pixel][unit[0] % config.operand_lanes]
                 sums = [
-                    self._elaborate_chain(m, operands, weights, number, chain, name) for chain in range(config.chains)
+                    self._elaborate_chain(m, operands, weights, unit_index, chain, name)
+                    for chain in range(config.chains)
                 ]
-                for lane, (values, carries) in zip(unit, self._split(sums, number), strict=True):
+                for lane, (values, carries) in zip(unit, self._split(sums, unit_index), strict=True):
                     name = at_pixel(f"lane_{lane}", pixel, len(pixels))
                     if config.whole:
                         total, carries = self._elaborate_whole(m, values, carries, lane, name), []
@@ -662,11 +691,14 @@ class _Sums:
                     m.d.comb += self.o.payload[lane][pixel].eq(total)
 
     def _split(self, sums: list[Signal], unit: int) -> list[tuple[list[Value], list[Value]]]:
-        """Return the sums of each lane that the chains of a unit hold, and the carries that they lack."""
+        """Return, for each lane of a unit, its sums in the sums of the chains, and the carries that these lack."""
         return self.config.unit_multipliers[unit].split(sums, self.config.operands)
 
     def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:
-        """Operand of every (chain, position) for one of the ``Tp`` pixels, skewed; for output lane ``own``, or all."""
+        """Return the activation operand of every (chain, position) of one pixel, delayed for its position.
+
+        ``own`` is the output lane if the walk is channelwise. Otherwise the operands are those of all lanes.
+        """
         config = self.config
         operands = {}
         for position in range(config.positions):
@@ -679,14 +711,14 @@ class _Sums:
                     config.operand, name=at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels)
                 )
                 tapped = self.i.payload.taps[pixel][tap][channel]
-                if config.operand_offset:  # the highest bit, as the offset is half of the range
+                if config.operand_offset:  # half of the range, so that only the highest bit is inverted
                     tapped = tapped ^ config.operand_offset
                 m.d.comb += value.eq(tapped)
                 operands[chain, position] = delayed(m, value.name, value, position + (not config.whole))
         return operands
 
     def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Value]:
-        """Weight of every (unit, chain, position), as skewed as the activation."""
+        """Return the weight operand of every (unit, chain, position), delayed as the activation operand."""
         config = self.config
         weights = {}
         for position in range(config.positions):
@@ -694,17 +726,17 @@ class _Sums:
             word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
             m.d.comb += word.as_value().eq(self.words[position])
             for unit in range(len(config.units)):
-                for number, chain in enumerate(chains):
-                    weight = config.unit_multipliers[unit].spread(word[unit * len(chains) + number], config.weight_bits)
+                for index, chain in enumerate(chains):
+                    weight = config.unit_multipliers[unit].spread(word[unit * len(chains) + index], config.weight_bits)
                     if config.weight_memory == "block":
-                        # The output register of block RAM. It is written here, as the slice gets the weight: there
-                        # Yosys, which knows no such register, takes it into the slice.
+                        # The output register of block RAM. Yosys cannot infer that register. It absorbs this one, which
+                        # is in front of the DSP slice, into the slice.
                         weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1)
                     weights[unit, chain, position] = weight
         return weights
 
     def _word_layout(self, chains: int) -> data.Layout:
-        """A word of a weight memory: of every unit and chain what the slice has."""
+        """Return the layout of a weight memory's word: a field for every unit and chain."""
         start, fields = 0, {}
         for bits in self.config.unit_bits:
             for _ in range(chains):
@@ -715,7 +747,7 @@ class _Sums:
     def _elaborate_chain(self, m: Module, activations, weights, unit: int, chain: int, prefix: str) -> Signal:
         config = self.config
         multiplier = config.unit_multipliers[unit]
-        # Operands have the layer's shape, also those of a last unit with another multiplier.
+        # All units have operands of the layer's shape, also a last unit with another multiplier.
         operands = replace(config.operands, activation=config.operand)
         product_bits = multiplier.product_bits(operands)
         sum_bits = max(multiplier.chain_bits(operands, config.sum_bits), product_bits)
@@ -729,9 +761,12 @@ class _Sums:
     def _elaborate_tree(
         self, m: Module, sums: list[Value], carries: list[Value], name: str
     ) -> tuple[Value, list[Value]]:
-        """A registered adder tree; every level takes one cycle for all. An adder takes a carry while there are any.
+        """Add a tree of adders with a register on every level, which have the carries as further inputs.
 
-        Returns the total and the carry that is left for the accumulator.
+        Returns
+        -------
+        tuple of (Value, list of Value)
+            The total, and the carry that remains for the accumulator, if there is one.
         """
         config = self.config
         if carries and not config.accumulates:
@@ -743,14 +778,16 @@ class _Sums:
         return total, carries
 
     def _elaborate_whole(self, m: Module, sums: list[Value], carries: list[Value], lane: int, name: str) -> Value:
-        """The tree of a layer that computes whole windows, with the bias: registered levels of adders, and a last one
-        that adds up to `LAST_LEVEL` values by carry-save adders. Every adder takes a carry while there are any.
+        """Add the tree of a layer that computes whole windows, and return the sum with the bias.
+
+        The levels have registered adders of two values. The last level adds up to `LAST_LEVEL` values by carry-save
+        adders. The adders have the carries as further inputs.
         """
         config = self.config
         bits = min(config.whole_bits[lane], config.sum_bits)
         bias = [Const(config.bias[lane] if config.bias else 0, signed(config.sum_bits))]
         for level in range(config.tree_levels - 1):
-            if len(sums) % 2:  # where it takes no level of its own
+            if len(sums) % 2:  # where the bias needs no further level
                 sums, bias = [*sums, *bias], []
             sums, carries = self._elaborate_level(m, sums, carries, level, bits, name)
         sums += bias
@@ -762,35 +799,38 @@ class _Sums:
     def _elaborate_level(
         self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
     ) -> tuple[list[Value], list[Value]]:
-        """Pairs of values added in at most ``bits`` bits, and the carries that these adders did not take."""
+        """Add one tree level. Return the sums of pairs of values, at most ``bits`` wide, and the remaining carries."""
         following: list[Value] = []
-        for number in range(0, len(values), 2):
-            pair = values[number : number + 2]
+        for first in range(0, len(values), 2):
+            pair = values[first : first + 2]
             width = min(max(len(value) for value in pair) + len(pair) - 1, bits)
-            total = Signal(signed(width), name=f"{name}_tree_{level}_{number // 2}", reset_less=True)
+            total = Signal(signed(width), name=f"{name}_tree_{level}_{first // 2}", reset_less=True)
             if len(pair) == 2:
                 m.d.sync += total.eq(_add(pair[0], pair[1], carries[:1]))
                 carries = carries[1:]
             else:
                 m.d.sync += total.eq(pair[0])
             following.append(total)
-        kept = [delayed(m, f"{name}_carry_{level}_{number}", carry, 1) for number, carry in enumerate(carries)]
+        kept = [delayed(m, f"{name}_carry_{level}_{index}", carry, 1) for index, carry in enumerate(carries)]
         return following, kept
 
     def _save_carries(
         self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
     ) -> tuple[Value, Value, list[Value]]:
-        """Two values and the carry that is left, if one is, with the same sum modulo ``2**bits``."""
+        """Return two values and the remaining carry, if there is one, with the sum of all values and carries.
+
+        The sum is modulo ``2**bits``.
+        """
         rows = []
-        for number, value in enumerate(values):
-            rows.append(Signal(signed(bits), name=f"{name}_row_{number}"))
+        for index, value in enumerate(values):
+            rows.append(Signal(signed(bits), name=f"{name}_row_{index}"))
             m.d.comb += rows[-1].eq(value)
         while len(rows) > 2:
             a, b, c, *rest = rows
-            number = len(values)
+            index = len(values)
             values = [*values, a, b]
-            row = Signal(signed(bits), name=f"{name}_row_{number}")
-            saved = Signal(signed(bits), name=f"{name}_row_{number + 1}")
+            row = Signal(signed(bits), name=f"{name}_row_{index}")
+            saved = Signal(signed(bits), name=f"{name}_row_{index + 1}")
             taken, carries = (carries[0], carries[1:]) if carries else (Const(0, 1), carries)
             m.d.comb += [row.eq(a ^ b ^ c), saved.eq(Cat(taken, (a & b) | (a & c) | (b & c)))]
             rows = [row, saved, *rest]
@@ -798,27 +838,28 @@ class _Sums:
 
 
 class Multiply(Arithmetic[MultiplyConfig]):
-    """Weights, multipliers, chains, trees and accumulators of one convolution.
+    """Arithmetic of one convolution: weight memories, multipliers, chains, trees and accumulators.
 
     Parameters
     ----------
     config : MultiplyConfig
+        Configuration of the convolution.
 
     Members
     -------
     i : In(stream, always ready)
-        Steps, as the line buffer walks them.
+        Steps of the line buffer.
     o : Out(stream, always ready)
-        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold; ``config.offsets`` less than those of the activations.
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold. A sum is that of the activations less ``config.offsets``.
     writes : In
-        If weights are loaded: by name of each of ``config.stores``, what writes it, between frames.
+        Write port of each of ``config.stores``, by name; only if weights are loaded. Writes are between frames.
 
     Latency and throughput
-        A step a cycle, but none in the first cycle of all; sums ``config.latency`` cycles after the fold's last step.
-        Never stalls.
+        One step per cycle, from the second cycle after a reset on. Sums are valid ``config.latency`` cycles after the
+        last step of their fold. The component never stalls.
 
     Number range
-        Exact, while every partial sum fits ``config.sum_bits``.
+        Sums are exact while every partial sum fits ``config.sum_bits``.
     """
 
     def __init__(self, config: MultiplyConfig):
@@ -827,7 +868,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
     def elaborate(self, platform):
         m, config = Module(), self.config
-        if config.whole:  # the weights' sums are in it: it is of no use for others, and here Yosys makes less of it
+        if config.whole:  # depends on the weights, so that no other layer shares it, and Yosys optimises it better here
             words = [Signal(width, name=f"weight_word_{position}") for position, width in enumerate(config.rom_widths)]
             _Sums(config, self.i, self.o, words).add_to(m)
         else:
@@ -840,10 +881,11 @@ class Multiply(Arithmetic[MultiplyConfig]):
         return m
 
     def _elaborate_memories(self, m: Module) -> Iterator[Value]:
-        """The word of each position's weight memory: as skewed as the activation, or from block RAM a cycle before.
+        """Add the weight memories and yield the word of each position.
 
-        Block RAM always holds the next step's word, read when the one before was taken, so that the register behind
-        it costs no cycle.
+        A word is delayed as the activation of its position. A word of block RAM is one cycle earlier, because the
+        memory reads the word of the next step while the step before is taken. So the register behind block RAM costs
+        no cycle.
         """
         config = self.config
         ahead = config.weight_memory == "block"
@@ -875,22 +917,25 @@ class Multiply(Arithmetic[MultiplyConfig]):
             yield word
 
     def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
-        """The address of the word that block RAM shall hold: read in every cycle, as other words may be loaded."""
+        """Return the read address of block RAM that is loaded at run time.
+
+        The word is read in every cycle, because the memory can be written between reads.
+        """
         held, reading = Signal(len(address), name="held_address"), Signal(len(address), name="read_address")
         m.d.comb += reading.eq(Mux(step, address, held))
         m.d.sync += held.eq(reading)
         return reading
 
-    def _elaborate_memory(self, m: Module, number: int, words: Sequence[int], address: Value, enable: Value) -> Value:
-        """One weight memory, and the word that was read last."""
+    def _elaborate_memory(self, m: Module, index: int, words: Sequence[int], address: Value, enable: Value) -> Value:
+        """Add one weight memory and return the word that was read last."""
         config = self.config
-        depth, width = config.rom_depth, config.memory_widths[number]
+        depth, width = config.rom_depth, config.memory_widths[index]
         if config.loaded:
-            store = config.stores[number]
+            store = config.stores[index]
             return stored(
                 m, store, words, getattr(self.writes, store.name), address, enable, where=config.weight_memory
             )
-        m.submodules["weights" if config.weights_joined else f"weights_{number}"] = rom = memory.Memory(
+        m.submodules["weights" if config.weights_joined else f"weights_{index}"] = rom = memory.Memory(
             shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
         )
         read = read_port(rom)
@@ -899,24 +944,25 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
 
 class Chains(Part[MultiplyConfig]):
-    """Multipliers, chains, trees and accumulators of one convolution, to which its weights come from memories.
+    """Multipliers, chains, trees and accumulators of one convolution, without its weight memories.
 
     Parameters
     ----------
     config : MultiplyConfig
-        A `MultiplyConfig.circuit`; not ``whole``, as what is added then is made of the weights' sums.
+        Configuration from `MultiplyConfig.circuit`. It must not be ``whole``: widths then depend on the weights.
 
     Members
     -------
     i : In(stream, always ready)
-        Steps, as the line buffer walks them.
+        Steps of the line buffer.
     word_0, word_1, .. : In
-        The weights of each position of the chains, as skewed as its operands; those of block RAM come a cycle before.
+        Weight word of each chain position, delayed as the activations of the position. A word of block RAM is one cycle
+        earlier.
     o : Out(stream, always ready)
-        ``Tm x Tp`` sums, ``[lane][pixel]``, once a fold.
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold.
 
     Latency and throughput, Number range
-        As of `Multiply`.
+        Equal to those of `Multiply`.
     """
 
     def __init__(self, config: MultiplyConfig):
@@ -926,7 +972,7 @@ class Chains(Part[MultiplyConfig]):
 
     @property
     def words(self) -> list[Signal]:
-        """The ports by which the weights of each position come."""
+        """Input port of each position's weight word."""
         return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
 
     def circuit(self):
@@ -936,16 +982,16 @@ class Chains(Part[MultiplyConfig]):
 
 
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:
-    """The sum of two signed values and of a carry, if there is one.
+    """Return the sum of two signed values and of a carry, if there is one.
 
-    The carry becomes bit 0 of both operands. The two make 0 there, and carry into bit 1 if they are set::
+    The carry becomes bit 0 of both operands. The sum of both is 0 in bit 0, with a carry into bit 1 if they are 1::
 
           one[n]   ..  one[1]    one[0]    carry
         + other[n] ..  other[1]  other[0]  carry
         = sum[n]   ..  sum[1]    sum[0]    0
 
-    Without its lowest bit that is the sum, in one addition of two operands. Of an addition of three Yosys sometimes
-    makes two LUTs a bit.
+    The sum without its lowest bit is the result, from one addition of two operands. For an addition of three operands
+    Yosys sometimes takes two LUTs a bit.
     """
     if not carries:
         return one + other

@@ -239,7 +239,7 @@ def test_packed_extremes(signed, weights, chain):
     flat = Weights(values.ravel().tolist())
     bits = sum_bits(values, *operand_range(config.window, True))
     config = replace(config, weights=flat, sum_bits=bits, macs_per_dsp=2)
-    assert config.longest == min(chain, 4)
+    assert config.longest_chain == min(chain, 4)
     shape = (1, 1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
     windows = np.concatenate([np.full(shape, value) for value in (low, high, (low + high) // 2, (low + high) // 2 + 1)])
     trace = simulate(config, windows, Pattern())
@@ -377,7 +377,7 @@ def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
 def test_packed_contents(drawn):
     """The weights of a pair, put together as in a slice, are ``(w1 << 17) + w0``."""
     config, _ = drawn
-    plain = replace(config, macs_per_dsp=1, chain=config.longest)
+    plain = replace(config, macs_per_dsp=1, chain=config.longest_chain)
     bits, lanes = config.weight_bits, config.lanes
     upper_bits = config.multiplier.unit_bits(config.operands) - bits
     assert config.multipliers == config.products * ((lanes + 1) // 2) * config.window.pixels

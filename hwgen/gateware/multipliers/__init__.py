@@ -1,6 +1,6 @@
-"""Multipliers of a convolution, by their names in plans and options (``macs_per_dsp``).
+"""Registry of the multipliers of a convolution, by their names in plans and options (``macs_per_dsp``).
 
-A new multiplier is a new file with a `Multiplier`, and a line of `MULTIPLIERS` (docs/extending.md).
+A new multiplier is a new file with a `Multiplier`, and an entry of `MULTIPLIERS` (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 __all__ = ["MULTIPLIERS", "PLAIN", "Demand", "Multiplier", "Operands", "multiplier_of"]
 
 PLAIN = DspSlice()
-"""Multiplier that takes every layer."""
+"""Multiplier that can compute every layer."""
 MULTIPLIERS: dict[int | str, Multiplier] = {multiplier.name: multiplier for multiplier in (PLAIN, PackedDspSlice())}
-"""Multipliers, by name, the plainest one first."""
+"""Multipliers by name. With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen."""
 
 
 def multiplier_of(name: int | str) -> Multiplier:
-    """Return the multiplier of a name.
+    """Return the multiplier called ``name``.
 
     Raises
     ------
     ConfigError
-        If there is none.
+        If no multiplier has this name.
     """
     if name not in MULTIPLIERS:
         names = ", ".join(map(str, MULTIPLIERS))

@@ -1,4 +1,4 @@
-"""DSP slice that makes one product in a cycle; slices are joined by their cascade."""
+"""DSP slice that computes one product per cycle. The cascade of slices sums the products."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hwgen.gateware.multipliers.multiplier import Demand, Multiplier
 
 __all__ = ["DspSlice"]
 
-#: Bits of both operands together, up to which synthesis makes a product of LUTs.
+#: Maximum width of both operands together, in bits, for which synthesis builds a product from LUTs.
 SOFT_BITS = 8
 
 
 @dataclass(frozen=True)
 class DspSlice(Multiplier):
-    """DSP slice with one product. It takes all activations and weights."""
+    """DSP slice with one product, for activations and weights of any width."""
 
     name = 1
 
     def check(self, demand: Demand) -> None:
-        """Refuse nothing."""
+        """Accept every convolution."""
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
         half = 1 << (weight_bits - 1)

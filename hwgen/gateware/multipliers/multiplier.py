@@ -1,4 +1,4 @@
-"""Interface of a multiplier: the circuit that multiplies activations by weights and sums the products along a chain."""
+"""Interface of a multiplier, which multiplies activations by weights and sums the products along a chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COUNTS = {2: "two", 3: "three", 4: "four"}
 
 @dataclass(frozen=True, kw_only=True)
 class Operands:
-    """Operands of the products along one chain.
+    """Shapes and ranges of the operands of a convolution.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Operands:
     weight_bits : int
         Width of a weight, two's complement, in bits.
     weight_range : tuple of int
-        Least and greatest weight.
+        Smallest and largest weight.
     positions : int
         Number of products that the longest chain sums.
     """
@@ -38,18 +38,18 @@ class Operands:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Facts of a convolution that decide whether a multiplier can compute its products.
+    """Properties of a convolution that decide whether a multiplier can compute its products.
 
     Parameters
     ----------
     operands : Operands
-        Activations and weights.
+        Shapes and ranges of activations and weights.
     lanes : int
         Number of output channels that are computed at once.
     channelwise : bool
-        Whether each output channel reads an input channel of its own (depthwise convolution).
+        Whether every output channel reads an input channel of its own (depthwise convolution).
     locate : callable
-        Return the output channel, input channel and tap of the first weight of a value, as text.
+        Function from a weight to the output channel, input channel and tap of its first occurrence, as text.
     """
 
     operands: Operands
@@ -60,10 +60,10 @@ class Demand:
 
 @dataclass(frozen=True)
 class Multiplier(ABC):
-    """Multiplier of a convolution: a *unit* makes one product for each of ``lanes`` output channels in every cycle.
+    """Multiplier of a convolution. A *unit* computes one product per cycle for each of ``lanes`` output channels.
 
-    All products of a unit have the same activation. Units are chained: the sum of a unit is added by the next one, a
-    cycle later. At the end of a chain, `split` gives each output channel its own sum.
+    All products of a unit share an activation. Units form chains: every unit adds its product to the sum of the unit
+    before, one cycle later. At the end of a chain, `split` separates the sums of the output channels.
     """
 
     name: ClassVar[int | str]
@@ -71,46 +71,47 @@ class Multiplier(ABC):
     lanes: ClassVar[int] = 1
     """Number of output channels that share a unit."""
     slices: ClassVar[int] = 1
-    """Number of DSP slices of a unit."""
+    """Number of DSP slices in a unit."""
     carries: ClassVar[bool] = False
-    """Whether `split` gives sums that lack a carry, one for each chain."""
+    """Whether sums from `split` lack a carry, one for each chain."""
     computes_windows: ClassVar[bool] = False
-    """Whether a layer whose weights are constants sums a whole window with its bias in one tree of adders."""
+    """Whether a layer with constant weights sums a whole window and its bias in one tree of adders."""
     mark: ClassVar[str] = ""
     """Sign behind the number of multipliers in the plan's table."""
     legend: ClassVar[str] = ""
     """Line below the plan's table that explains ``mark``."""
     detail: ClassVar[str] = ""
-    """Words behind the number of multipliers in the report."""
+    """Text behind the number of multipliers in the report."""
 
     @property
     def fallback(self) -> Multiplier:
-        """Multiplier of layers that this one refuses."""
+        """Multiplier of layers that this multiplier cannot compute."""
         return self
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
-        """Return whether the multiplier can compute a layer with at least ``lanes`` output channels at once."""
+        """Return whether the multiplier can compute a layer if ``lanes`` output channels are computed at once."""
         return True
 
     def reason(self, channelwise: bool) -> str:
-        """Return why a layer gets `fallback`: a noun phrase, for the plan's notes."""
+        """Return the reason for which a layer has the `fallback`, as a noun phrase for the plan's notes."""
         return ""
 
     def for_lanes(self, lanes: int) -> Multiplier:
-        """Return the multiplier of a layer or a unit of so many output channels: `fallback` if there are too few."""
+        """Return the multiplier for ``lanes`` output channels at once: the `fallback` if they do not fill a unit."""
         return self if lanes >= self.lanes else self.fallback
 
     @abstractmethod
     def check(self, demand: Demand) -> None:
-        """Refuse a convolution that the multiplier can't compute.
+        """Refuse a convolution that the multiplier cannot compute.
 
         Raises
         ------
         ConfigError
+            If the convolution has other operands, or fewer output channels at once, than the multiplier needs.
         """
 
     def too_few(self, lanes: int) -> str:
-        """Return why a plan is refused that has too few output channels at once."""
+        """Return the refusal of a plan in which ``lanes`` output channels at once do not fill a unit."""
         must = f"macs_per_dsp must be {self.fallback.name} with unroll out {lanes}"
         return f"{must}, not {self.name}: {_COUNTS[self.lanes]} output channels share a slice"
 
@@ -118,10 +119,10 @@ class Multiplier(ABC):
 
     @abstractmethod
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
-        """Return the least and the greatest weight of ``weight_bits`` bits that the multiplier takes."""
+        """Return the smallest and the largest weight of ``weight_bits`` bits that the multiplier can have."""
 
     def offset(self, activation: Shape) -> int:
-        """Return what is subtracted from an activation to make it the operand: 0 or half of its range."""
+        """Return the value that is subtracted from an activation to get the operand: 0, or half of the range."""
         return 0
 
     def operand(self, activation: Shape) -> Shape:
@@ -129,7 +130,7 @@ class Multiplier(ABC):
         return activation
 
     def is_soft(self, operand: Shape, weight_bits: int) -> bool:
-        """Return whether synthesis builds the products of LUTs, not of DSP slices."""
+        """Return whether synthesis builds the products from LUTs instead of DSP slices."""
         return self.slices == 0
 
     # Weights
@@ -139,26 +140,32 @@ class Multiplier(ABC):
         return operands.weight_bits
 
     def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
-        """Return the words in memory for a unit's weights, given for each of its output channels."""
+        """Return the memory words for weights of a unit.
+
+        ``weights`` has a sequence of weights for each output channel of the unit.
+        """
         (lane,) = weights
         return [weight & ((1 << operands.weight_bits) - 1) for weight in lane]
 
     def spread(self, stored: Value, weight_bits: int) -> Value:
-        """Return the weight operand for a word of memory."""
+        """Return the weight operand for a memory word."""
         return stored.as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return weights that stand for all that give the same circuit: a least and a greatest one."""
+        """Return the weight range that represents all ranges with the same circuit."""
         return self.weight_range(operands.weight_bits)
 
     # Chains
 
     def longest_chain(self, chain: int) -> int:
-        """Return the largest number of units in a chain, where the plan allows ``chain``."""
+        """Return the maximum number of units in a chain if the plan allows ``chain`` units."""
         return chain
 
     def chain_cycles(self, positions: int) -> int:
-        """Return the cycles from the operands of a chain's first unit to the registered product of its last one."""
+        """Return the latency of a chain of ``positions`` units, less one cycle.
+
+        The latency counts from the operands of the first unit to the sum of the last unit.
+        """
         return positions
 
     def product_bits(self, operands: Operands) -> int:
@@ -167,7 +174,7 @@ class Multiplier(ABC):
         return operands.weight_bits + operand.width + (not operand.signed)
 
     def chain_bits(self, operands: Operands, sum_bits: int) -> int:
-        """Return the largest width of a sum along a chain, where a lane's sums fit ``sum_bits``."""
+        """Return the maximum width of a sum along a chain, in bits, if the sums of a lane fit ``sum_bits``."""
         return sum_bits
 
     def chain(
@@ -175,18 +182,20 @@ class Multiplier(ABC):
     ) -> Signal:
         """Add a chain to a module and return its sum.
 
-        Each unit registers its product and the sum of that product and the unit's before: ``product <= a * w`` and
-        ``sum <= sum of the unit before + product``.
+        Every unit has a register for its product and a register for the sum with the unit before:
+        ``product <= activation * weight``, ``sum <= previous sum + product``.
 
         Parameters
         ----------
+        m : Module
+            Module that gets the chain.
         terms : sequence of (int, Value, Value)
-            Position, activation operand and weight operand of each unit. Operands of a position arrive a cycle after
-            those of the position before.
+            Position, activation operand and weight operand of every unit. The operands of a position arrive one cycle
+            after the operands of the position before.
         product_bits, sum_bits : int
-            Width of a product, and largest width of a sum.
+            Width of a product, and maximum width of a sum, in bits.
         name : str
-            Prefix of the names of signals.
+            Prefix of signal names.
         """
         total = None
         for count, (position, activation, weight) in enumerate(terms):
@@ -200,9 +209,9 @@ class Multiplier(ABC):
         return total
 
     def field_bits(self, operands: Operands) -> int | None:
-        """Return the width of each lane's sum in a chain's; ``None`` where a lane's sum is the chain's."""
+        """Return the width of a lane's field in a chain's sum, in bits; ``None`` if the sum has a single lane."""
         return None
 
     def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
-        """Return, for each output channel of a unit, its sums in those of the chains, and the carries they lack."""
+        """Return each output channel's sums, from the chains' sums, and the carries that these sums lack."""
         return [([*sums], [])]

@@ -1,8 +1,8 @@
-"""DSP slice that makes two products in a cycle, of one activation with the weights of two output channels.
+"""DSP slice that computes two products per cycle: one activation by the weights of two output channels.
 
-``((w1 << 17) + w0) * x`` holds both products. After at most four of them ``p[16:0]`` is the lower sum, signed, and
-``p >> 17`` plus the carry ``p[16]`` the upper one. The carries enter the adders of the tree and the accumulator, which
-take a carry for nothing.
+The product ``((w1 << 17) + w0) * x`` contains both products. A chain sums at most four such products to ``p``. The
+lower sum is ``p[16:0]``, signed. The upper sum is ``p >> 17`` plus the carry ``p[16]``. The carries are inputs of the
+tree's adders and of the accumulator, where they cost nothing.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
 __all__ = ["PackedDspSlice"]
 
-#: Distance of the two products in a slice, in bits.
+#: Distance between the two products of a slice, in bits.
 FIELD = DSP48E1.cascade_shift
-#: Largest number of products that are summed before they are split: ``4 * 127 * 128 < 2**(FIELD - 1)``.
+#: Maximum number of products that a chain sums before the split: ``4 * 127 * 128 < 2**(FIELD - 1)``.
 LONGEST_CHAIN = 4
-#: Largest magnitude of a weight, and largest width of an activation and a weight.
+#: Maximum magnitude of a weight, and maximum width of an activation and of a weight, in bits.
 LARGEST_WEIGHT, LARGEST_BITS = 127, 8
 
 
 @dataclass(frozen=True)
 class PackedDspSlice(Multiplier):
-    """DSP slice with two products, of 8 bits, for neighbouring output channels."""
+    """DSP slice with two products of 8 bits, for two neighbouring output channels."""
 
     name = 2
     lanes = 2
@@ -44,8 +44,8 @@ class PackedDspSlice(Multiplier):
         return DspSlice()
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
-        least, greatest = weight_range
-        fits = least >= -LARGEST_WEIGHT and greatest <= LARGEST_WEIGHT and activation_bits <= LARGEST_BITS
+        smallest, largest = weight_range
+        fits = smallest >= -LARGEST_WEIGHT and largest <= LARGEST_WEIGHT and activation_bits <= LARGEST_BITS
         return fits and not channelwise
 
     def reason(self, channelwise: bool) -> str:
@@ -82,16 +82,16 @@ class PackedDspSlice(Multiplier):
         return Shape(activation.width, signed=True)
 
     def upper_bits(self, operands: Operands) -> int:
-        """Return the width of the upper weight as it is stored: one less than it is where the lower is negative."""
+        """Return the width of the stored upper weight, in bits. It is stored less one if the lower one is negative."""
         return operands.weight_bits + (operands.weight_range[0] - 1 < -1 << (operands.weight_bits - 1))
 
     def unit_bits(self, operands: Operands) -> int:
         return operands.weight_bits + self.upper_bits(operands)
 
     def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
-        """Return both weights side by side, the upper one less one if the lower one is negative.
+        """Return words with both weights side by side, the upper weight less one if the lower weight is negative.
 
-        These are the bits of ``(w1 << 17) + w0`` from bit 17 on.
+        The upper field is ``((w1 << 17) + w0) >> 17``.
         """
         lower_mask, upper_mask = (1 << operands.weight_bits) - 1, (1 << self.upper_bits(operands)) - 1
         return [
@@ -104,13 +104,13 @@ class PackedDspSlice(Multiplier):
         return Cat(lower, lower[-1].replicate(FIELD - len(lower)), upper).as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return the weights farthest apart with as many ``field_bits`` and ``upper_bits``."""
-        _, greatest = self.weight_range(operands.weight_bits)
-        of_one = operands.positions << (operands.activation.width - 1)
-        greatest = min(greatest, ((1 << self.field_bits(operands) - 1) - 2) // of_one)
+        """Return the widest weight range with the same ``field_bits`` and ``upper_bits``."""
+        _, largest = self.weight_range(operands.weight_bits)
+        unit_peak = operands.positions << (operands.activation.width - 1)
+        largest = min(largest, ((1 << self.field_bits(operands) - 1) - 2) // unit_peak)
         if self.upper_bits(operands) > operands.weight_bits:
-            return max(-1 << (operands.weight_bits - 1), operands.weight_range[0]), greatest
-        return -greatest, greatest
+            return max(-1 << (operands.weight_bits - 1), operands.weight_range[0]), largest
+        return -largest, largest
 
     def longest_chain(self, chain: int) -> int:
         return min(chain, LONGEST_CHAIN)
@@ -123,7 +123,7 @@ class PackedDspSlice(Multiplier):
 
     def field_bits(self, operands: Operands) -> int:
         peak = max(map(abs, operands.weight_range))
-        # One more, as the upper one lacks its carry.
+        # One bit more, because the upper sum lacks its carry.
         return 1 + (operands.positions * (peak << (operands.activation.width - 1)) + 1).bit_length()
 
     def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
