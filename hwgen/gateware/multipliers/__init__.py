@@ -1,6 +1,6 @@
 """Registry of the multipliers of a convolution, by their names in plans and options (``macs_per_dsp``).
 
-A new multiplier is a new file with a `Multiplier`, and an entry of `MULTIPLIERS` (docs/extending.md).
+A new multiplier is a new file with a `Multiplier`, and an entry of `MULTIPLIERS` (docs/howto/add-a-multiplier.md).
 """
 
 from __future__ import annotations
