@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     design = planned(arguments)
     print(design.table(), flush=True)
     circuits = design.plan.circuits()
-    with work.pool(arguments.cluster, arguments.jobs or synthesis.most_runs()) as pool:
+    with work.pool(arguments.cluster, arguments.jobs or synthesis.max_runs()) as pool:
         device = design.plan.board.family
         parts = [
             synthesis.synthesise(circuit, device=device, with_paths=arguments.paths, pool=pool) for circuit in circuits

@@ -1,4 +1,4 @@
-"""Files around a circuit: its bus wrapper, the software that drives it, and the scripts by which Vivado takes it in."""
+"""Files around a circuit: the bus wrapper, the drivers, and the scripts that import the circuit into Vivado."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["AcceleratorPackage", "Package"]
 
 @dataclass(frozen=True, kw_only=True)
 class Package(ABC):
-    """Bus wrapper of a circuit, with all that depends on its registers and buses.
+    """Bus wrapper of a circuit, with all files that depend on its registers and buses.
 
     Parameters
     ----------
     shell : BusShellConfig
         Shell of the bus wrapper.
     top : str
-        The module of the circuit in it.
+        Name of the circuit's module, which the wrapper instantiates.
     """
 
     shell: BusShellConfig
@@ -37,7 +37,7 @@ class Package(ABC):
     @property
     @abstractmethod
     def buses(self) -> list[str]:
-        """Lines at the head of the wrapper's Verilog: its buses."""
+        """Comment lines at the head of the wrapper's Verilog that describe its buses."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Package(ABC):
 
     @abstractmethod
     def c_driver(self) -> dict[str, bytes]:
-        """Return the driver in C: its source and its header by their names."""
+        """Return the C driver: contents of its source and of its header, by file name."""
 
     @property
     def module(self) -> str:
@@ -58,10 +58,10 @@ class Package(ABC):
         Raises
         ------
         ToolError
-            If Verilog can't be written of one of the wrapper's operators.
+            If one of the wrapper's operators can't be written as Verilog.
         """
         top = self.top
-        warning = f"Do not edit: it is written anew with {top}.v, which it goes with."
+        warning = f"Do not edit: every build writes it together with {top}.v."
         head = "\n".join([f"Bus wrapper {self.module}, written by hwgen. {warning}", *self.buses])
         return {
             **convert(self.shell.wrapper(top), self.module, head=head),
@@ -73,16 +73,16 @@ class Package(ABC):
         }
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-        """Return ``component.xml``, ``package_ip.tcl`` and, for boards that can have one, ``project.tcl``.
+        """Return ``component.xml``, ``package_ip.tcl`` and, for boards that support it, ``project.tcl``.
 
-        Nothing for a device family whose bitstreams Vivado does not make.
+        The result is empty for a device family whose bitstreams another tool than Vivado writes.
 
         Parameters
         ----------
         board : Board or None
-            The board, if there is one yet.
+            Board of the plan. None packages the IP for the default device family.
         names : iterable of str
-            Files of the module, its wrapper and what software needs.
+            Names of the files of the IP: Verilog, memory files, and the files that drivers need.
         """
         names, flow = list(names), (DEFAULT if board is None else board.family).vivado
         if flow is None:
@@ -99,30 +99,30 @@ class Package(ABC):
         Parameters
         ----------
         template : str
-            Template beside this file, which extends ``report.md.j2``.
+            Name of a template of this package that extends ``report.md.j2``, without ``.j2``.
         text : str
-            What the report says of the plan, in Markdown.
+            Summary of the plan, in Markdown.
         files : collection of str
             Names of all files in the folder.
         values
-            Further values of the template.
+            Further variables of the template.
         """
         shared = {"text": text.rstrip("\n"), "files": files, "top": self.top, "module": self.module}
         table = "\n".join(wrapper.table(self.shell.registers))
-        made = render(template, **shared, shell=self.shell, register_table=table, **values)
-        return made.encode(errors="backslashreplace")
+        rendered = render(template, **shared, shell=self.shell, register_table=table, **values)
+        return rendered.encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorPackage(Package):
-    """Bus wrapper of an accelerator, with streams at both ends."""
+    """Bus wrapper of an accelerator, with AXI4-Stream inputs and outputs."""
 
     shell: ShellConfig
 
     @property
     def buses(self) -> list[str]:
         return [
-            "AXI4-Stream at both ends, registers on AXI4-Lite (registers.json says which), an interrupt.",
+            "AXI4-Stream inputs and outputs, registers on AXI4-Lite (listed in registers.json), and an interrupt.",
             *(f"{end.name}: {wrapper.describe(end)}" for end in (*self.shell.inputs, *self.shell.outputs)),
         ]
 

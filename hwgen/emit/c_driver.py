@@ -1,4 +1,4 @@
-"""Drivers in C for programs without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
+"""C drivers for programs without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ __all__ = ["files", "filled"]
 
 
 def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
-    """Both files of a design; they go with ``NAME_registers.h``.
+    """Return the source and the header of an accelerator's C driver, by file name.
+
+    The source includes ``NAME_registers.h``.
 
     Parameters
     ----------
     shell : ShellConfig
-        Of the bus wrapper.
+        Shell of the bus wrapper.
     top : str
-        The accelerator's module: what its functions begin with.
+        Name of the accelerator's module, which becomes the prefix of the driver's functions.
     """
     inputs, ends = len(shell.inputs), (*shell.inputs, *shell.outputs)
     prefix = top.upper()
-    # All in one go: the design's name may hold what is replaced.
+    # A single pass replaces all names, because the design's name can contain one of the replaced names.
     names = {"accelerator_axi": wrapper.module(top), "accelerator_": f"{top}_", "ACCELERATOR_": f"{prefix}_"}
     sizes = [
         f"#define {prefix}_INPUTS {inputs}u",
@@ -38,8 +40,20 @@ def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
 
 
 def filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
-    """Return a file of this package for a design: with the design's names, and with lines in the place of a mark."""
-    text = re.sub("|".join(names), lambda found: names[found[0]], _text(name))
+    """Return a C file of this package, adapted to a design.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file in this package.
+    names : mapping of str to str
+        Identifiers of the design, by the identifiers in the file that they replace.
+    mark : str
+        Mark in the file, ``/* @MARK@ */``, that the lines replace.
+    lines : iterable of str
+        C code for the mark.
+    """
+    text = re.sub("|".join(names), lambda match: names[match[0]], _text(name))
     text = text.replace("/* @platform@ */", _text("platform.h").rstrip())
     return text.replace(f"/* @{mark}@ */", "\n".join(lines)).encode()
 
@@ -49,15 +63,15 @@ def _text(name: str) -> str:
 
 
 def _layouts(ends: Iterable[EndConfig]) -> list[str]:
-    """How each stream's frames lie in memory, as the driver's structures."""
+    """Return C tables that give the memory layout of a frame, for each stream."""
     tables, rows = [], []
     for end in ends:
-        told = wrapper.stream(end)
-        layout = told["layout"]
-        sizes = [told["bytes"], told["frame_bytes"], told["value_bytes"]]
+        description = wrapper.stream(end)
+        layout = description["layout"]
+        sizes = [description["bytes"], description["frame_bytes"], description["value_bytes"]]
         sizes += [layout[key] for key in ("channels", "height", "width", "pixels")]
         for key, width in (("folds", 2), ("rows", 2), ("columns", 3)):
-            entries = ", ".join(f"{{{', '.join(map(str, each))}}}" for each in layout[key])
+            entries = ", ".join(f"{{{', '.join(map(str, entry))}}}" for entry in layout[key])
             tables.append(f"static const uint32_t {end.name}_{key}[][{width}] = {{{entries}}};")
             sizes.append(len(layout[key]))
         names = ", ".join(f"{end.name}_{key}" for key in ("folds", "rows", "columns"))

@@ -1,4 +1,4 @@
-"""The folder of an engine: its Verilog, what it is, and programs for it."""
+"""Writer and reader of an engine's folder: the Verilog, ``engine.json`` with the engine's sizes, and programs."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ from hwgen.verilog import convert, kept
 
 __all__ = ["NAME", "PROGRAM_HEAD", "TOP", "Circuit", "build", "files", "program_name", "read"]
 
-#: Module of the circuit, and file of what it is.
+#: Name of the circuit's module, and of the file that describes the engine.
 TOP, NAME = "engine", "engine.json"
 PROGRAM_HEAD = MAGIC
-"""Bytes with which the file of a program begins."""
+"""First bytes of a program file."""
 _VERSION = 1
 _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Circuit:
-    """An engine as Verilog, and what programs for it are planned with.
+    """Verilog of an engine, with the configuration, memory timing and board for which its programs are planned.
 
     Parameters
     ----------
     engine : EngineConfig
+        Configuration of the engine.
     memory : MemoryTiming
-        Of the off-chip memory.
+        Timing of the off-chip memory.
     board : Board
+        Board of the engine.
     verilog : mapping of str to bytes
-        ``engine.v`` and its memory files.
+        Contents of ``engine.v`` and of its memory files, by file name.
     """
 
     engine: EngineConfig
@@ -53,18 +55,18 @@ class Circuit:
 
     @classmethod
     def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> Circuit:
-        """The circuit of a configuration.
+        """Return the circuit of an engine's configuration.
 
         Raises
         ------
         ToolError
-            If Verilog can't be written of one of its operators.
+            If one of the engine's operators can't be written as Verilog.
         """
         return cls(engine=engine, memory=memory, board=board, verilog=files(engine))
 
     @property
     def described(self) -> bytes:
-        """The contents of ``engine.json``."""
+        """Contents of ``engine.json``."""
         document = {
             "written_by": "hwgen",
             "version": _VERSION,
@@ -78,19 +80,21 @@ class Circuit:
 
 
 def files(config: EngineConfig) -> dict[str, bytes]:
-    """Verilog of an engine, ``engine.v`` first, from the cache if it was written before.
+    """Return the Verilog of an engine and its memory files, by name, ``engine.v`` first.
+
+    The files come from the cache if they were written before.
 
     Raises
     ------
     ToolError
-        If Verilog can't be written of one of its operators.
+        If one of the engine's operators can't be written as Verilog.
     """
     head = "The programmable engine: written by hwgen. Do not edit."
     return kept.written(config, lambda: convert(Engine(config), TOP, head=head))
 
 
 def program_name(network: str) -> str:
-    """The file of a network's program."""
+    """Return the name of the file that holds a network's program."""
     return f"{file_name(network)}.program"
 
 
@@ -105,20 +109,38 @@ def build(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write an engine and a program for it into a folder: all of it, or nothing.
+    """Write an engine and a program into a folder: all files, or none.
 
-    ``engine.v`` (and memory files, if it has any), ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
-    ``registers.json`` and the same for C and Python, ``engine_driver.py``, ``engine_driver.c`` with its header,
-    ``component.xml``, ``package_ip.tcl``, for some boards ``project.tcl``, ``Makefile`` and ``lint.vlt``,
-    ``plan.json``, ``report.md`` and ``manifest.json``; and ``others``, more files by their names. What becomes of files
-    that are there is said in `hwgen.emit.folder.build`.
+    The folder then has ``engine.v`` with its memory files, ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
+    ``registers.json`` and its versions for C and Python, ``engine_driver.py``, ``engine_driver.c`` with its header,
+    ``component.xml``, ``package_ip.tcl``, for some boards ``project.tcl``, ``Makefile``, ``lint.vlt``, ``plan.json``,
+    ``report.md`` and ``manifest.json``. Existing files are treated as in `hwgen.emit.folder.build`.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        Engine to write.
+    program : Program
+        Program to write.
+    plan_json : str
+        Contents of ``plan.json``.
+    directory : str or Path
+        Output folder, created if it is missing.
+    report : str
+        Summary of the plan for ``report.md``, in Markdown.
+    others : mapping of str to bytes, optional
+        Contents of more files, by name.
+    say : callable, optional
+        Receiver of a line of text for each file of an earlier build that is kept.
+    force : bool
+        Whether files that hwgen did not write, or that were changed since, are overwritten.
 
     Raises
     ------
     InputError
-        If the folder can't be written, or files in it would be lost.
+        If the folder can't be written, or files in the folder would be lost.
     ToolError
-        If Verilog can't be written of one of the wrapper's operators.
+        If one of the wrapper's operators can't be written as Verilog.
     """
     check_folder(directory)
     directory = Path(directory)
@@ -143,12 +165,12 @@ def build(
 
 
 def read(directory: str | Path) -> Circuit:
-    """The engine in a folder that `build` wrote.
+    """Return the engine in a folder that `build` wrote.
 
     Raises
     ------
     InputError
-        If there is none, or its files were changed.
+        If the folder has no engine, or the engine's files were changed.
     """
     folder = Path(directory)
     path = folder / NAME
@@ -157,8 +179,8 @@ def read(directory: str | Path) -> Circuit:
     verilog = document.entries("verilog")
     try:
         circuit = Circuit(
-            engine=EngineConfig(**engine.sizes([each.name for each in fields(EngineConfig)])),
-            memory=MemoryTiming(**memory.sizes([each.name for each in fields(MemoryTiming)])),
+            engine=EngineConfig(**engine.sizes([field.name for field in fields(EngineConfig)])),
+            memory=MemoryTiming(**memory.sizes([field.name for field in fields(MemoryTiming)])),
             board=_board(document.entries("board")),
             verilog={name: _checked(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
         )
@@ -187,7 +209,7 @@ def _document(path: Path) -> Entries:
 
 
 def _board(entries: Entries) -> Board:
-    """Return the board that an object describes; its class looks at the values."""
+    """Return the board that an object describes. `Board` validates the values."""
     every = fields(Board)
     entries.only([each.name for each in every])
     if missing := [each.name for each in every if each.default is MISSING and each.name not in entries]:
@@ -196,19 +218,19 @@ def _board(entries: Entries) -> Board:
 
 
 def _file_name(files: Entries, name: str) -> str:
-    """Return the name of a file in the engine's folder, if it is one."""
+    """Return a file's name. Refuse a name that leads out of the engine's folder."""
     if Path(name).name != name or "\0" in name:
         files.refuse(f"must name files in its folder, not {shown(name)}")
     return name
 
 
-def _checked(folder: Path, name: str, wanted: str) -> bytes:
-    """A file, if it is what was written."""
+def _checked(folder: Path, name: str, digest: str) -> bytes:
+    """Return the contents of a file. Refuse a file with another SHA-256 digest than the given one."""
     try:
         content = (folder / name).read_bytes()
     except OSError as error:
         raise InputError(f"{folder / name} can't be read: {error.strerror or error}; build the engine again") from None
-    if _sha(content) != wanted:
+    if _sha(content) != digest:
         raise InputError(f"{folder / name}: has been changed since it was written; build the engine again")
     return content
 

@@ -1,4 +1,4 @@
-"""Files around an engine: its bus wrapper, and what software must know of its registers."""
+"""Files around an engine: its bus wrapper, its drivers, and the description of its registers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,29 @@ __all__ = ["EnginePackage", "shell_of", "to_json"]
 
 
 def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> EngineShellConfig:
-    """The shell of an engine whose Verilog is ``contents``, in front of a memory that has this pace."""
+    """Return the shell of an engine.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+        Configuration of the engine.
+    pace : int
+        Number of cycles per beat of the off-chip memory.
+    contents : mapping of str to bytes
+        Verilog and memory files of the engine, from which the build hash is computed.
+    """
     return EngineShellConfig(engine=engine, pace=pace, build_hash=wrapper.build_hash(contents))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnginePackage(Package):
-    """Bus wrapper of an engine, with a bus to memory. The driver in C is that of every engine."""
+    """Bus wrapper of an engine, with an AXI4 master to memory."""
 
     shell: EngineShellConfig
 
     @property
     def buses(self) -> list[str]:
-        return ["An AXI4 master to memory, registers on AXI4-Lite (registers.json says which), an interrupt."]
+        return ["An AXI4 master to memory, registers on AXI4-Lite (listed in registers.json), and an interrupt."]
 
     def to_json(self) -> dict[str, Any]:
         return to_json(self.shell, self.module)
@@ -55,7 +65,10 @@ def _fields_of(access: Access) -> dict[str, str | None]:
 
 
 def _c_accesses(engine: EngineConfig) -> list[str]:
-    """Return the accesses of a job as tables of the C driver: offset and width of each field, 0 bits for none."""
+    """Return the accesses of a job as tables of the C driver.
+
+    Each field has an offset and a width, in bits. A field that an access lacks has a width of 0 bits.
+    """
     offsets = field_offsets()
     rows = []
     for access in accesses(engine):
@@ -86,7 +99,7 @@ def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
 
 
 def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
-    """The contents of ``registers.json``."""
+    """Return the contents of ``registers.json`` for an engine whose wrapper is the module ``name``."""
     return {
         "module": name,
         "build_hash": f"0x{shell.build_hash:016x}",

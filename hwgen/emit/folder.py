@@ -1,4 +1,4 @@
-"""The folder of an accelerator: Verilog, memory files, a test bench with its Makefile, the plan and a report."""
+"""Writer of an accelerator's folder: Verilog, memory files, a test bench with its Makefile, the plan and a report."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from hwgen.gateware.stream import Port
 
 __all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
 
-#: File of what Verilator's ``-Wall`` is told to accept.
+#: Name of the file with waivers for Verilator's ``-Wall``.
 LINT = "lint.vlt"
-_MOST_LISTED = 20
-"""Number of files that a refusal lists."""
+_MAX_LISTED = 20
+"""Largest number of files that a refusal lists."""
 
 
 def build(
@@ -43,39 +43,41 @@ def build(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write everything about an accelerator into a folder: all of it, or nothing.
+    """Write the folder of an accelerator: all files, or none.
 
-    ``NAME.v`` and its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and the same for C and Python,
-    ``NAME_driver.py``, ``NAME_driver.c`` with its header, ``component.xml``, ``package_ip.tcl``, for some
-    boards ``project.tcl``, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex`` (``stimulus_0.hex`` or
-    ``expected_0.hex`` and so on where there are several inputs or outputs), ``Makefile``, ``lint.vlt``,
-    ``plan.json``, ``report.md``, and ``manifest.json``, which lists them all. What an earlier build wrote and this one
-    doesn't goes, unless somebody changed it; all else in the folder stays. Files that hwgen did not write, or that
-    somebody changed, are overwritten only with ``force``.
+    The folder then has ``NAME.v`` with its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and its versions for
+    C and Python, ``NAME_driver.py``, ``NAME_driver.c`` with its header, ``component.xml``, ``package_ip.tcl``, for
+    some boards ``project.tcl``, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``, ``lint.vlt``,
+    ``plan.json``, ``report.md``, and ``manifest.json``, which lists all of them. With several inputs or outputs the
+    test bench reads ``stimulus_0.hex`` or ``expected_0.hex`` and so on.
+
+    Files that an earlier build wrote and this build does not write are removed, unless they were changed since. All
+    other files of the folder stay.
 
     Parameters
     ----------
     plan_json : str
         Contents of ``plan.json``.
     config : AcceleratorConfig
+        Configuration of the accelerator.
     frames : ndarray, or sequence of ndarray
-        ``(n, C, H, W)`` integers that the test bench sends; of several inputs those of each.
+        Integers ``(n, C, H, W)`` that the test bench sends, for each input.
     expected : ndarray, or sequence of ndarray
-        ``(n, C, H, W)``: what must come out; of several outputs that of each.
+        Integers ``(n, C, H, W)`` that the test bench expects, for each output.
     directory : path
-        The folder, made if it is missing.
+        Output folder, created if it is missing.
     report : str
-        What ``report.md`` says of the plan, in Markdown; a list of the files is added.
+        Summary of the plan for ``report.md``, in Markdown. `build` adds a list of the files.
     component : callable, optional
-        Makes another component than ``Accelerator``.
+        Factory of another component than ``Accelerator``.
     board : Board, optional
-        The board, for the scripts that Vivado runs.
+        Board of the plan, for the scripts that Vivado runs.
     others : mapping of str to bytes, optional
-        More files of the folder, by their names.
+        Contents of more files, by name.
     say : callable, optional
-        Told what an earlier build wrote and was left there, a line each.
+        Receiver of a line of text for each file of an earlier build that is kept.
     force : bool
-        Overwrite files that hwgen did not write, or that were changed since.
+        Whether files that hwgen did not write, or that were changed since, are overwritten.
 
     Returns
     -------
@@ -85,9 +87,9 @@ def build(
     Raises
     ------
     InputError
-        If the folder can't be written, files in it would be lost, or frames or expected outputs don't fit.
+        If the folder can't be written, files in the folder would be lost, or frames or expected outputs do not fit.
     ToolError
-        If Verilog can't be written of one of its operators.
+        If one of the accelerator's operators can't be written as Verilog.
     """
     check_folder(directory)
     directory = Path(directory)
@@ -110,36 +112,37 @@ def build_groups(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """The same for groups that run one after the other: a folder for each within ``directory``, all or nothing.
+    """Write a folder for each of several groups of layers, and files for all groups: all files, or none.
 
-    Beside these folders lie ``plan.json``, ``report.md`` and a ``Makefile`` that runs all test benches.
+    ``directory`` then has a folder for each group, as `build` writes it, ``plan.json``, ``report.md`` and a
+    ``Makefile`` that runs all test benches. The groups run in order, and each reads the maps that the group before it
+    writes. The other parameters are the parameters of `build`.
 
     Parameters
     ----------
+    configs : sequence of AcceleratorConfig
+        Configuration of each group.
     maps : sequence of ndarray
-        ``(n, C, H, W)``: what goes into the first group, and what leaves each.
-    board : Board, optional
-        The board, for the scripts that Vivado runs.
+        Integers ``(n, C, H, W)``: the input of the first group, and the output of each group.
 
     Raises
     ------
     InputError, ToolError
-        As `build`.
+        Under the same conditions as `build`.
     """
     check_folder(directory)
     directory = Path(directory)
     tops = identifiers(config.name for config in configs)
     contents = {}
     for top, config, frames, expected in zip(tops, configs, maps[:-1], maps[1:], strict=True):
-        title = f"# {config.name}\n\nOne of the groups of layers that `../report.md` tells of."
+        title = f"# {config.name}\n\nOne of the groups of layers in `../report.md`."
         for name, content in _contents(top, config, [frames], [expected], title, None, board).items():
             contents[f"{top}/{name}"] = content
     contents["Makefile"] = makefile.of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
     folders = "\n".join(f"- `{top}`" for top in tops)
-    contents["report.md"] = f"{report.rstrip()}\n\n## Folders\n\nOne for each group, in order:\n\n{folders}\n".encode(
-        errors="backslashreplace"
-    )
+    summary = f"{report.rstrip()}\n\n## Folders\n\nEach group has a folder, in this order:\n\n{folders}\n"
+    contents["report.md"] = summary.encode(errors="backslashreplace")
     replace_folder({**contents, **(others or {})}, directory, say, force=force)
     return directory
 
@@ -154,11 +157,15 @@ def _contents(
     board: Board | None,
     software: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """The files of one accelerator whose top module is ``top``, but for ``software``, which its IP has as well."""
+    """Return the files of one accelerator, by name.
+
+    ``top`` is the name of its module. ``software`` names files for drivers that other functions write, and that the IP
+    contains, too.
+    """
     sources, sinks, count = input_ports(config), output_ports(config), len(frames[0])
-    for each in (*frames, *expected):
-        if count != len(each):
-            raise InputError(f"frames and expected outputs must be as many, not {count} and {len(each)}")
+    for maps in (*frames, *expected):
+        if count != len(maps):
+            raise InputError(f"frames and expected outputs must be as many, not {count} and {len(maps)}")
     stalls = stimuli.Stalls.make(None, 0, len(sinks), len(sources))
     contents = files(config, component=component, top=top)
     package = AcceleratorPackage(shell=wrapper.shell_of(config, contents), top=top)
@@ -176,25 +183,25 @@ def _contents(
         errors=error_ports(config),
         ties=tied_ports(config),
     ).encode()
-    for place, (each, port) in enumerate(zip(frames, sources, strict=True)):
-        contents[testbench.stimulus(place, len(sources))] = _hex(each, port)
-    for place, (each, port) in enumerate(zip(expected, sinks, strict=True)):
-        contents[testbench.expected(place, len(sinks))] = _hex(each, port)
+    for index, (maps, port) in enumerate(zip(frames, sources, strict=True)):
+        contents[testbench.stimulus(index, len(sources))] = _hex(maps, port)
+    for index, (maps, port) in enumerate(zip(expected, sinks, strict=True)):
+        contents[testbench.expected(index, len(sinks))] = _hex(maps, port)
     contents["Makefile"] = makefile.of_bench(top).encode()
     contents[LINT] = waivers()
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
-    errors, everything = error_ports(config), contents | around
+    all_files = contents | around
     contents["report.md"] = package.report(
         "accelerator.md",
         report,
-        everything,
-        memories=sum(name.endswith(".mem") for name in everything),
-        beats=[name for name in everything if name.endswith(".hex")],
+        all_files,
+        memories=sum(name.endswith(".mem") for name in all_files),
+        beats=[name for name in all_files if name.endswith(".hex")],
         bench=testbench.module(top),
         frames=count,
         streams=[*((port, "in", "out") for port in sources), *((port, "out", "in") for port in sinks)],
         beat_text=_beat_text,
-        errors=errors,
+        errors=error_ports(config),
         has_weights_ports=bool(tied_ports(config)),
         weights_bits=PART_BITS + 1,
         ends=(*package.shell.inputs, *package.shell.outputs),
@@ -205,22 +212,24 @@ def _contents(
 
 
 def waivers() -> bytes:
-    """The contents of `LINT`: the same for all Verilog that is written."""
+    """Return the contents of `LINT`, which are equal for all designs."""
     return resources.files("hwgen.emit").joinpath(LINT).read_bytes()
 
 
 def _hex(frames: np.ndarray, port: Port) -> bytes:
-    """A file for ``$readmemh``: the beats of frames."""
+    """Return a file for ``$readmemh`` with the beats of frames, one beat per line."""
     return stimuli.to_hex(stimuli.pack(frames, port.beat, port.order), port.beat)
 
 
 def check_folder(directory: str | Path) -> None:
-    """Refuse, before any work, a folder that can't be made, or not written.
+    """Refuse a folder that can't be created, or that can't be written.
+
+    Call this function before a long computation whose results go into the folder.
 
     Raises
     ------
     InputError
-        If it is a file, or the nearest folder above it that exists may not be written.
+        If the path is a file, or if there is no permission to write into the nearest existing folder of the path.
     """
     if not str(directory):
         raise InputError("output folder must have a name, not ''")
@@ -237,11 +246,15 @@ def check_folder(directory: str | Path) -> None:
 
 
 def _refuse_overwriting(contents: Mapping[str, bytes], directory: Path, *, force: bool) -> None:
-    """Refuse a folder in which a user's own files would be lost; with ``force`` only symbolic links.
+    """Refuse a folder in which a user's own files would be lost.
+
+    With ``force`` only symbolic links are refused.
 
     Raises
     ------
     InputError
+        If the folder has a symbolic link with the name of a file in ``contents``. Without ``force`` also if it has a
+        file with such a name that hwgen did not write, or that was changed since.
     """
     names = manifest.foreign(directory, contents)
     links = [name for name in names if (directory / name).is_symlink()]
@@ -258,9 +271,9 @@ def _refuse_overwriting(contents: Mapping[str, bytes], directory: Path, *, force
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names on one line, of many the first ones."""
-    more = len(names) - _MOST_LISTED
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+    """Return the first `_MAX_LISTED` names on one line, and how many more there are."""
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def replace_folder(
@@ -270,19 +283,30 @@ def replace_folder(
     *,
     force: bool = False,
 ) -> None:
-    """Let a folder hold these files and a manifest of them: written beside it first, then moved.
+    """Write files and a manifest of them into a folder, and remove the files of an earlier build.
 
-    A new folder appears complete. In one that is there already, unchanged files keep their time, files in the manifest
-    that are not among these go, and all others stay. ``say`` is told of files in the manifest that stay because they
-    were changed. Files that hwgen did not write, or that were changed, are overwritten with ``force`` only. A folder
-    that is a symbolic link is written through it.
+    The files are written into a temporary folder first and then moved, so that a new folder appears complete. In an
+    existing folder unchanged files keep their time. Files of the old manifest that are not in ``contents`` are
+    removed, unless they were changed since. All other files stay. If the folder is a symbolic link, the files are
+    written into the folder that the link points to.
+
+    Parameters
+    ----------
+    contents : dict of str to bytes
+        Contents of the files, by path in the folder.
+    directory : Path
+        Output folder, created if it is missing.
+    say : callable
+        Receiver of a line of text for each file of the old manifest that stays because it was changed.
+    force : bool
+        Whether files that hwgen did not write, or that were changed since, are overwritten.
 
     Raises
     ------
     InputError
-        If the folder can't be written, or files in it would be lost.
+        If the folder can't be written, or files in the folder would be lost.
     """
-    made: list[Path] = []
+    created: list[Path] = []
     others = {name: digest for name, digest in manifest.read(directory, "others").items() if name not in contents}
     contents = {**contents, manifest.NAME: manifest.of(contents, others)}
     shown, directory = directory, Path(os.path.realpath(directory))
@@ -294,17 +318,17 @@ def replace_folder(
     try:
         missing = directory.parent
         while not missing.exists():
-            made.append(missing)
+            created.append(missing)
             missing = missing.parent
         directory.parent.mkdir(parents=True, exist_ok=True)
         fresh = not directory.exists()
         with processes.folder(".hwgen-", directory.parent if fresh else directory) as work:
             changed = []
             for name, content in contents.items():
-                place = directory / name
-                if place.is_dir():
+                target = directory / name
+                if target.is_dir():
                     raise IsADirectoryError(21, f"{name} there is a folder")
-                if fresh or not place.is_file() or place.read_bytes() != content:
+                if fresh or not target.is_file() or target.read_bytes() != content:
                     (work / name).parent.mkdir(exist_ok=True)
                     (work / name).write_bytes(content)
                     changed.append(name)
@@ -318,37 +342,37 @@ def replace_folder(
                     for name in changed:
                         (directory / name).parent.mkdir(exist_ok=True)
                         os.replace(work / name, directory / name)
-                made.clear()
+                created.clear()
                 for name in manifest.remove(directory, stale):
                     say(f"kept {shown / name}: an earlier build wrote it, and it was changed since")
     except OSError as error:
         raise InputError(f"output folder {shown} can't be written: {error.strerror or error}") from error
     finally:
-        for folder in made:
+        for folder in created:
             with suppress(OSError):
                 folder.rmdir()
 
 
 def _beat_text(port: Port, bench: str) -> str:
-    """Return what a stream's payload is, for people; ``bench`` is the module of the test bench."""
+    """Return a description of a stream's payload for ``report.md``. ``bench`` names the module of the test bench."""
     beat, order = port.beat, port.order
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"
     beats = "beat" if beat.folds == 1 else "beats"
     pixels = f" of {beat.pixels} neighbouring pixels" if beat.pixels > 1 else ""
-    side = ", a channel's pixels side by side" if beat.pixels > 1 else ""
-    groups = f" ({beat.group_folds} for each of {beat.groups} groups of channels)" if beat.groups > 1 else ""
+    side = ", the pixels of a channel next to each other" if beat.pixels > 1 else ""
+    groups = f" ({beat.group_folds} for each of {beat.groups} channel groups)" if beat.groups > 1 else ""
     of_pixels = f"{beat.pixels} pixels" if beat.pixels > 1 else "pixel"
     tiles = len(order.rows), len(order.columns)
-    travels = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{bench}.v`), each row-major"
+    rectangles = f"rectangle by rectangle ({tiles[0]} x {tiles[1]}, listed in `{bench}.v`), each row-major"
     ragged = any(
         end - columns.start != len(columns) * beat.pixels or columns.start != begin
         for (begin, end), columns in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
     )
-    rest = "; pixels past the ends of a row may be anything" if ragged else ""
+    rest = "; pixels past the ends of a row can have any value" if ragged else ""
     return (
         f"{beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), "
-        f"{'row-major' if order == beat.raster else travels}: {beat.lanes} {channels}"
-        f"{pixels} a beat, the lowest in the lowest bits{side}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
-        f"{groups} {'for ' if beat.pixels > 1 else 'a '}{of_pixels}{rest}; the top bit marks the last beat of a frame"
+        f"{'row-major' if order == beat.raster else rectangles}: {beat.lanes} {channels}"
+        f"{pixels} per beat, the lowest in the lowest bits{side}, {sign} {beat.bits} bits each; {beat.folds} {beats}"
+        f"{groups} per {of_pixels}{rest}; the top bit marks the last beat of a frame"
     )

@@ -1,4 +1,4 @@
-"""What the IP of a result is, for its description in IP-XACT and for the script that packages it in Vivado."""
+"""Contents of a design's IP, for its description in IP-XACT and for the script that packages the IP in Vivado."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hwgen.gateware.bus.registers import SPACE_BYTES, Access, Field, Register
 __all__ = ["ACCESS", "LIBRARY", "VENDOR", "VERSION", "Interface", "Ip", "fields_of", "ip_of"]
 
 VENDOR, LIBRARY, VERSION = "hwgen", "user", "1.0"
-#: IP-XACT has a word for each access (IEEE 1685-2009, accessType), but what clearing by ones does it says elsewhere.
+#: IP-XACT's word for each access (IEEE 1685-2009, accessType). The element modifiedWriteValue states what writing ones
+#: does.
 ACCESS: Mapping[Access, str] = {
     "r": "read-only",
     "rw": "read-write",
@@ -24,10 +25,11 @@ ACCESS: Mapping[Access, str] = {
     "w": "write-only",
 }
 
-#: Revisions are integers; those of Vivado's own tools have up to ten digits.
+#: Number of bits of an IP's revision. Vivado reads it as an integer of at most ten digits.
 _REVISION_BITS = 31
+#: Endings of the files that are sources of the IP.
 _SOURCES = (".v", ".mem")
-#: Ports that are an interface by themselves: its type, mode and signal.
+#: Ports that are an interface on their own, with the interface's type, mode and signal.
 _SINGLE = {
     "aclk": ("signal:clock", "slave", "CLK"),
     "aresetn": ("signal:reset", "slave", "RST"),
@@ -37,23 +39,24 @@ _SINGLE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """Ports of the module that belong together.
+    """Bus interface of an IP: the ports of the module that form one bus, clock, reset or interrupt.
 
     Parameters
     ----------
     name : str
-    kind : str
-        Library and name of its type among Vivado's definitions: ``interface:axis``, ``signal:clock``.
+        Name of the interface, the prefix of its ports.
+    bus_type : str
+        Library and name of the interface's type in Vivado: ``interface:axis``, ``signal:clock``.
     mode : str
-        ``master`` or ``slave``.
+        Role of the IP on the interface, ``master`` or ``slave``.
     ports : mapping
-        The port of each signal, by the signal's name in the type.
+        Name of each port, by the name of its signal in the bus type.
     parameters : mapping
-        What Vivado should know of it.
+        Parameters of the interface for Vivado, such as the clock that it belongs to.
     """
 
     name: str
-    kind: str
+    bus_type: str
     mode: str
     ports: Mapping[str, str]
     parameters: Mapping[str, str]
@@ -61,23 +64,32 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class Ip:
-    """An IP: a bus wrapper with what belongs to it.
+    """IP of a bus wrapper: its files, ports, interfaces and registers.
 
     Parameters
     ----------
-    name, description : str
-        Its module, and what it is in a sentence.
+    name : str
+        Name of the wrapper's module.
+    description : str
+        Sentence that describes the IP.
     revision : int
-        From the build hash, so that a design that was built anew is seen to be another.
-    sources, software : tuple of str
-        Files that it is made of (Verilog, memories), and those that software needs, in order.
+        Revision of the IP, taken from the build hash. Vivado sees a changed design as another revision.
+    sources : tuple of str
+        Names of the Verilog and memory files, sorted.
+    software : tuple of str
+        Names of the files that drivers need, sorted.
     ports : mapping
-        Direction and width of each port of the module, in order.
+        Direction and width in bits of each port of the module, in order.
     interfaces : tuple of Interface
-        Each port is in one.
+        Interfaces of the IP. Every port belongs to one of them.
     spaces : tuple of Space
+        Address spaces that the IP reads and writes as a master.
     registers : tuple of Register
-        Seen through the interface `control`, in `bytes` of addresses.
+        Registers of the IP, which the interface `control` reaches.
+    control : str
+        Name of the interface to the registers.
+    bytes : int
+        Size of the register space, in bytes.
     """
 
     name: str
@@ -101,17 +113,17 @@ def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
     shell : BusShellConfig
         Shell of the bus wrapper.
     top : str
-        The module of the circuit in it.
+        Name of the circuit's module, which the wrapper instantiates.
     names : iterable of str
-        Files of the module, its wrapper and what software needs: Verilog and memories become sources.
+        Names of the files of the IP. Verilog and memory files become sources, all others files for software.
     """
     names = sorted(names)
     return Ip(
         name=wrapper.module(top),
         description=f"The {shell.title(top)}, written by hwgen; build hash 0x{shell.build_hash:016x}",
         revision=shell.build_hash % (1 << _REVISION_BITS),
-        sources=tuple(each for each in names if each.endswith(_SOURCES)),
-        software=tuple(each for each in names if not each.endswith(_SOURCES)),
+        sources=tuple(name for name in names if name.endswith(_SOURCES)),
+        software=tuple(name for name in names if not name.endswith(_SOURCES)),
         ports=shell.ports,
         interfaces=tuple(_interfaces(shell)),
         spaces=shell.spaces,
@@ -120,23 +132,24 @@ def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
 
 
 def fields_of(register: Register) -> tuple[Field, ...]:
-    """Fields of a register but the one that is all of it."""
-    return tuple(each for each in register.fields if each.name != "VALUE")
+    """Return the fields of a register, without a field that spans the whole register."""
+    return tuple(field for field in register.fields if field.name != "VALUE")
 
 
 def _interfaces(shell: BusShellConfig) -> Iterator[Interface]:
-    given, members = shell.parameters, shell.ports
+    """Yield the interfaces of a bus wrapper. A bus consists of the ports with the same prefix."""
+    parameters, members = shell.parameters, shell.ports
     memories = {space.name for space in shell.spaces}
     masters = {*memories, *(end.name for end in shell.outputs)}
-    busses: dict[str, dict[str, str]] = {}
+    buses: dict[str, dict[str, str]] = {}
     for port in members:
         if port not in _SINGLE:
             name, signal = port.rsplit("_", 1)
-            busses.setdefault(name, {})[signal.upper()] = port
-    for name, ports in busses.items():
-        kind = "interface:aximm" if name in (CONTROL, *memories) else "interface:axis"
+            buses.setdefault(name, {})[signal.upper()] = port
+    for name, ports in buses.items():
+        bus_type = "interface:aximm" if name in (CONTROL, *memories) else "interface:axis"
         mode = "master" if name in masters else "slave"
-        yield Interface(name=name, kind=kind, mode=mode, ports=ports, parameters=given.get(name, {}))
-    for port, (kind, mode, signal) in _SINGLE.items():
+        yield Interface(name=name, bus_type=bus_type, mode=mode, ports=ports, parameters=parameters.get(name, {}))
+    for port, (bus_type, mode, signal) in _SINGLE.items():
         assert (members[port].flow is Out) == (mode == "master")
-        yield Interface(name=port, kind=kind, mode=mode, ports={signal: port}, parameters=given[port])
+        yield Interface(name=port, bus_type=bus_type, mode=mode, ports={signal: port}, parameters=parameters[port])

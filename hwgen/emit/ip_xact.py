@@ -1,7 +1,7 @@
-"""The IP of a result in IP-XACT: ``component.xml``, by which Vivado's catalogue takes the folder in as it is.
+"""Description of a design's IP in IP-XACT: ``component.xml``, with which Vivado's catalogue reads the folder as it is.
 
-IEEE 1685-2009, which Vivado reads and writes, and what Vivado adds to it. The template beside this file has the
-elements in the order of the schema, which Vivado needs.
+The description follows IEEE 1685-2009, with the extensions that Vivado reads. ``component.xml.j2`` has the elements in
+the order of the schema, because Vivado refuses any other order.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from hwgen.gateware.bus.registers import REGISTER_BYTES, Access
 
 __all__ = ["NAME", "description"]
 
-#: The description in a result folder: Vivado looks for files of this name.
+#: Name of the description in a result folder. Vivado searches for files with this name.
 NAME = "component.xml"
 
-#: What writing ones does, beyond storing them.
+#: IP-XACT's modifiedWriteValue of each access whose written ones are not stored.
 _MODIFIED_WRITE: Mapping[Access, str] = {"w1c": "oneToClear", "w1s": "oneToSet"}
-#: What there is a word for among the types of files (IEEE 1685-2009, fileType); of others their ending says it.
+#: IP-XACT's fileType of each file ending (IEEE 1685-2009). Other files are described by their ending.
 _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
 
 
 @dataclass(frozen=True)
 class _View:
-    """A way in which Vivado takes the files: the sources, or what software needs."""
+    """View of the IP in Vivado: synthesis and simulation read its sources, a third view its files for software."""
 
     name: str
     environment: str
@@ -44,9 +44,16 @@ _VIEWS = (
 
 
 def description(shell: BusShellConfig, top: str, names: Iterable[str], families: Iterable[str]) -> bytes:
-    """Return ``component.xml``: the IP as `hwgen.emit.package.script` makes it, of the files where they are.
+    """Return ``component.xml`` of an IP, whose files stay in the result folder.
 
-    ``families`` are those that Vivado offers the IP for. The other parameters are those of `hwgen.emit.ip.ip_of`.
+    The IP equals the IP that `hwgen.emit.package.script` makes.
+
+    Parameters
+    ----------
+    shell, top, names
+        Parameters of `hwgen.emit.ip.ip_of`.
+    families : iterable of str
+        Vivado's names of the device families for which the catalogue offers the IP.
     """
     return render(
         NAME,

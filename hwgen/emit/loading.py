@@ -1,4 +1,4 @@
-"""A design that was built, with other weights: a module around the design's own Verilog that loads them after reset."""
+"""Wrapper that loads other weights into a built design after reset, for simulations of a retrained model."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from hwgen.gateware.stream import BeatFormat, Order, Port
 
 @dataclass(frozen=True)
 class LoadingConfig:
-    """An accelerator in a module that loads its weights: to all others as if it had begun with them.
+    """Configuration of a module that loads an accelerator's weights after reset.
+
+    The module has the ports of the accelerator, and accepts frames as soon as the weights are loaded.
 
     Parameters
     ----------
     inner : AcceleratorConfig
+        Configuration of the accelerator.
     load : bytes
-        Words of a load.
+        Packet of weights, as 32-bit words, lowest byte first.
     top : str
-        The accelerator's module, which is not part of this one.
+        Name of the accelerator's module, whose Verilog is a separate file.
     """
 
     inner: AcceleratorConfig
@@ -74,7 +77,7 @@ class LoadingConfig:
 
     @cached_property
     def words(self) -> list[int]:
-        """Those of ``load``."""
+        """Words of the packet of weights, as 32-bit integers."""
         return [word for (word,) in iter_unpack("<I", self.load)]
 
     def component(self) -> Loading:
@@ -82,16 +85,17 @@ class LoadingConfig:
 
 
 class Loading(wiring.Component):
-    """Loads weights after reset, while frames wait; otherwise the accelerator.
+    """Module that loads an accelerator's weights after reset, and lets frames wait until the weights are loaded.
 
     Parameters
     ----------
     config : LoadingConfig
+        Configuration of the module.
 
     Members
     -------
     i, o, frame_error : In(stream), Out(stream), Out
-        The accelerator's, by its own names for them.
+        Ports of the accelerator, under the same names.
     """
 
     def __init__(self, config: LoadingConfig):
@@ -107,23 +111,23 @@ class Loading(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         words, ready, good = self.config.words, Signal(name="weights_ready"), Signal(name="weights_good")
-        place = Signal(range(len(words) + 1), name="word_index")
+        word_index = Signal(range(len(words) + 1), name="word_index")
         m.submodules.words = rom = memory.Memory(
             shape=unsigned(PART_BITS), depth=len(words), init=words, attrs=rom_attributes(len(words))
         )
         word = rom.read_port()
-        # A word is read a cycle before it is offered.
-        begun, following = Signal(name="has_begun"), Signal.like(place, name="next_word_index")
-        offered = begun & (place != len(words))
-        m.d.comb += following.eq(Mux(offered & ready, place + 1, place))
-        m.d.comb += word.addr.eq(following)
-        m.d.sync += [begun.eq(1), place.eq(following)]
+        # The ROM reads a word one cycle before the word is offered.
+        begun, next_index = Signal(name="has_begun"), Signal.like(word_index, name="next_word_index")
+        offered = begun & (word_index != len(words))
+        m.d.comb += next_index.eq(Mux(offered & ready, word_index + 1, word_index))
+        m.d.comb += word.addr.eq(next_index)
+        m.d.sync += [begun.eq(1), word_index.eq(next_index)]
         loaded = Signal(name="is_loaded")
-        m.d.sync += loaded.eq(loaded | (place == len(words)) & good)
+        m.d.sync += loaded.eq(loaded | (word_index == len(words)) & good)
         ports: dict[str, Any] = {
             "i_clk": ClockSignal(),
             "i_rst": ResetSignal(),
-            "i_weights__payload": word.data | ((place == len(words) - 1) << PART_BITS),
+            "i_weights__payload": word.data | ((word_index == len(words) - 1) << PART_BITS),
             "i_weights__valid": offered,
             "o_weights__ready": ready,
             "o_weights_state__good": good,

@@ -1,4 +1,4 @@
-"""Makefiles that run the test benches and check the Verilog."""
+"""Makefiles that run the test benches and lint the Verilog."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ __all__ = ["of_bench", "of_groups", "of_lint"]
 
 
 def of_bench(top: str) -> str:
-    """Return targets ``icarus``, ``verilator``, ``lint``, ``clean``; a simulator's fails when the test bench does."""
+    """Return a Makefile with the targets ``icarus``, ``verilator``, ``lint`` and ``clean``.
+
+    The targets ``icarus`` and ``verilator`` run the test bench, and fail if the test bench fails.
+    """
     return render("bench.mk", top=top, module=testbench.module(top), wrapper=wrapper.module(top))
 
 
 def of_lint(top: str) -> str:
-    """Return the target ``lint`` alone, for Verilog that has no test bench, and its wrapper."""
+    """Return a Makefile with the target ``lint`` alone, for a module and its wrapper that have no test bench."""
     return render("lint.mk", top=top, wrapper=wrapper.module(top))
 
 
 def of_groups(tops: Sequence[str]) -> str:
-    """Return the targets for several accelerators, each in a folder of its name."""
+    """Return a Makefile that runs each target in the folders of several accelerators."""
     return render("groups.mk", groups=tops)

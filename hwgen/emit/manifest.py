@@ -1,6 +1,6 @@
 """Manifest of a result folder: the files that hwgen wrote there, with digests.
 
-By it the next build removes what it does not write any more, and overwrites nothing that is a user's own.
+The next build removes the files of the manifest that it does not write any more, and overwrites no other files.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hwgen import processes
 
 __all__ = ["NAME", "foreign", "note", "of", "read", "remove"]
 
+#: Name of the manifest in a result folder.
 NAME = "manifest.json"
 
 
@@ -30,7 +31,7 @@ def of(contents: Mapping[str, bytes], others: Mapping[str, str] | None = None) -
     contents : mapping of str to bytes
         Files of the build by their paths, listed with their SHA-256.
     others : mapping of str to str, optional
-        Digests of files that other verbs wrote into the folder. A build can overwrite these files, but does not
+        Digests of files that other commands wrote into the folder. A build can overwrite these files, but does not
         remove them.
     """
     return _text({name: _digest(content) for name, content in contents.items()}, others or {})
@@ -44,10 +45,17 @@ def _text(files: Mapping[str, str], others: Mapping[str, str]) -> bytes:
 
 
 def read(folder: Path, key: str = "files") -> dict[str, str]:
-    """Return paths and digests in a folder's manifest; none where there is no manifest that ``of`` could have made.
+    """Return the SHA-256 digest of each file in a folder's manifest, by path.
 
-    With the key ``others`` these are the files that other verbs wrote. A path that leads out of the folder is left
-    out, because anybody can have written the manifest.
+    The result is empty if the folder has no manifest of hwgen. A path that leads out of the folder is left out,
+    because a manifest can be written by anybody.
+
+    Parameters
+    ----------
+    folder : Path
+        Result folder.
+    key : str
+        Section of the manifest: ``files`` of the build, or ``others``, which later commands wrote.
     """
     entries = _document(folder).get(key)
     if not isinstance(entries, dict):
@@ -56,7 +64,7 @@ def read(folder: Path, key: str = "files") -> dict[str, str]:
 
 
 def _document(folder: Path) -> dict[str, Any]:
-    """Return a folder's manifest as it is written; empty if there is none of hwgen's."""
+    """Return the JSON document of a folder's manifest, or an empty one if there is no manifest of hwgen."""
     if _is_ours(folder, NAME):
         with suppress(OSError, ValueError, RecursionError):
             document = json.loads((folder / NAME).read_bytes())
@@ -70,9 +78,9 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
-    """Return the files that ``contents`` would change and that hwgen did not write, or that were changed since.
+    """Return the names of files that ``contents`` would overwrite although they are not hwgen's, or were changed.
 
-    Symbolic links and special files are among them, folders are not.
+    Symbolic links and special files are included, folders are not.
     """
     known = read(folder) | read(folder, "others")
 
@@ -90,7 +98,7 @@ def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
 
 
 def note(path: Path) -> None:
-    """Note in the manifest of its folder, if there is one, that hwgen has written a file there after the build."""
+    """Add a file that hwgen wrote after the build to the manifest of its folder, if the folder has a manifest."""
     folder = path.parent
     if not _document(folder) or not _within(path.name):
         return
@@ -104,14 +112,21 @@ def note(path: Path) -> None:
 
 
 def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Delete files that are still as their digests say, and the folders of theirs that become empty.
+    """Delete files whose contents have their old digests, and the folders that become empty.
 
-    No symbolic link is followed below the folder, and none deleted.
+    Symbolic links below the folder are neither followed nor deleted.
+
+    Parameters
+    ----------
+    folder : Path
+        Result folder.
+    files : mapping of str to str
+        SHA-256 digest of each file, by path in the folder.
 
     Returns
     -------
     list of str
-        What was left there, because somebody changed it or it can't be deleted.
+        Paths of the files that stay, because they were changed or can't be deleted.
     """
     kept = []
     for name, digest in files.items():
@@ -133,20 +148,21 @@ def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
     return kept
 
 
-def _is_ours(folder: Path, name: str, kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
-    """Whether a path leads to a file (or folder) through nothing but folders."""
+def _is_ours(folder: Path, name: str, has_type: Callable[[int], bool] = stat.S_ISREG) -> bool:
+    """Return whether a path below a folder leads to a file (or a folder) without symbolic links on the path."""
     *parents, last = PurePosixPath(name).parts
-    place = folder
-    with suppress(OSError, ValueError):  # a ValueError where it can't be the name of a file
+    directory = folder
+    with suppress(OSError, ValueError):  # a ValueError if the text can't be the name of a file
         for parent in parents:
-            place /= parent
-            if not stat.S_ISDIR(os.lstat(place).st_mode):
+            directory /= parent
+            if not stat.S_ISDIR(os.lstat(directory).st_mode):
                 return False
-        return kind(os.lstat(place / last).st_mode)
+        return has_type(os.lstat(directory / last).st_mode)
     return False
 
 
 def _within(name: str) -> bool:
+    """Return whether a text is a path, with POSIX separators, of a file in a result folder."""
     path = PurePosixPath(name)
     return (
         str(path) == name

@@ -1,4 +1,4 @@
-"""The script that makes an IP of a result: ``package_ip.tcl`` for Vivado."""
+"""Writer of ``package_ip.tcl``, the script with which Vivado packages a design as an IP."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from hwgen.gateware.bus.registers import Register
 
 __all__ = ["NAME", "script", "word"]
 
-#: The script in a result folder.
+#: Name of the script in a result folder.
 NAME = "package_ip.tcl"
 
 
 def script(shell: BusShellConfig, top: str, part: str, names: Iterable[str]) -> bytes:
-    """``package_ip.tcl``: what the design is, then how Vivado packages it.
+    """Return ``package_ip.tcl``: variables that describe the IP, then commands that are equal for all designs.
 
     Parameters
     ----------
     shell : BusShellConfig
         Shell of the bus wrapper.
     top : str
-        The module of the circuit in it.
+        Name of the circuit's module, which the wrapper instantiates.
     part : str
-        The device, as Vivado calls it; empty if there is none yet.
+        Vivado's name of the device. If it is empty, the user names the device when the script is run.
     names : iterable of str
-        Files of the module, its wrapper and what software needs: Verilog and memories become sources.
+        Names of the files of the IP. Verilog and memory files become sources, all others files for software.
     """
     ip = ip_of(shell, top, names)
     values = {
@@ -43,24 +43,24 @@ def script(shell: BusShellConfig, top: str, part: str, names: Iterable[str]) -> 
         "bytes": str(ip.bytes),
     }
     lists = {
-        "sources": [[each] for each in ip.sources],
-        "software": [[each] for each in ip.software],
+        "sources": [[name] for name in ip.sources],
+        "software": [[name] for name in ip.software],
         "interfaces": [
-            [each.name, each.kind, each.mode, _flat(each.ports), _flat(each.parameters)] for each in ip.interfaces
+            [bus.name, bus.bus_type, bus.mode, _flat(bus.ports), _flat(bus.parameters)] for bus in ip.interfaces
         ],
-        "spaces": [[each.name, str(each.bytes), str(each.bits)] for each in ip.spaces],
-        "registers": [_register(each) for each in ip.registers],
+        "spaces": [[space.name, str(space.bytes), str(space.bits)] for space in ip.spaces],
+        "registers": [_register(register) for register in ip.registers],
     }
     about = {
-        "sources": "of the IP",
-        "software": "what goes with it",
-        "interfaces": "name, type, mode, the port of each signal, parameters",
-        "spaces": "that masters reach: name of the interface, bytes, bits of its data",
-        "registers": "name, offset, access, what it is; name, lowest bit, bits and meaning of each field",
+        "sources": "Verilog and memory files of the IP",
+        "software": "files for drivers, which are copied into the IP",
+        "interfaces": "bus interfaces: name, type, mode, port of each signal, parameters",
+        "spaces": "address spaces of the masters: name of the interface, size in bytes, data width in bits",
+        "registers": "registers: name, offset, access, meaning; of each field name, lowest bit, width, meaning",
     }
     lines = [
-        f"# {NAME}: written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
-        f"# Makes an IP of {ip.name} in the folder ip beside this file, of IP-XACT for Vivado:",
+        f"# {NAME}: written by hwgen. Do not edit: every build writes it together with {top}.v.",
+        f"# Packages {ip.name} as an IP (IP-XACT) for Vivado, in the folder ip beside this file:",
         "#",
         f"#     vivado -mode batch -source {NAME} [-tclargs --part PART]",
         "",
@@ -73,17 +73,20 @@ def script(shell: BusShellConfig, top: str, part: str, names: Iterable[str]) -> 
 
 
 def _register(register: Register) -> list[str | list[str]]:
-    """Name, offset, access and meaning, and name, lowest bit, bits and meaning of its fields."""
-    fields = [text for each in fields_of(register) for text in (each.name, str(each.low), str(each.bits), each.about)]
+    """Return a register's name, offset, access and meaning, and name, lowest bit, width and meaning of each field."""
+    fields = [
+        text for field in fields_of(register) for text in (field.name, str(field.low), str(field.bits), field.about)
+    ]
     return [register.name, f"0x{register.offset:03x}", ACCESS[register.access], register.about, fields]
 
 
 def _flat(entries: Mapping[str, str]) -> list[str]:
+    """Return the keys and values of a mapping as one list, each key in front of its value."""
     return [text for entry in entries.items() for text in entry]
 
 
 def word(value: str | Sequence[str]) -> str:
-    """Text, or a list of texts, as a word of Tcl that stands for just that."""
+    """Return a text, or a list of texts, as one word of Tcl, quoted so that Tcl substitutes nothing in it."""
     if not isinstance(value, str):
         return f"{{{' '.join(map(word, value))}}}"
     text = value.encode("ascii", "replace").decode()
@@ -91,8 +94,9 @@ def word(value: str | Sequence[str]) -> str:
         return text
     if re.fullmatch(r"[^{}\\\x00-\x1f\x7f]*", text):
         return f"{{{text}}}"
-    return "".join(each if re.match(r"[\w./:-]", each) else _escaped(each) for each in text)
+    return "".join(char if re.match(r"[\w./:-]", char) else _escaped(char) for char in text)
 
 
-def _escaped(each: str) -> str:
-    return f"\\{each}" if each.isprintable() else f"\\u{ord(each):04x}"
+def _escaped(char: str) -> str:
+    """Return the escape sequence of Tcl for a character."""
+    return f"\\{char}" if char.isprintable() else f"\\u{ord(char):04x}"

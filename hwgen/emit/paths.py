@@ -1,7 +1,7 @@
-"""Worst logic delays: what Yosys' timing analysis (``sta``) says of a synthesised component.
+"""Critical paths of synthesised components, from Yosys' timing analysis (``sta``).
 
-``sta`` knows the delays of a family's cells (Yosys carries figures for some families), and nothing of wires, which take
-about as long again. So a delay found here is a lower bound of one, and says nothing of a clock's frequency.
+``sta`` adds up the delays of a family's cells. Yosys has figures for some families. The delays of wires, which are
+about as long again, are missing. A delay of this module is therefore a lower bound, and gives no clock frequency.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from hwgen.devices import DEFAULT, Device
 from hwgen.report.table import columns
 
-#: What a table of delays says of itself.
+#: Note below a table of delays.
 NOTE = "Delays are of cells alone: wires are not in them, so they are no clock period and give no clock frequency."
 
-#: File in which `script` leaves what `parse` reads.
+#: File that the commands of `script` write and that `parse` reads.
 FILE = "paths.txt"
 
 
 @dataclass(frozen=True)
 class LogicPath:
-    """The path through a component whose cells take longest.
+    """Critical path of a component: the path with the largest delay of cells.
 
     Parameters
     ----------
     delay : float
-        Of its cells, in ns: from the clock edge, or from an input of the component, to a register's own setup time, or
-        to an output of the component.
+        Delay of the cells, in ns. It begins at a clock edge or an input of the component. It ends at an output of the
+        component, or at a register, whose setup time is included.
     start, end : str
-        Register, memory or port.
+        Register, memory or port at the beginning and at the end of the path.
     """
 
     delay: float
@@ -38,13 +38,14 @@ class LogicPath:
     end: str
 
     def as_dict(self) -> dict[str, float | str]:
+        """Return the path as an object of ``hwgen synth --json``."""
         return {"delay_ns": self.delay, "from": self.start, "to": self.end}
 
 
 def script(device: Device) -> str:
-    """Return the commands of Yosys that analyse all modules of a synthesised design.
+    """Return the Yosys commands that analyse all modules of a synthesised design.
 
-    The netlist is read back as text, because synthesis has taken the delays out of some of the cells that it knows.
+    The commands write the netlist as text and read it again, because synthesis removes the delays of some cells.
     """
     return (
         "rename -wire; write_verilog -noattr netlist.v; design -reset; "
@@ -59,11 +60,12 @@ _NET = re.compile(r"^ {11}(\S.*)$")
 
 
 def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
-    """Return the path of each module that has one, by the module's name, from what ``sta`` prints.
+    """Return the critical path of each module, by the module's name, from the output of ``sta``.
 
-    It begins with the end: each step has the time and the cell with its pins, the line below it the net that comes in.
+    A module without a path is left out. ``sta`` prints a path from its end to its start. The line of each step has the
+    time and the cell with its pins, and the line below names the net at the cell's input.
     """
-    found = {}
+    critical_paths = {}
     for latest in _LATEST.finditer(text):
         steps: list[tuple[str, str]] = []
         nets: list[str] = []
@@ -75,14 +77,14 @@ def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
             elif not line.startswith("Warning"):
                 break
         if steps:
-            found[latest[1]] = LogicPath(
+            critical_paths[latest[1]] = LogicPath(
                 delay=int(latest[2]) / 1000, start=_start(steps, device), end=_end(steps, nets, device)
             )
-    return found
+    return critical_paths
 
 
 def _start(steps: Sequence[tuple[str, str]], device: Device) -> str:
-    """The register or memory whose clock begins the path, or the port."""
+    """Return the register, memory or input port at which a path starts."""
     (port, _), before = steps[-1], steps[-2] if len(steps) > 1 else None
     if before is not None and _is_clocked(before[1], device):
         return _cell(*before, device)
@@ -90,40 +92,43 @@ def _start(steps: Sequence[tuple[str, str]], device: Device) -> str:
 
 
 def _is_clocked(pins: str, device: Device) -> bool:
-    """Whether a step such as ``FDRE.C->Q`` begins at a clock pin."""
+    """Return whether a step such as ``FDRE.C->Q`` begins at a clock pin."""
     pin, arrow, _ = pins.rpartition(".")[2].partition("->")
     return bool(arrow) and device.yosys.clock_pins.fullmatch(pin) is not None
 
 
 def _end(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) -> str:
-    """The register, memory or slice that takes the value, or the port; ``sta`` also goes to where nothing does."""
+    """Return the register, memory, DSP slice or output port at which a path ends.
+
+    ``sta`` also reports paths that end at an unconnected output of a carry chain.
+    """
     name, pins = steps[0]
     if pins == "<primary output>":
         return f"output {_plain(name)}"
     if pins.startswith("<"):  # the last bits of a carry chain
         return f"{nets[0]}, which nothing takes"
-    if pins.startswith(device.multiplier_slice.cell):  # which Yosys names by number
+    if pins.startswith(device.multiplier_slice.cell):  # Yosys numbers DSP slices, so the net in front names it
         return f"{pins} behind {nets[0]}"
     return _cell(name, pins, device)
 
 
 def _cell(name: str, pins: str, device: Device) -> str:
-    """A cell as its register or memory is called; its kind, where that is not plain to see."""
-    kind, _, pin = pins.partition(".")
+    """Return the name of a cell's register or memory, with the cell's type or pin where the cell is not plain."""
+    cell_type, _, pin = pins.partition(".")
     name = _plain(name)
-    if kind in device.yosys.flip_flops:
+    if cell_type in device.yosys.flip_flops:
         pin = pin.partition("->")[0]
         return name if pin in ("C", "D") else f"{name} ({pin})"
-    return f"{name} ({kind if '->' in pin else pins})"
+    return f"{name} ({cell_type if '->' in pin else pins})"
 
 
 def _plain(name: str) -> str:
-    r"""A name of Yosys' without what it adds: ``\a.b [3]`` and ``a.b[3]\FDRE`` are ``a.b[3]``."""
+    r"""Return a name of Yosys without its additions: ``\a.b [3]`` and ``a.b[3]\FDRE`` become ``a.b[3]``."""
     return re.sub(r"\\[A-Z]\w*$", "", name.removeprefix("\\")).replace(" ", "")
 
 
 def table(paths: Sequence[tuple[str, LogicPath | None]]) -> str:
-    """The worst path of each component, for people; components without one have a dash."""
+    """Return the critical path of each component as a table of text. A component without a path has a dash."""
     head = ("component", "logic [ns]", "from", "to")
     lines: list[tuple[str, ...]] = [head]
     for name, path in paths:

@@ -1,4 +1,4 @@
-"""The script that makes a Vivado project of a result for a board with a processing system: ``project.tcl``."""
+"""Writer of ``project.tcl``, the script that makes a Vivado project of a design on a board with a processing system."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ from hwgen.gateware.bus.base import BusShellConfig, BusStream
 
 __all__ = ["NAME", "files"]
 
-#: The script in a result folder.
+#: Name of the script in a result folder.
 NAME = "project.tcl"
 
-#: Bits of the length that a DMA counts at most, and those that it has by itself (PG021).
+#: Default and largest width, in bits, of a DMA's length register (PG021).
 _LENGTH_BITS = (14, 26)
-#: What is not needed beside the bitstream on a PYNQ board.
-_NOT_THERE = (".v", ".mem", ".h", ".c", ".tcl")
+#: Endings of the files that a PYNQ board does not need beside the bitstream.
+_NOT_ON_BOARD = (".v", ".mem", ".h", ".c", ".tcl")
 
 
 def files(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-    """``project.tcl``, if the board can have one.
+    """Return the contents of ``project.tcl`` by its name, or nothing if the board does not support a project.
 
-    The board must have a processing system and files in Vivado. The design must need no more interrupts than the
-    processing system takes, one for each stream and one for the accelerator, and frames that a DMA can count.
+    The board must have a processing system and board files in Vivado. Each stream needs one interrupt of the
+    processing system, and the accelerator another one. A DMA must be able to count the bytes of each frame.
 
     Parameters
     ----------
     shell : BusShellConfig
         Shell of the bus wrapper.
     top : str
-        The module of the circuit in it.
+        Name of the circuit's module, which the wrapper instantiates.
     board : Board, optional
+        Board of the plan.
     names : iterable of str
-        Files of the module, its wrapper and what software needs.
+        Names of the files of the IP: Verilog, memory files, and the files that drivers need.
     """
     ends = (*shell.inputs, *shell.outputs)
     processor = None if board is None else board.family.processor_of(board.part)
@@ -49,11 +50,11 @@ def files(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[
 
 
 def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -> str:
-    """Return the part of the script that states the design."""
+    """Return the part of the script that describes the design: a comment and Tcl variables."""
     module = wrapper.module(top)
     streams = (*shell.inputs, *shell.outputs)
     longest = max((stream.frame_bytes for stream in streams), default=0)
-    between = "a DMA for each stream in and out, and " if streams else "and "
+    between = "a DMA for each stream, and " if streams else "and "
     values = {
         "name": top,
         "module": module,
@@ -65,19 +66,19 @@ def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -
         "length_bits": str(max(_LENGTH_BITS[0], longest.bit_length())),
     }
     lists = {
-        "board_files": ("what Vivado may call its files of the board", [[each] for each in board.board_parts]),
-        "senders": ("streams that go into the accelerator: name, bits", map(_stream, shell.inputs)),
-        "receivers": ("streams that come out of it", map(_stream, shell.outputs)),
-        "masters": ("buses to memory, beside those of DMAs", [[space.name] for space in shell.spaces]),
+        "board_files": ("Vivado's names of the board files, as patterns", [[name] for name in board.board_parts]),
+        "senders": ("input streams of the accelerator: name, width in bits", map(_stream, shell.inputs)),
+        "receivers": ("output streams of the accelerator: name, width in bits", map(_stream, shell.outputs)),
+        "masters": ("AXI masters of the IP to memory", [[space.name] for space in shell.spaces]),
         "beside": (
-            "what lies beside the bitstream on a PYNQ board",
-            [[each] for each in names if not each.endswith(_NOT_THERE)],
+            "files that a PYNQ board needs beside the bitstream",
+            [[name] for name in names if not name.endswith(_NOT_ON_BOARD)],
         ),
     }
     lines = [
-        f"# {NAME}: written by hwgen. Do not edit: it is written anew with {top}.v, which it goes with.",
-        f"# Makes a Vivado project of {module} on {word(board.name)} in the folder project beside this file:",
-        f"# the processing system, {between}the IP of {package.NAME}; then its bitstream.",
+        f"# {NAME}: written by hwgen. Do not edit: every build writes it together with {top}.v.",
+        f"# Makes a Vivado project of {module} on {word(board.name)} in the folder project beside this file, with",
+        f"# the processing system, {between}the IP of {package.NAME}. Then makes the bitstream.",
         "#",
         f"#     vivado -mode batch -source {NAME} [-tclargs [--jobs N] [--to design|bitstream]]",
         "",
@@ -89,4 +90,5 @@ def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -
 
 
 def _stream(stream: BusStream) -> list[str]:
+    """Return the name and the width in bits of a stream."""
     return [stream.name, str(8 * stream.width)]

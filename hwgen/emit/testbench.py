@@ -1,6 +1,6 @@
-"""A self-checking Verilog test bench (`bench.v.j2`), for Icarus and Verilator.
+"""Writer of a self-checking Verilog test bench (`bench.v.j2`), for Icarus and Verilator.
 
-The same bench serves ``hwgen.simulate.icarus``; what it does in a cycle is written there (``simulate.job.Job``).
+``hwgen.simulate.icarus`` runs the same test bench. ``simulate.job.Job`` defines the events of each cycle.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from hwgen.emit.verilog import Config, input_ports, output_ports
 from hwgen.gateware.stream import BeatFormat, Port
 
 DRAIN = 64
-"""Cycles simulated after the last expected beat, in which none may follow."""
+"""Number of cycles simulated after the last expected beat, in which no other beat may follow."""
 
 
 def stimulus(index: int, count: int) -> str:
-    """Return the file with what goes into one of so many inputs."""
+    """Return the name of the file with the beats for one of ``count`` inputs."""
     return "stimulus.hex" if count == 1 else f"stimulus_{index}.hex"
 
 
 def expected(index: int, count: int) -> str:
-    """Return the file with what must come out of one of so many outputs."""
+    """Return the name of the file with the expected beats of one of ``count`` outputs."""
     return "expected.hex" if count == 1 else f"expected_{index}.hex"
 
 
 def module(top: str) -> str:
-    """Name of the test bench of a module: without two underscores side by side, which Verilator writes otherwise."""
+    """Return the name of a module's test bench.
+
+    The name has no two underscores in a row, which Verilator would replace.
+    """
     return f"{top.rstrip('_')}_tb"
 
 
@@ -49,33 +52,34 @@ def bench(
     ties: Mapping[str, int] = MappingProxyType({}),
     check: bool = True,
 ) -> str:
-    """Verilog of the module that ``module`` names.
+    """Return the Verilog of a test bench, the module that `module` names.
 
     Parameters
     ----------
     top : str
-        The module to test.
+        Name of the module under test.
     inputs, outputs : sequence of Port
+        Streams of the module under test.
     frames : int
-        Frames in the files that ``stimulus`` and ``expected`` name: one payload a line.
+        Number of frames in the files that `stimulus` and `expected` name, which have one payload per line.
     idle : int
-        Cycles without a transfer after which the design is stuck.
+        Number of cycles without a transfer after which the test bench reports a deadlock.
     stalls : Stalls
-        Of as many sources and sinks as there are inputs and outputs.
+        Random stalls of the sources and sinks.
     memory : tuple of int
         Latency, rate and queue of the off-chip memory (``simulate.memory.Memory``).
     one_by_one : bool
-        Read a frame when the one before is written.
+        Whether a frame is read only when the frame before has been written.
     reset_at : int
-        Cycles of a first attempt, before a reset; 0: no such attempt.
+        Number of cycles of a first attempt, which a reset ends. 0 means no first attempt.
     taps : sequence of BeatFormat
-        Streams to write into the results.
+        Layer outputs that are written into the results.
     errors : sequence of str
-        Ports on which wrong frames are told of; there must be none.
+        Names of the ports that report wrong frames. A report fails the test bench.
     ties : mapping of str to int
-        Inputs that stay 0, and their bits.
+        Inputs that stay 0, with their widths in bits.
     check : bool
-        Compare with what is expected.
+        Whether outputs are compared with the expected beats.
     """
     return render(
         "bench.v",
@@ -97,7 +101,7 @@ def bench(
 
 
 def results_key(index: int, count: int) -> str:
-    """Return what the beats of one of so many outputs are called in the results; its variables begin with it, too."""
+    """Return the key of an output's beats in the results, which is also the prefix of its variables."""
     return _key("o", index, count)
 
 
@@ -107,20 +111,22 @@ def _key(letter: str, index: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class _End:
-    """An input or output as the test bench sees it."""
+    """Variables of the template for one input or output of the module under test."""
 
     port: Port
     index: int
     key: str
-    """What its variables begin with."""
+    """Prefix of the stream's variables."""
     label: str
-    """Name in messages."""
+    """Name of the stream in messages."""
     file: str
-    """File with its payloads."""
+    """Name of the file with the stream's payloads."""
     seed: str
+    """Initial state of the stall generator, as a Verilog constant."""
     stall: int
-    """Random numbers of 24 bits below this are stalls."""
+    """Threshold of the stall generator: the stream stalls if a 24-bit random number is below."""
     stall_prefix: str
+    """Prefix of the stall generator's parameters."""
 
     @property
     def name(self) -> str:
@@ -132,12 +138,12 @@ class _End:
 
     @property
     def prefix(self) -> str:
-        """What its constants begin with."""
+        """Prefix of the stream's constants."""
         return self.key.upper()
 
     @property
     def width(self) -> int:
-        """Bits of a payload."""
+        """Width of a payload, in bits."""
         return self.beat.data_bits + 1
 
     @property
@@ -150,7 +156,7 @@ class _End:
 
     @property
     def steps(self) -> int:
-        """Beats of every fold in a frame."""
+        """Number of beats of one fold in a frame."""
         return self.port.order.steps(self.beat)
 
     @property
@@ -179,7 +185,7 @@ def _ends(
     file: Callable[[int, int], str],
     stalls: Sequence[tuple[int, int]],
 ) -> list[_End]:
-    """Return all inputs or all outputs; names of a single one are shorter."""
+    """Return the template's variables of all inputs or all outputs. A single stream has shorter names."""
     count = len(ports)
     keys = [_key(letter, index, count) for index in range(count)]
     return [
@@ -198,23 +204,25 @@ def _ends(
 
 
 def _spans(spans: Sequence[tuple[int, ...]]) -> str:
-    """Return spans as the parts of a vector, the first in its lowest bits."""
+    """Return spans as a Verilog concatenation of 32-bit constants, with the first span in the lowest bits."""
     words = (", ".join(f"{'-' * (value < 0)}32'sd{abs(value)}" for value in span) for span in reversed(spans))
     return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
 
 
 def patience(config: Config, stalls: Sequence[float] | None = None, waits: int = 0) -> int:
-    """Cycles without a transfer that no working design needs: those of a frame in all layers, one after the other.
+    """Return a number of cycles without a transfer after which a design must be in a deadlock.
 
-    A layer with a shallow FIFO takes longer than its steps: each beat waits for the credit of one before.
+    The bound is twice the sum of the cycles that each layer needs for a frame, plus 2,000. A layer with a shallow FIFO
+    needs more cycles than steps, because each beat waits for the credit of an earlier one.
 
     Parameters
     ----------
     config : AcceleratorConfig
+        Configuration of the accelerator.
     stalls : tuple of float, optional
-        Probabilities that source and sinks stall in a cycle.
+        Probabilities that the source and the sinks stall in a cycle.
     waits : int
-        Cycles that the off-chip memory may take on top.
+        Number of additional cycles for the off-chip memory.
     """
     layers = getattr(config, "layers", ())
     ends = (*input_ports(config), *output_ports(config))

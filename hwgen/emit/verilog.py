@@ -1,4 +1,4 @@
-"""Ports and files of an accelerator, or of anything with its ports, as Verilog."""
+"""Ports of an accelerator, and writer of its Verilog and memory files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.verilog import convert, kept
 
 
 class Config(Protocol):
-    """What is asked of a configuration: an accelerator's, or that of anything with its ports."""
+    """Configuration of a component that has the ports of an accelerator."""
 
     @property
     def name(self) -> str: ...
@@ -36,33 +36,39 @@ class Config(Protocol):
 
 
 def output_ports(config: Config) -> tuple[Port, ...]:
-    """The streams that leave: an accelerator's, or ``o`` alone."""
+    """Return the output streams: the streams that an accelerator lists, or the single stream ``o``."""
     return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
 
 
 def input_ports(config: Config) -> tuple[Port, ...]:
-    """The streams that enter: an accelerator's, or ``i`` alone."""
+    """Return the input streams: the streams that an accelerator lists, or the single stream ``i``."""
     return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
 
 
 def error_ports(config: Config) -> tuple[str, ...]:
-    """The ports on which wrong frames are told of: an accelerator's, one an input, or none."""
+    """Return the names of the ports that report frames of a wrong length: one per input, or none."""
     return getattr(config, "error_ports", ())
 
 
 def tied_ports(config: Config) -> dict[str, int]:
-    """Inputs that stay 0 while frames go through, and their bits: those by which weights are loaded, or none."""
+    """Return the ports that load weights, with their widths in bits. They stay 0 while frames are computed.
+
+    The result is empty if the weights are constants.
+    """
     if getattr(config, "loader", None) is None:
         return {}
     return {"weights__payload": PART_BITS + 1, "weights__valid": 1, "weights_state__clear": 1}
 
 
 Factory = Callable[..., wiring.Component]
-"""Makes the component: ``factory(config)``, or ``factory(config, taps=True)``."""
+"""Function that returns a component: ``factory(config)``, or ``factory(config, taps=True)``."""
 
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
-    """The component of a configuration: ``Accelerator`` unless another factory is given."""
+    """Return the component of a configuration: an ``Accelerator``, or the result of the factory ``component``.
+
+    With ``taps`` the component has an output for each layer.
+    """
     factory = component
     if factory is None:
         from hwgen.gateware.accelerator import Accelerator
@@ -79,63 +85,76 @@ def files(
     top: str | None = None,
     say: Callable[[str], None] = lambda step: None,
 ) -> dict[str, bytes]:
-    """Verilog and memory files of an accelerator, from the cache if they were written before.
+    """Return the Verilog and memory files of an accelerator, from the cache if they were written before.
 
     Parameters
     ----------
     config : AcceleratorConfig
-        Or the configuration of ``component``.
+        Configuration of the accelerator, or of ``component``.
     component : callable, optional
-        Makes another component with the same ports.
+        Factory of another component with the same ports, whose files are not cached.
     taps : bool
-        With the outputs that let every layer be watched.
+        Whether the component has an output for each layer.
     top : str, optional
-        The top module, an identifier; ``identifier(config.name)`` if not given.
+        Name of the top module, an identifier. The default is ``identifier(config.name)``.
     say : callable
-        Told if they are written now.
+        Receiver of a line of text if the files are not in the cache.
 
     Returns
     -------
     dict of str to bytes
-        ``TOP.v`` first, then the memory files by name.
+        Contents of ``TOP.v``, then of the memory files, by name.
 
     Raises
     ------
     ToolError
-        If Verilog can't be written of one of its operators.
+        If one of the component's operators can't be written as Verilog.
     """
     top = top or identifier(config.name)
     head = [
-        f"Accelerator of {_on_one_line(config.name)}, written by hwgen. Do not edit: it is written anew from the model "
-        "and the plan.",
-        "All ports are plain vectors; values travel as in two's complement where a stream is signed.",
+        f"Accelerator of {_on_one_line(config.name)}, written by hwgen. Do not edit: every build writes it from the "
+        "model and the plan.",
+        "All ports are plain vectors. Values of a signed stream are in two's complement.",
         *(line for port in (*input_ports(config), *output_ports(config)) for line in _describe(port)),
     ]
 
     def write() -> dict[str, bytes]:
         return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
 
-    if component is not None:  # not hwgen's own: nobody knows whether it changed
+    if component is not None:  # the cache can't know whether another component changed
         say(kept.STEP)
         return write()
     return kept.written((config, taps, top), write, say=say)
 
 
 def write(config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False) -> list[Path]:
-    """Write what ``files`` gives into a folder, which is made if it is missing; unchanged files keep their time.
+    """Write the Verilog and memory files of an accelerator into a folder, which is created if it is missing.
+
+    The parameters are the parameters of `files`. Unchanged files keep their time.
+
+    Returns
+    -------
+    list of Path
+        Paths of all files.
 
     Raises
     ------
     InputError
         If the folder can't be written.
     ToolError
-        If Verilog can't be written of one of its operators.
+        If one of the component's operators can't be written as Verilog.
     """
     return write_files(files(config, component=component, taps=taps), directory)
 
 
 def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
-    """Write files whose contents changed, and leave the others alone."""
+    """Write files into a folder, and return their paths. Files whose contents are equal already keep their time.
+
+    Raises
+    ------
+    InputError
+        If the folder can't be written.
+    """
     directory = Path(directory)
     paths = []
     try:
@@ -153,17 +172,21 @@ def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Pa
 
 
 def _on_one_line(name: str) -> str:
-    """Return a user's name with escapes for what can't be printed: behind an end of a line a comment would end."""
+    """Return a user's name with escape sequences for characters that can't be printed.
+
+    A line break in the name would end the Verilog comment that contains the name.
+    """
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
 
 
-def _describe(of: Port) -> list[str]:
-    port, beat, order = of.name, of.beat, of.order
-    kind = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
+def _describe(port: Port) -> list[str]:
+    """Return comment lines that describe the beats of a stream."""
+    beat, order = port.beat, port.order
+    values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
     travels = "row-major" if order == beat.raster else "rectangle by rectangle, each row-major"
     return [
-        f"{port}: {beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), {kind}, {travels}; "
-        f"{beat.lanes} {'channels' if beat.lanes > 1 else 'channel'} a beat",
-        f"   (lowest in the lowest bits, zero past the last channel), {beat.folds} "
-        f"{'beats' if beat.folds > 1 else 'beat'} a pixel; top bit of {port}__payload: last beat of the frame.",
+        f"{port.name}: {beat.channels} x {beat.height} x {beat.width} (channels, rows, columns), {values}, {travels}; "
+        f"{beat.lanes} {'channels' if beat.lanes > 1 else 'channel'} per beat",
+        f"   (lowest channel in the lowest bits, zeros past the last channel), {beat.folds} "
+        f"{'beats' if beat.folds > 1 else 'beat'} per pixel; top bit of {port.name}__payload: last beat of the frame.",
     ]

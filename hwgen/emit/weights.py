@@ -1,7 +1,7 @@
-"""Files of weights that are loaded at run time, and what a design's folder says of those that it takes.
+"""Files of weights that are loaded at run time, and ``weights.json``, which describes the weights of a design.
 
-A file is ``hwgenwts``, the bytes of a JSON object and their CRC-32 (32 bits each, lowest byte first), that object, and
-what the hardware takes, word by word (`hwgen.gateware.load.loader`).
+A file has the letters ``hwgenwts``, the size in bytes of a JSON object, the object's CRC-32 (32 bits each, lowest byte
+first), the object, and the packet of words for the hardware (`hwgen.gateware.load.loader`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from hwgen.fields import Entries, shown
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.names import file_name
 
-#: In a design's folder: what it is apart from its weights.
+#: Name of the file in a design's folder that describes the hardware without its weights.
 NAME = "weights.json"
-#: What files of weights are called.
+#: Ending of a weights file.
 SUFFIX = ".weights"
+#: First bytes of a weights file.
 MAGIC = b"hwgenwts"
-#: Bytes in front of the JSON.
+#: Number of bytes in front of the JSON object.
 _HEAD = len(MAGIC) + 8
-#: The field of a layer's hardware that says how wide weights are, and the widest that there are.
-_BITS, _MOST_BITS = "compute.weight_bits", 17
+#: Field of a layer's hardware that gives the width of its weights in bits, and the largest width.
+_BITS, _MAX_BITS = "compute.weight_bits", 17
 
-#: What differs, for people, where a field's name says too little.
+#: Meanings of fields of a layer's hardware, for refusals.
 _MEANINGS = {
     "compute.window.pad_value": "the zero point of its input, which padding takes",
     _BITS: "bits of a weight",
@@ -48,21 +49,22 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Loadable:
-    """A design whose weights are loaded, as its folder has it.
+    """Built design whose weights are loaded at run time, read from its folder.
 
     Parameters
     ----------
     folder : Path
+        Folder of the design.
     top : str
-        The accelerator's module.
+        Name of the accelerator's module.
     digest : str
-        Of the hardware without its weights, as in files for it.
+        Digest of the hardware without its weights. A weights file for this design has the same digest.
     layers : mapping
-        By layer, the fields of its hardware.
+        Fields of each layer's hardware, by the layer's name.
     weight_bits : mapping
-        By layer with weights, bits of each of them.
+        Width of a weight in bits, by the name of each layer with weights.
     inputs, outputs : tuple of str
-        What they are called in its Verilog; a retrained model may call its tensors otherwise.
+        Names of the inputs and outputs in the Verilog. A retrained model can use other names.
     """
 
     folder: Path
@@ -74,30 +76,43 @@ class Loadable:
     outputs: tuple[str, ...]
 
     def verilog(self) -> dict[str, bytes]:
-        """The accelerator's Verilog and its memory files, by name.
+        """Return the contents of the accelerator's Verilog and memory files, by name.
 
         Raises
         ------
         InputError
-            If one is missing, or was changed.
+            If a file is missing, or was changed since the build.
         """
-        found = {}
+        contents = {}
         for name, digest in manifest.read(self.folder).items():
             if name == f"{self.top}.v" or name.endswith(".mem"):
                 path = self.folder / name
                 content = path.read_bytes() if path.is_file() else b""
                 if hashlib.sha256(content).hexdigest() != digest:
                     raise InputError(f"{path} is missing or was changed: build the design again")
-                found[name] = content
-        if f"{self.top}.v" not in found:
+                contents[name] = content
+        if f"{self.top}.v" not in contents:
             raise InputError(f"there is no {self.top}.v in {self.folder}: build the design again")
-        return found
+        return contents
 
     def refuse(self, config: AcceleratorConfig, model: str) -> None:
-        """Raise InputError if ``config``, the hardware of a model, is another than this; names layer and field."""
-        found = config.description
-        for layer in dict.fromkeys((*found, *self.layers)):
-            ours, theirs = self.layers.get(layer, {}), found.get(layer, {})
+        """Refuse a model whose hardware differs from this design.
+
+        Parameters
+        ----------
+        config : AcceleratorConfig
+            Hardware of the model.
+        model : str
+            Name of the model, for the refusal.
+
+        Raises
+        ------
+        InputError
+            If the hardware differs. The message names the first layer and field that differ.
+        """
+        description = config.description
+        for layer in dict.fromkeys((*description, *self.layers)):
+            ours, theirs = self.layers.get(layer, {}), description.get(layer, {})
             for field in dict.fromkeys((*theirs, *ours)):
                 if ours.get(field) != theirs.get(field):
                     what = f"{_MEANINGS[field]} ({field})" if field in _MEANINGS else field
@@ -110,12 +125,12 @@ class Loadable:
 
 
 def file_name_of(model: str) -> str:
-    """What the file of a model's weights is called if nobody says otherwise."""
+    """Return the default name of a model's weights file."""
     return f"{file_name(model)}{SUFFIX}"
 
 
 def describe(config: AcceleratorConfig, top: str) -> bytes:
-    """The contents of ``weights.json``."""
+    """Return the contents of ``weights.json`` for an accelerator whose module is ``top``."""
     assert config.loader is not None
     document = {
         "module": top,
@@ -134,52 +149,54 @@ def describe(config: AcceleratorConfig, top: str) -> bytes:
 
 
 def read_design(folder: str | Path) -> Loadable:
-    """What a design's folder says of the weights that it takes.
+    """Return the design in a folder whose weights are loaded at run time.
 
     Raises
     ------
     InputError
-        If there is none in the folder, or its weights are constants.
+        If the folder has no design, or if the design's weights are constants.
     """
-    place = Path(folder) / NAME
+    path = Path(folder) / NAME
     if not (Path(folder) / "plan.json").is_file():
         raise InputError(f"there is no design in {folder}: 'hwgen build --weights runtime' writes one")
-    if not place.is_file():
+    if not path.is_file():
         raise InputError(f"the weights of the design in {folder} are constants: build it with --weights runtime")
     help = "build the design again"
     try:
-        document = Entries.parsed(place.read_bytes(), str(place), help=help)
+        document = Entries.parsed(path.read_bytes(), str(path), help=help)
     except OSError as error:
-        raise InputError(f"{place} can't be read: {error.strerror or error}; {help}") from None
+        raise InputError(f"{path} can't be read: {error.strerror or error}; {help}") from None
     layers = {name: _described(document.entries("layers"), name) for name in document.entries("layers").values}
-    bits = {name: _weight_bits(fields, f"{place}: {name}") for name, fields in layers.items() if _BITS in fields}
+    bits = {name: _weight_bits(fields, f"{path}: {name}") for name, fields in layers.items() if _BITS in fields}
     inputs, outputs = document.texts("inputs"), document.texts("outputs")
     return Loadable(Path(folder), document.text("module"), document.text("digest"), layers, bits, inputs, outputs)
 
 
 def _described(layers: Entries, name: str) -> dict[str, str]:
-    """Return the fields of a layer's hardware, which are texts."""
+    """Return the fields of a layer's hardware, as texts."""
     fields = layers.entries(name)
     return {key: fields.text(key) for key in fields.values}
 
 
 def _weight_bits(described: Mapping[str, str], where: str) -> int:
-    """Return the bits of a layer's weights."""
+    """Return the width of a layer's weights in bits. Refuse a value that is no width."""
     text = described[_BITS]
-    if not text.isascii() or not text.isdigit() or not 0 < len(text) < 3 or not 0 < int(text) <= _MOST_BITS:
-        raise InputError(f"{where}: {_BITS} must be 1 to {_MOST_BITS}, not {shown(text)}; build the design again")
+    if not text.isascii() or not text.isdigit() or not 0 < len(text) < 3 or not 0 < int(text) <= _MAX_BITS:
+        raise InputError(f"{where}: {_BITS} must be 1 to {_MAX_BITS}, not {shown(text)}; build the design again")
     return int(text)
 
 
 def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> bytes:
-    """A file of the weights that a configuration holds.
+    """Return the weights file of a model.
 
     Parameters
     ----------
+    config : AcceleratorConfig
+        Accelerator with the weights of the model.
     host : mapping
-        What stands for reals at the hardware's ends, as in ``plan.json``.
+        Scales and zero points of the accelerator's inputs and outputs, as in ``plan.json``.
     model : str
-        Whose weights they are.
+        Name of the model.
     """
     load = config.load
     document = {"model": model, "design": _digest(config), "words": len(load) // 4, **host}
@@ -189,12 +206,19 @@ def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> byt
 
 
 def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
-    """What a file says of itself, and what the hardware takes.
+    """Return the JSON object of a weights file, and the packet of words for the hardware.
+
+    Parameters
+    ----------
+    content : bytes
+        Contents of the file.
+    name : str
+        Name of the file, for refusals.
 
     Raises
     ------
     InputError
-        If it is not such a file, is cut off, or was changed.
+        If the contents are no weights file, are cut off, or were changed.
     """
     if not content.startswith(MAGIC) or len(content) < _HEAD:
         raise InputError(f"{name} is no file of weights: 'hwgen weights' makes one")

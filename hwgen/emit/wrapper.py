@@ -1,4 +1,4 @@
-"""The bus wrapper's files: its Verilog, and what software must know of its registers and streams."""
+"""Descriptions of a bus wrapper's registers and streams: ``registers.json``, C and Python constants, and tables."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig, ends_of
 
-#: The description of registers and streams in a result folder.
+#: Name of the description of registers and streams in a result folder.
 REGISTERS = "registers.json"
 
 _ACCESS = {
     "r": "read",
     "rw": "read, write",
     "w1c": "read; writing a 1 clears a bit",
-    "w1s": "writing a 1 does it; reads as 0",
-    "w": "each write is taken; reads as 0",
+    "w1s": "writing a 1 triggers the action; reads as 0",
+    "w": "write; reads as 0",
 }
-
 
 _STRING_OR_COMMENT = re.compile(rb'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def module(top: str) -> str:
-    """Name of the wrapper of a module: without two underscores side by side, which Verilator writes otherwise."""
+    """Return the name of a module's bus wrapper.
+
+    The name has no two underscores in a row, which Verilator would replace.
+    """
     return f"{top.rstrip('_')}_axi"
 
 
 def build_hash(contents: Mapping[str, bytes]) -> int:
-    """Return 64 bits that tell a design from others, from its files by name; comments of Verilog don't count."""
+    """Return a 64-bit hash of a design's files, given by name. Comments in Verilog do not change the hash."""
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         circuit = _without_comments(content) if name.endswith(".v") else content
@@ -50,12 +52,19 @@ def _without_comments(verilog: bytes) -> bytes:
 
 
 def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> ShellConfig:
-    """The shell of an accelerator; ``contents``: the accelerator's files by name, for the build hash.
+    """Return the configuration of an accelerator's bus wrapper.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Configuration of the accelerator.
+    contents : mapping of str to bytes, optional
+        Files of the accelerator by name, from which the build hash is computed. Without files the hash is 0.
 
     Raises
     ------
     ConfigError
-        If it has more streams than there are registers for.
+        If the accelerator has more streams than the register map has registers for.
     """
     return ShellConfig(
         inputs=ends_of(input_ports(config), "s_axis"),
@@ -67,31 +76,34 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
 
 
 def driver() -> bytes:
-    """The Python driver, which is the same for all designs."""
+    """Return the Python driver, which is equal for all designs."""
     return resources.files("hwgen.emit").joinpath("driver.py").read_bytes()
 
 
 def describe(end: EndConfig) -> str:
-    """A stream of the bus in a line."""
+    """Return a line that describes a stream of the bus wrapper."""
     beat, words = end.port.beat, end.words
-    kind = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values of {_count(end.value_bytes, 'byte')}"
+    values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values of {_count(end.value_bytes, 'byte')}"
     return (
-        f"{8 * end.width} bits, {_count(words.max_values, 'value')} a word; a frame is {end.beats.values:,} {kind}, in "
-        f"{_count(words.count, 'word')}"
+        f"{8 * end.width} bits, {_count(words.max_values, 'value')} per word; a frame has {end.beats.values:,} "
+        f"{values} in {_count(words.count, 'word')}"
     )
 
 
 def speed(end: EndConfig, interval: int) -> str:
-    """Whether a stream is wide enough for an interval of so many cycles."""
+    """Return a text for ``report.md`` about the cycles that a stream's bus adds to an initiation interval.
+
+    ``interval`` is the initiation interval without the bus, in cycles.
+    """
     if end.is_free:
         return "no cycle"
     if end.words.count <= interval:
         return f"none on average ({end.words.count:,} words in {interval:,} cycles), but a beat is more than a word"
-    return f"the interval is {end.words.count:,} cycles at least, in place of {interval:,}"
+    return f"the interval is at least {end.words.count:,} cycles instead of {interval:,}"
 
 
 def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
-    """The contents of ``registers.json``."""
+    """Return the contents of ``registers.json`` for an accelerator whose bus wrapper is the module ``name``."""
     return {
         "module": name,
         "build_hash": f"0x{shell.build_hash:016x}",
@@ -103,7 +115,7 @@ def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
 
 
 def stream(end: EndConfig) -> dict[str, Any]:
-    """A stream of the bus as ``registers.json`` has it: its widths, and how its frames lie in memory."""
+    """Return the entry of ``registers.json`` for a stream: its widths, and the memory layout of a frame."""
     beat, order = end.port.beat, end.port.order
     firsts = (columns.start for columns in order.beat_columns(beat.pixels))
     return {
@@ -130,22 +142,22 @@ def stream(end: EndConfig) -> dict[str, Any]:
 
 
 def _constants(shell: BusShellConfig) -> Iterable[tuple[str, int, str]]:
-    """Name, value and comment of each constant that software may want."""
-    yield "BUILD_HASH", shell.build_hash, "what BUILD_HASH_HIGH and BUILD_HASH_LOW must say"
+    """Yield name, value and comment of each constant for C and Python programs."""
+    yield "BUILD_HASH", shell.build_hash, "expected value of BUILD_HASH_HIGH and BUILD_HASH_LOW"
     for end in (*shell.inputs, *shell.outputs):
-        yield f"{end.name.upper()}_FRAME_BYTES", end.frame_bytes, f"bytes of a frame on {end.name}"
+        yield f"{end.name.upper()}_FRAME_BYTES", end.frame_bytes, f"size of a frame on {end.name}, in bytes"
     for register in shell.registers:
         yield register.name, register.offset, f"{register.about} ({_ACCESS[register.access]})"
-        for each in register.fields:
-            if each.name != "VALUE":
-                yield f"{register.name}_{each.name}", each.mask, each.about
+        for field in register.fields:
+            if field.name != "VALUE":
+                yield f"{register.name}_{field.name}", field.mask, field.about
     registers = {register.name: register for register in shell.registers}
-    yield "IDENTITY_IS", registers["IDENTITY"].reset, "what IDENTITY must say"
-    yield "VERSION_MAJOR_IS", registers["VERSION"]["MAJOR"].reset, "the VERSION_MAJOR that this file goes with"
+    yield "IDENTITY_IS", registers["IDENTITY"].reset, "expected value of IDENTITY"
+    yield "VERSION_MAJOR_IS", registers["VERSION"]["MAJOR"].reset, "VERSION_MAJOR of this register map"
 
 
 def c_header(shell: BusShellConfig, top: str) -> str:
-    """Offsets of registers in bytes, masks of their fields, and sizes of frames, for C."""
+    """Return ``TOP_registers.h``: offsets of registers in bytes, masks of their fields, and sizes of frames."""
     prefix = top.upper()
     guard = f"{prefix}_REGISTERS_H"
     lines = [
@@ -164,7 +176,7 @@ def c_header(shell: BusShellConfig, top: str) -> str:
 
 
 def python_constants(shell: BusShellConfig, top: str) -> str:
-    """The same for Python."""
+    """Return ``TOP_registers.py``: offsets of registers in bytes, masks of their fields, and sizes of frames."""
     lines = [
         f'"""Registers of {module(top)}, written by hwgen: offsets in bytes, masks of fields."""',
         "",
@@ -174,23 +186,25 @@ def python_constants(shell: BusShellConfig, top: str) -> str:
 
 
 def table(registers: Sequence[Register]) -> list[str]:
-    """Registers as a table in Markdown."""
-    rows = ["| offset | register | bits | access | what it is |", "| --- | --- | --- | --- | --- |"]
+    """Return the lines of a Markdown table of registers and their fields."""
+    rows = ["| offset | register | bits | access | meaning |", "| --- | --- | --- | --- | --- |"]
     for register in registers:
         rows.append(
             f"| `0x{register.offset:03x}` | `{register.name}` | | {_ACCESS[register.access]} | {register.about} |"
         )
         rows += [
-            f"| | `{each.name}` | {_bits(each.low, each.bits)} | | {each.about} |"
-            for each in register.fields
-            if each.name != "VALUE"
+            f"| | `{field.name}` | {_bits(field.low, field.bits)} | | {field.about} |"
+            for field in register.fields
+            if field.name != "VALUE"
         ]
     return rows
 
 
 def _bits(low: int, count: int) -> str:
+    """Return the range of a field's bits, ``HIGH:LOW``, or a single bit's index."""
     return str(low) if count == 1 else f"{low + count - 1}:{low}"
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+def _count(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

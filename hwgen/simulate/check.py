@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.emit.stimuli import places
+from hwgen.emit.stimuli import pixel_sequence
 from hwgen.emit.verilog import Config, Factory, output_ports
 from hwgen.errors import CheckError, InputError
 from hwgen.gateware.stream import Order
@@ -87,14 +87,14 @@ def compare(
     height, width = values.shape[2:]
     order = order or Order(rows=((0, height),), columns=((0, width),))
     return compare_pixels(
-        values.reshape(*values.shape[:2], -1)[:, :, places(height, width, order)], expected, order, layer
+        values.reshape(*values.shape[:2], -1)[:, :, pixel_sequence(height, width, order)], expected, order, layer
     )
 
 
 def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
     """The first of the pixels ``(n, C, N)``, as they travelled, that differs from the maps ``(n, C, H, W)``."""
     height, width = expected.shape[2:]
-    place = places(height, width, order)
+    place = pixel_sequence(height, width, order)
     should = expected.reshape(*expected.shape[:2], -1)[:, :, place]
     wrong = (pixels != should).transpose(0, 2, 1)
     if not wrong.any():

@@ -296,7 +296,7 @@ def test_the_folder(tmp_path):
     assert (folder / "plan.json").read_text() == '{"model": "x"}\n'
     report = (folder / "report.md").read_text()
     assert report.startswith("# A report\n")
-    assert "| `i__payload` | in | 41 | 5 x 11 x 9 (channels, rows, columns), row-major: 2 channels a beat" in report
+    assert "| `i__payload` | in | 41 | 5 x 11 x 9 (channels, rows, columns), row-major: 2 channels per beat" in report
     assert len((folder / "stimulus.hex").read_text().split()) == 2 * config().input.beats
     mask = os.umask(0)
     os.umask(mask)
@@ -434,7 +434,7 @@ def test_rows_that_end_within_a_beat(tmp_path):
     status, said = run_make(folder, "icarus")
     assert status == 0, said
     assert "PASS" in said
-    assert "pixels past the ends of a row may be anything" in (folder / "report.md").read_text()
+    assert "pixels past the ends of a row can have any value" in (folder / "report.md").read_text()
     for channel, column in ((0, 2), (4, 1), (5, 0)):
         wrong = expected.copy()
         wrong[1, channel, 1, column] += 1

@@ -70,7 +70,7 @@ def test_widths():
     (end,) = ends_of([Port("i", wide, wide.raster)], "s_axis")
     assert (end.width, end.words.count, end.is_free) == (16, 36, False)
     assert wrapper.speed(end, 40) == "none on average (36 words in 40 cycles), but a beat is more than a word"
-    assert wrapper.speed(end, 9) == "the interval is 36 cycles at least, in place of 9"
+    assert wrapper.speed(end, 9) == "the interval is at least 36 cycles instead of 9"
 
 
 def test_refusals():

@@ -292,7 +292,7 @@ def test_a_difference_is_found_in_either_copy():
     trace = [(layer.name, values) for layer, values in golden.trace(case.network, frames)]
     orders = case.config.tap_orders
     height, width = case.network.layers[0].output.height, case.network.layers[0].output.width
-    places = stimuli.places(height, width, orders[0]).tolist()
+    places = stimuli.pixel_sequence(height, width, orders[0]).tolist()
     twice = next(place for place in places if places.count(place) == 2)
     first = places.index(twice)
     for number in (first, places.index(twice, first + 1)):
