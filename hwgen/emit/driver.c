@@ -1,4 +1,4 @@
-/* Written by hwgen: see accelerator_driver.h. */
+/* Driver of accelerator_axi, written by hwgen: see accelerator_driver.h. */
 #include "accelerator_driver.h"
 
 #include <stddef.h>
@@ -6,9 +6,9 @@
 
 /* @platform@ */
 
-/* Registers of a DMA in simple mode, and their bits: PG021, Direct Register Mode Register Address Map. The channel into the
- * accelerator (MM2S) comes first, the other one (S2MM) at an offset. The names end so that a design called dma, control or
- * status has none of them among its own. */
+/* Offsets of a DMA's registers in simple mode, and their bits: PG021, Direct Register Mode Register Address Map. The
+ * registers of the receiving channel (S2MM) follow the registers of the sending one (MM2S) at an offset. The endings of the
+ * names avoid conflicts with a design that is called dma, control or status. */
 enum {
     DMA_CONTROL_AT = 0x00,
     DMA_STATUS_AT = 0x04,
@@ -22,13 +22,14 @@ enum {
     STATUS_COMPLETE_BIT = 1 << 12
 };
 
+/* Memory layout of a stream's frame. */
 typedef struct {
-    uint32_t bytes, frame_bytes, value_bytes;
-    uint32_t channels, height, width, pixels;
-    uint32_t fold_count, row_count, column_count;
-    const uint32_t (*folds)[2];   /* channels of each beat of a pixel: the first, and the end */
-    const uint32_t (*rows)[2];    /* of each rectangle in which a map travels */
-    const uint32_t (*columns)[3]; /* the same, and the column at which its first beat begins */
+    uint32_t bytes, frame_bytes, value_bytes;     /* width of the stream, size of a frame, size of a value */
+    uint32_t channels, height, width, pixels;     /* shape of the map, and number of pixels per beat */
+    uint32_t fold_count, row_count, column_count; /* lengths of the following tables */
+    const uint32_t (*folds)[2];                   /* first and last channel + 1 of each beat of a pixel */
+    const uint32_t (*rows)[2];                    /* first and last row + 1 of each row of rectangles */
+    const uint32_t (*columns)[3]; /* first and last column + 1 of each column of rectangles, and first column of a beat */
 } stream_layout;
 
 /* @layouts@ */
@@ -43,7 +44,7 @@ static void write_register(const accelerator_device *device, uintptr_t offset, u
     HWGEN_WRITE32(device->registers + offset, value);
 }
 
-/* The registers of a stream's channel. */
+/* Return the base address of the DMA channel that serves a stream. */
 static uintptr_t channel_of(const accelerator_device *device, unsigned stream)
 {
     if (stream < ACCELERATOR_INPUTS)
@@ -51,18 +52,19 @@ static uintptr_t channel_of(const accelerator_device *device, unsigned stream)
     return device->dmas[stream - ACCELERATOR_INPUTS] + DMA_RECEIVE_AT;
 }
 
+/* Reset a DMA through one of its channels. The reset applies to both channels. */
 static accelerator_status reset_dma(const accelerator_device *device, uintptr_t channel)
 {
-    uint32_t looks;
+    uint32_t polls;
 
     HWGEN_WRITE32(channel + DMA_CONTROL_AT, CONTROL_RESET_BIT);
-    for (looks = 0; looks < device->patience; looks++)
+    for (polls = 0; polls < device->patience; polls++)
         if (!(HWGEN_READ32(channel + DMA_CONTROL_AT) & CONTROL_RESET_BIT))
             return ACCELERATOR_OK;
     return ACCELERATOR_DMA_ERROR;
 }
 
-/* A reset by one channel of a DMA is one of both. */
+/* Reset the DMAs of all streams. */
 static accelerator_status reset_dmas(const accelerator_device *device)
 {
     accelerator_status status = ACCELERATOR_OK;
@@ -75,16 +77,16 @@ static accelerator_status reset_dmas(const accelerator_device *device)
 
 accelerator_status accelerator_reset(const accelerator_device *device)
 {
-    /* The DMAs first, so that none goes on with a frame into the accelerator behind its reset. */
+    /* The DMAs are reset first, so that no DMA sends the rest of a frame after the accelerator's reset. */
     const accelerator_status status = reset_dmas(device);
 
     write_register(device, ACCELERATOR_RESET, ACCELERATOR_RESET_RESET);
-    (void)read_register(device, ACCELERATOR_STATUS); /* answered when the reset was written */
-    /* And again: they take a few words from the accelerator before anybody asks for them. */
+    (void)read_register(device, ACCELERATOR_STATUS); /* the answer comes after the reset */
+    /* The DMAs are reset again, because a DMA reads a few words from the accelerator ahead of a transfer. */
     return status == ACCELERATOR_OK ? reset_dmas(device) : status;
 }
 
-/* Whether something is on its way that nobody waits for. */
+/* Return whether a frame is in the accelerator or in a DMA. */
 static int is_busy(const accelerator_device *device)
 {
     unsigned stream;
@@ -122,28 +124,28 @@ accelerator_status accelerator_open(
     return accelerator_reset(device);
 }
 
-/* Lets a channel move a frame. */
+/* Start the transfer of a frame by a channel. */
 static void start(uintptr_t channel, const stream_layout *layout, const void *buffer)
 {
-    HWGEN_WRITE32(channel + DMA_STATUS_AT, STATUS_COMPLETE_BIT); /* of the frame before */
+    HWGEN_WRITE32(channel + DMA_STATUS_AT, STATUS_COMPLETE_BIT); /* clears the bit of the frame before */
     HWGEN_WRITE32(channel + DMA_CONTROL_AT, CONTROL_RUN_BIT);
     HWGEN_WRITE32(channel + DMA_ADDRESS_AT, HWGEN_BUS_ADDRESS(buffer));
     HWGEN_WRITE32(channel + DMA_LENGTH_AT, layout->frame_bytes);
 }
 
-/* Waits until a channel has moved its frame. */
+/* Wait until a channel has moved its frame. */
 static accelerator_status finish(const accelerator_device *device, unsigned stream)
 {
     const uintptr_t channel = channel_of(device, stream);
-    uint32_t looks;
+    uint32_t polls;
 
-    for (looks = 0; looks < device->patience; looks++) {
+    for (polls = 0; polls < device->patience; polls++) {
         const uint32_t status = HWGEN_READ32(channel + DMA_STATUS_AT);
 
         if (status & STATUS_ERROR_BITS)
             return ACCELERATOR_DMA_ERROR;
         if (status & STATUS_COMPLETE_BIT) {
-            const uint32_t length = HWGEN_READ32(channel + DMA_LENGTH_AT); /* what was moved */
+            const uint32_t length = HWGEN_READ32(channel + DMA_LENGTH_AT); /* number of moved bytes */
 
             return length == layouts[stream].frame_bytes ? ACCELERATOR_OK : ACCELERATOR_WRONG_LENGTH;
         }
@@ -172,7 +174,8 @@ accelerator_status accelerator_start(const accelerator_device *device, const voi
             return status;
     }
     write_register(device, ACCELERATOR_ERRORS, 0xFFFFFFFFu);
-    /* Outputs first: whatever comes is awaited. Nothing of them may be written from a cache while the DMA writes them. */
+    /* Output channels start first, so that they can receive at once. The caches are flushed, because no cached data of an
+     * output buffer may be written to memory while the DMA writes the buffer. */
     for (stream = ACCELERATOR_STREAMS; stream-- > 0;) {
         HWGEN_FLUSH(buffers[stream], layouts[stream].frame_bytes);
         start(channel_of(device, stream), &layouts[stream], buffers[stream]);
@@ -180,8 +183,8 @@ accelerator_status accelerator_start(const accelerator_device *device, const voi
     return ACCELERATOR_OK;
 }
 
-/* Whether there is a buffer for each output. */
-static int are_there(void *const *outputs)
+/* Return whether there is a buffer for each output. */
+static int has_buffers(void *const *outputs)
 {
     unsigned output;
 
@@ -193,7 +196,7 @@ static int are_there(void *const *outputs)
 
 accelerator_status accelerator_finish(const accelerator_device *device, void *const *outputs)
 {
-    accelerator_status status = are_there(outputs) ? ACCELERATOR_OK : ACCELERATOR_NO_BUFFER;
+    accelerator_status status = has_buffers(outputs) ? ACCELERATOR_OK : ACCELERATOR_NO_BUFFER;
     unsigned stream;
 
     for (stream = 0; stream < ACCELERATOR_STREAMS && status == ACCELERATOR_OK; stream++)
@@ -220,27 +223,27 @@ void accelerator_enable_interrupt(const accelerator_device *device, uint32_t eve
 
 uint32_t accelerator_handle_interrupt(const accelerator_device *device)
 {
-    uint32_t happened = read_register(device, ACCELERATOR_INTERRUPT_STATUS);
+    uint32_t events = read_register(device, ACCELERATOR_INTERRUPT_STATUS);
 
-    happened &= read_register(device, ACCELERATOR_INTERRUPT_ENABLE);
-    write_register(device, ACCELERATOR_INTERRUPT_STATUS, happened);
-    (void)read_register(device, ACCELERATOR_INTERRUPT_STATUS); /* the write has come when this is answered: the line is low */
-    return happened;
+    events &= read_register(device, ACCELERATOR_INTERRUPT_ENABLE);
+    write_register(device, ACCELERATOR_INTERRUPT_STATUS, events);
+    (void)read_register(device, ACCELERATOR_INTERRUPT_STATUS); /* the answer comes after the write: the line is low */
+    return events;
 }
 
 #ifdef ACCELERATOR_WEIGHTS
-/* 32 bits of a file, the lowest byte first. */
-static uint32_t word_of(const unsigned char *place)
+/* Return 32 bits of a file, the lowest byte first. */
+static uint32_t word_of(const unsigned char *bytes)
 {
-    return place[0] | (uint32_t)place[1] << 8 | (uint32_t)place[2] << 16 | (uint32_t)place[3] << 24;
+    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* Waits until a bit of STATUS has a value, or a load is found to be wrong. */
+/* Wait until a bit of STATUS has a value, or the hardware refuses the weights. */
 static accelerator_status await(const accelerator_device *device, uint32_t mask, uint32_t value)
 {
-    uint32_t looks;
+    uint32_t polls;
 
-    for (looks = 0; looks < device->patience; looks++) {
+    for (polls = 0; polls < device->patience; polls++) {
         const uint32_t status = read_register(device, ACCELERATOR_STATUS);
 
         if (read_register(device, ACCELERATOR_ERRORS) & ACCELERATOR_ERRORS_WEIGHTS)
@@ -254,32 +257,33 @@ static accelerator_status await(const accelerator_device *device, uint32_t mask,
 accelerator_status accelerator_load_weights(const accelerator_device *device, const void *file, uint32_t bytes)
 {
     const unsigned char *const content = file;
-    const uint32_t fixed = 16; /* a mark, and the size of what the file says of itself, with a checksum */
+    const uint32_t head_bytes = 16; /* letters, and the size and checksum of the JSON object that follows */
     accelerator_status status;
-    uint32_t place;
+    uint32_t offset;
 
     if (content == NULL)
         return ACCELERATOR_NO_BUFFER;
-    if (bytes < fixed || memcmp(content, "hwgenwts", 8) != 0 || word_of(content + 8) > bytes - fixed)
+    if (bytes < head_bytes || memcmp(content, "hwgenwts", 8) != 0 || word_of(content + 8) > bytes - head_bytes)
         return ACCELERATOR_WRONG_WEIGHTS;
-    place = fixed + word_of(content + 8);
-    if ((bytes - place) % 4 != 0 || bytes - place < 12)
+    offset = head_bytes + word_of(content + 8);
+    if ((bytes - offset) % 4 != 0 || bytes - offset < 12)
         return ACCELERATOR_WRONG_WEIGHTS;
     write_register(device, ACCELERATOR_ERRORS, ACCELERATOR_ERRORS_WEIGHTS);
-    write_register(device, ACCELERATOR_WEIGHTS, word_of(content + place));
-    status = await(device, ACCELERATOR_STATUS_WEIGHTS_WAIT, 0); /* for frames that are on their way */
+    write_register(device, ACCELERATOR_WEIGHTS, word_of(content + offset));
+    status = await(device, ACCELERATOR_STATUS_WEIGHTS_WAIT, 0); /* the weights wait for frames in the accelerator */
     if (status != ACCELERATOR_OK) {
-        accelerator_reset(device); /* or the word that waits would hold all frames back */
+        accelerator_reset(device); /* otherwise the waiting word would stop all frames */
         return status;
     }
-    for (place += 4; place < bytes - 4; place += 4)
-        write_register(device, ACCELERATOR_WEIGHTS, word_of(content + place));
-    write_register(device, ACCELERATOR_WEIGHTS_LAST, word_of(content + place));
+    for (offset += 4; offset < bytes - 4; offset += 4)
+        write_register(device, ACCELERATOR_WEIGHTS, word_of(content + offset));
+    write_register(device, ACCELERATOR_WEIGHTS_LAST, word_of(content + offset));
     return await(device, ACCELERATOR_STATUS_WEIGHTS_GOOD, ACCELERATOR_STATUS_WEIGHTS_GOOD);
 }
 #endif
 
-/* Copies the values of one beat, from a map or into it; where no pixel is, zeros go into the frame. Returns the bytes. */
+/* Copy the values of one beat from a map into a frame, or from a frame into a map. Values of a frame that belong to no pixel
+ * become zeros. Returns the size of the beat in bytes. */
 static size_t move_beat(
     const stream_layout *layout, const uint32_t *channels, uint32_t row, uint32_t begin, const uint32_t *columns,
     unsigned char *map, unsigned char *frame, int into_frame)
@@ -305,18 +309,18 @@ static size_t move_beat(
     return (size_t)(frame - first);
 }
 
-/* Goes through a frame in the order of memory: rectangle by rectangle, row by row, beat by beat. */
+/* Copy a map into a frame, or a frame into a map, in the order of memory: rectangle by rectangle, row by row, beat by beat. */
 static void move_map(const stream_layout *layout, unsigned char *map, unsigned char *frame, int into_frame)
 {
-    uint32_t high, wide, row, begin, fold;
+    uint32_t rows, columns, row, begin, fold;
 
-    for (high = 0; high < layout->row_count; high++)
-        for (wide = 0; wide < layout->column_count; wide++)
-            for (row = layout->rows[high][0]; row < layout->rows[high][1]; row++)
-                for (begin = layout->columns[wide][2]; begin < layout->columns[wide][1]; begin += layout->pixels)
+    for (rows = 0; rows < layout->row_count; rows++)
+        for (columns = 0; columns < layout->column_count; columns++)
+            for (row = layout->rows[rows][0]; row < layout->rows[rows][1]; row++)
+                for (begin = layout->columns[columns][2]; begin < layout->columns[columns][1]; begin += layout->pixels)
                     for (fold = 0; fold < layout->fold_count; fold++)
                         frame += move_beat(
-                            layout, layout->folds[fold], row, begin, layout->columns[wide], map, frame, into_frame);
+                            layout, layout->folds[fold], row, begin, layout->columns[columns], map, frame, into_frame);
 }
 
 void accelerator_pack(unsigned stream, const void *map, void *frame)

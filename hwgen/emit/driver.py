@@ -1,7 +1,7 @@
-"""Drives an accelerator, or an engine, on a board from Python: NumPy arrays in, NumPy arrays out.
+"""Python driver of an accelerator or an engine on a board, with NumPy arrays as inputs and outputs.
 
-hwgen writes this file into the folder of a design, beside ``registers.json`` and ``plan.json``, which tell it all that
-it must know; of an engine, the program does. It needs Python 3.10 and NumPy, and no hwgen; on a PYNQ board::
+hwgen writes this file into the folder of a design. The driver reads ``registers.json`` and ``plan.json`` beside it, or
+the program of an engine. It needs Python 3.10 and NumPy, but not hwgen. On a PYNQ board::
 
     from pynq import Overlay, allocate
     from NAME_driver import Accelerator
@@ -32,29 +32,31 @@ from typing import Any
 
 import numpy as np
 
-#: Software for other lists of registers than this one does not fit.
+#: Major version of the register map that this driver is written for.
 VERSION_MAJOR = 1
-#: Programs of other formats are not read; those of the second one compute several frames in a run.
+#: Versions of the program format that this driver reads. Programs of version 3 compute several frames per run.
 PROGRAM_VERSIONS = (2, 3)
 
-#: Of a program: letters, version, checksum of all behind it, digest of the engine, bytes of the two parts that follow.
+#: Header of a program: letters, version, CRC-32 of the bytes after the CRC, digest of the engine, and the sizes in bytes
+#: of the JSON object and of the image that follow.
 _HEADER = struct.Struct("<8sII16sQQ")
+#: Number of bytes at the beginning of a program that the CRC-32 does not cover.
 _UNCHECKED = 16
-#: Programs begin on a multiple of this.
+#: Alignment of a program in memory, in bytes.
 _PAGE = 4096
-#: Bytes at the end of a job that say whether it is whole.
+#: Size of the checksum and engine digest at the end of a job, in bytes.
 _JOB_SEAL = 8
-#: Bytes of a word of a program's maps: 8 channels of a pixel.
+#: Size of a word of an engine's maps, in bytes: 8 channels of a pixel.
 _LANES = 8
-#: Largest number of values in a frame, channels, rows or columns of a map, and frames in a run of the engine.
-_MOST = 1 << 28
+#: Largest number of values in a frame, of channels, rows or columns of a map, and of frames in a run of the engine.
+_MAX_COUNT = 1 << 28
 #: Largest magnitude of a value, and of a zero point.
-_MOST_VALUE = 1 << 31
-#: Smallest and largest scale: those of float32.
+_MAX_VALUE = 1 << 31
+#: Smallest and largest scale, the range of float32.
 _SCALES = (1.5e-45, 3.4e38)
 
-#: Registers of an AXI DMA in simple mode, and bits of them (Xilinx PG021). The channel out of the accelerator has the
-#: same ones behind `_DMA_RECEIVE`.
+#: Offsets of the control and status registers of an AXI DMA in simple mode (Xilinx PG021), and of the receiving
+#: channel's registers.
 _DMA_CONTROL, _DMA_STATUS, _DMA_RECEIVE = 0x00, 0x04, 0x30
 _DMA_RESET = 1 << 2
 _DMA_ERRORS = {
@@ -65,23 +67,23 @@ _DMA_ERRORS = {
 
 
 class DriverError(Exception):
-    """The hardware is another than expected, frames don't fit, or something went wrong on the way."""
+    """Error of a driver: unexpected hardware, frames or files that do not fit, or a failure of a run."""
 
 
 class _Fields:
-    """The fields of a JSON object, each read with its type and its range.
+    """Fields of a JSON object, with methods that check the type and range of a field.
 
     Parameters
     ----------
     values : object
-        What JSON holds.
+        Parsed JSON.
     where : str
-        The file, and the object in it: the beginning of each error.
+        Name of the file, and of the object in the file. Each error message begins with it.
 
     Raises
     ------
     DriverError
-        If the values are no object, or a field is missing, of another type or out of range.
+        If the JSON is no object. Methods raise it if a field is missing, has another type or is out of range.
     """
 
     def __init__(self, values, where):
@@ -91,42 +93,42 @@ class _Fields:
         self.values = values
 
     def refuse(self, name, wanted):
-        """Raise the error of a field."""
+        """Raise the error of a field, whose message states the ``wanted`` values."""
         if name not in self.values:
             raise DriverError(f"{self.where}: there is no {name}, which must be {wanted}: copy or make the file again")
         value = _shortened(self.values[name])
         raise DriverError(f"{self.where}: {name} must be {wanted}, not {value}: copy or make the file again")
 
     def has(self, name):
-        """Whether a field is there, and not null."""
+        """Return whether a field exists, and is not null."""
         return self.values.get(name) is not None
 
-    def integer(self, name, low=0, high=_MOST, default=None):
-        """Return an integer from ``low`` to ``high``; ``default`` where the field is missing or null."""
+    def integer(self, name, low=0, high=_MAX_COUNT, default=None):
+        """Return an integer from ``low`` to ``high``. A field that is missing or null gives ``default``."""
         if default is not None and not self.has(name):
             return default
         if not _is_integer(self.values.get(name), low, high):
             self.refuse(name, f"an integer from {low:,} to {high:,}")
         return self.values[name]
 
-    def integers(self, name, count=None, low=0, high=_MOST):
-        """Return a list of integers, of ``count`` if that is given."""
-        found: Any = self.values.get(name)
-        right = isinstance(found, list) and all(_is_integer(value, low, high) for value in found)
-        if not right or len(found) != (len(found) if count is None else count):
+    def integers(self, name, count=None, low=0, high=_MAX_COUNT):
+        """Return a list of integers from ``low`` to ``high``, with ``count`` entries unless ``count`` is None."""
+        entries: Any = self.values.get(name)
+        is_valid = isinstance(entries, list) and all(_is_integer(value, low, high) for value in entries)
+        if not is_valid or len(entries) != (len(entries) if count is None else count):
             amount = "" if count is None else f"{count} "
             self.refuse(name, f"a list of {amount}integers from {low:,} to {high:,}")
-        return found
+        return entries
 
     def spans(self, name, size, count=2):
-        """Return a list of lists that begin with the first of some places below ``size``, and their end."""
-        found = self.values.get(name)
-        if not isinstance(found, list) or not found or not all(_is_span(each, size, count) for each in found):
+        """Return a list of spans within 0 to ``size``: lists of ``count`` integers that begin with first and end."""
+        spans = self.values.get(name)
+        if not isinstance(spans, list) or not spans or not all(_is_span(span, size, count) for span in spans):
             self.refuse(name, f"a list of spans, {count} integers each, within 0 to {size:,}")
-        return found
+        return spans
 
     def scale(self, name):
-        """Return a positive number, or ``None`` for null."""
+        """Return a positive number of float32, or None for null."""
         value = self.values.get(name)
         if value is None and name in self.values:
             return None
@@ -141,7 +143,7 @@ class _Fields:
         return self.values[name]
 
     def digest(self, name):
-        """Return a string of 16 digits in hexadecimal."""
+        """Return a string of 16 hexadecimal digits."""
         text = self.text(name)
         if len(text) != 16 or not set(text) <= set("0123456789abcdef"):
             self.refuse(name, "16 hexadecimal digits")
@@ -154,7 +156,7 @@ class _Fields:
         return self.values[name]
 
     def fields(self, name):
-        """Return the fields of an object in this one."""
+        """Return the fields of an object inside of this object."""
         if not isinstance(self.values.get(name), dict):
             self.refuse(name, "an object")
         return _Fields(self.values[name], f"{self.where}: {name}")
@@ -163,7 +165,7 @@ class _Fields:
         """Return the fields of each object in a list."""
         if not isinstance(self.values.get(name), list):
             self.refuse(name, "a list of objects")
-        return [_Fields(each, f"{self.where}: {name}[{index}]") for index, each in enumerate(self.values[name])]
+        return [_Fields(entry, f"{self.where}: {name}[{index}]") for index, entry in enumerate(self.values[name])]
 
 
 def _is_integer(value, low, high):
@@ -171,38 +173,38 @@ def _is_integer(value, low, high):
 
 
 def _is_span(value, size, count):
-    """Whether a value is a list of a first place, an end behind it, and perhaps more, none beyond ``size``."""
-    whole = isinstance(value, list) and len(value) == count and all(_is_integer(each, 0, size) for each in value)
-    return whole and value[0] < value[1]
+    """Return whether a value is a list of ``count`` integers from 0 to ``size`` whose first is below the second."""
+    is_list = isinstance(value, list) and len(value) == count and all(_is_integer(entry, 0, size) for entry in value)
+    return is_list and value[0] < value[1]
 
 
 def _mask(field):
-    """Return the bits of a register's field, by its description."""
+    """Return the bit mask of a register's field, from the description of the field."""
     low, bits = field.integer("low", 0, 31), field.integer("bits", 1, 32)
     return ((1 << bits) - 1) << low
 
 
 def _shortened(value):
-    """A value as JSON, in few characters of ASCII."""
+    """Return a value as JSON, in at most 40 ASCII characters."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _fields(described, where):
-    """Return the fields of a plain dictionary; those of a file know better where they are from."""
+    """Return the fields of a dictionary. Fields that were read from a file are returned as they are."""
     return described if isinstance(described, _Fields) else _Fields(described, where)
 
 
 class Stream:
-    """How a feature map ``(C, H, W)`` lies in the memory from which, or into which, it is moved.
+    """Memory layout of a feature map ``(C, H, W)`` that a DMA moves.
 
     Parameters
     ----------
     described : dict
-        One of ``inputs`` or ``outputs`` in ``registers.json``.
+        Entry of ``inputs`` or ``outputs`` in ``registers.json``.
     """
 
-    #: What its integers stand for is not told here.
+    #: Scale and zero point of a stream whose file does not state them.
     scale, zero_point = None, 0
 
     def __init__(self, described):
@@ -222,51 +224,52 @@ class Stream:
         rows, columns = layout.spans("rows", height), layout.spans("columns", width, 3)
         beats = sum(max(0, -(-(right - first) // pixels)) for _, right, first in columns)
         values = sum(end - first for first, end in folds) * sum(end - first for first, end in rows) * beats * pixels
-        if values * value_bytes != self.frame_bytes or math.prod(self.shape) > _MOST:
+        if values * value_bytes != self.frame_bytes or math.prod(self.shape) > _MAX_COUNT:
             described.refuse("frame_bytes", "the bytes of the frame that layout describes")
         self.places = _places(self.shape, pixels, folds, rows, columns)
         self._inside = np.flatnonzero(self.places >= 0)
 
     def pack(self, frame):
-        """The values of a map in the order of memory; those of no pixel are 0."""
+        """Return the values of a map in the order of memory. Values that belong to no pixel are 0."""
         values = np.zeros(len(self.places), self.dtype)
         values[self._inside] = frame.reshape(-1)[self.places[self._inside]]
         return values
 
     def unpack(self, values):
-        """The inverse: a map ``(C, H, W)``."""
+        """Return the map ``(C, H, W)`` of values in the order of memory."""
         frame = np.zeros(self.shape, self.dtype)
         frame.reshape(-1)[self.places[self._inside]] = values[self._inside]
         return frame
 
 
 def _places(shape, pixels, folds, rows, columns):
-    """For each value in memory its place in a map ``(C, H, W)``, or -1 if it belongs to no pixel."""
+    """Return the index in a map ``(C, H, W)`` of each value in memory, or -1 for a value that belongs to no pixel."""
     channel_count, height, width = shape
-    # The channels of each beat of a pixel, one after the other, each with all pixels of the beat.
+    # A beat has its channels one after the other, each with all pixels of the beat.
     channels = np.arange(channel_count)[:, None]
     beats = [channels[first:end] for first, end in folds]
-    found = []
+    rectangles = []
     for top, bottom in rows:
         for left, right, first in columns:
             row = np.arange(top, bottom)[:, None, None, None]
             begins = np.arange(first, right, pixels)[:, None, None]
             column = begins + np.arange(pixels)
             inside = (column >= left) & (column < right)
-            parts = [np.where(inside, (beat * height + row) * width + column, -1) for beat in beats]
-            found.append(np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2).reshape(-1))
-    return np.concatenate(found)
+            indices = [np.where(inside, (beat * height + row) * width + column, -1) for beat in beats]
+            rectangle = np.concatenate([values.reshape(*values.shape[:2], -1) for values in indices], axis=2)
+            rectangles.append(rectangle.reshape(-1))
+    return np.concatenate(rectangles)
 
 
 class Tensor:
-    """One of the model's tensors at an end of the hardware: its shape, and what its integers stand for.
+    """Model tensor at an input or output of the hardware, with its shape, scale and zero point.
 
     Parameters
     ----------
     described : dict
-        ``input`` or ``output`` in ``plan.json``, or in a program, or one of ``inputs`` or ``outputs``.
+        Entry ``input`` or ``output`` of ``plan.json`` or of a program, or an entry of ``inputs`` or ``outputs``.
     stream : Stream or Region
-        Its map.
+        Memory layout of the tensor's map.
     """
 
     def __init__(self, described, stream):
@@ -274,10 +277,10 @@ class Tensor:
         self.name, self.shape = described.text("name"), tuple(described.integers("shape"))
         self.scale, self.zero_point = (
             described.scale("scale"),
-            described.integer("zero_point", -_MOST_VALUE, _MOST_VALUE),
+            described.integer("zero_point", -_MAX_VALUE, _MAX_VALUE),
         )
         self.limits = (
-            described.integers("limits", 2, -_MOST_VALUE, _MOST_VALUE) if described.has("limits") else stream.range
+            described.integers("limits", 2, -_MAX_VALUE, _MAX_VALUE) if described.has("limits") else stream.range
         )
         self.stream = stream
         if math.prod(self.shape) != math.prod(stream.shape):
@@ -292,54 +295,60 @@ class Tensor:
                 described.refuse("order", f"an order of {len(self._parts)} dimensions")
 
     def check(self, frames):
-        """Refuse what the hardware can't take: another shape, no numbers, floats that are not finite or have no scale,
-        integers out of range."""
+        """Refuse frames that the hardware can't compute.
+
+        Raises
+        ------
+        DriverError
+            If frames have another shape, are no numbers, are integers out of range, are floats that are not finite, or
+            are floats although the model gives no scale.
+        """
         if frames.shape[1:] != self.shape or not len(frames) or frames.dtype.kind not in "iuf":
             wanted = ", ".join(map(str, ("n", *self.shape)))
             raise DriverError(f"{self.name} must be numbers of shape ({wanted}), not {frames.dtype} of {frames.shape}")
         low, high = self.stream.range
         if frames.dtype.kind == "f" and self.scale is None:
             raise DriverError(f"{self.name} must be integers: the model gives no scale for floats")
-        for number, frame in enumerate(frames):  # one by one: all together would take as much memory again
+        for index, frame in enumerate(frames):  # one by one, because all together would double the memory
             if frame.dtype.kind == "f" and not np.isfinite(frame).all():
-                raise DriverError(f"{self.name} must be finite numbers: frame {number} has others")
+                raise DriverError(f"{self.name} must be finite numbers: frame {index} has others")
             if frame.dtype.kind != "f" and frame.size and not low <= int(frame.min()) <= int(frame.max()) <= high:
-                raise DriverError(f"{self.name} must lie in {low} .. {high}: frame {number} does not")
+                raise DriverError(f"{self.name} must lie in {low} .. {high}: frame {index} does not")
 
     def to_map(self, frame):
-        """A frame that was checked, floats or integers, as the map ``(C, H, W)`` that the hardware takes."""
+        """Return a checked frame of floats or integers as the map ``(C, H, W)`` of integers for the hardware."""
         if frame.dtype.kind == "f":
-            with np.errstate(over="ignore"):  # what is beyond float32 is limited as all that is too large
+            with np.errstate(over="ignore"):  # values beyond float32 are clipped like all large values
                 steps = np.rint(frame.astype(np.float32) / np.float32(self.scale)).astype(np.float64)
             frame = np.clip(steps + self.zero_point, *self.stream.range)
         frame = np.clip(frame, *self.limits).astype(self.stream.dtype)
         if self._parts is not None:
-            parted = frame.reshape([self._parts[place] for place in self._order])
-            frame = parted.transpose([self._order.index(place) for place in range(len(self._order))])
+            divided = frame.reshape([self._parts[axis] for axis in self._order])
+            frame = divided.transpose([self._order.index(axis) for axis in range(len(self._order))])
         return frame.reshape(self.stream.shape)
 
     def from_map(self, frame):
-        """The inverse for integers: a frame in the model's shape."""
+        """Return a map of integers from the hardware as a frame in the model's shape."""
         if self._parts is not None:
             frame = frame.reshape(self._parts).transpose(self._order)
         return frame.reshape(self.shape)
 
     def to_floats(self, frames):
-        """What integers stand for, as DequantizeLinear has it; the integers themselves if the model gives no scale."""
+        """Return integers dequantised like ONNX's DequantizeLinear, or unchanged if the model gives no scale."""
         if self.scale is None:
             return frames
         return (frames.astype(np.int32) - np.int32(self.zero_point)).astype(np.float32) * np.float32(self.scale)
 
 
 class Hardware:
-    """Registers by their names, and what hardware they must be of.
+    """Registers of a design on a board, accessed by name, with a check of the hardware's identity.
 
     Parameters
     ----------
     registers : object
-        Has ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
+        Object with ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
     folder : path
-        Of the design.
+        Folder of the design.
     """
 
     _KIND, _IDENTITY = "", 0
@@ -349,39 +358,41 @@ class Hardware:
         self.described, self._registers = _read(path), registers
         self._fields = _Fields(self.described, str(path))
         described = self._fields.objects("registers")
-        self._offsets = {each.text("name"): each.integer("offset", 0, 0xFFFF) for each in described}
-        #: For each field of a register its bits.
+        self._offsets = {register.text("name"): register.integer("offset", 0, 0xFFFF) for register in described}
+        #: Bit mask of each field, by ``REGISTER.FIELD``.
         self._masks = {
-            f"{register.text('name')}.{each.text('name')}": _mask(each)
+            f"{register.text('name')}.{field.text('name')}": _mask(field)
             for register in described
-            for each in register.objects("fields")
+            for field in register.objects("fields")
         }
-        identities = [each.integer("reset", 0, 0xFFFF_FFFF) for each in described if each.text("name") == "IDENTITY"]
+        identities = [
+            register.integer("reset", 0, 0xFFFF_FFFF) for register in described if register.text("name") == "IDENTITY"
+        ]
         if self._IDENTITY not in identities:
             raise DriverError(f"{folder} is not the folder of an {self._KIND}")
 
     def _check(self):
-        """Refuse other hardware."""
+        """Refuse hardware that is not the design of this folder."""
         identity, version = self.read("IDENTITY"), self.read("VERSION") >> 16
         if identity != self._IDENTITY:
             wanted = f"{self._KIND} of hwgen: IDENTITY is {identity:#010x}, not {self._IDENTITY:#010x}"
             raise DriverError(f"there is no {wanted}")
         if version != VERSION_MAJOR:
             raise DriverError(f"the hardware's registers are of version {version}, this driver is for {VERSION_MAJOR}")
-        found = self.read("BUILD_HASH_HIGH") << 32 | self.read("BUILD_HASH_LOW")
+        build_hash = self.read("BUILD_HASH_HIGH") << 32 | self.read("BUILD_HASH_LOW")
         expected, module = self._fields.text("build_hash"), self._fields.text("module")
-        if f"{found:#018x}" != expected:
+        if f"{build_hash:#018x}" != expected:
             raise DriverError(
                 f"the hardware is another design than {module} of this folder: its build hash is "
-                f"{found:#018x}, not {expected}; load the bitstream that was made of this folder"
+                f"{build_hash:#018x}, not {expected}; load the bitstream that was made of this folder"
             )
 
     def read(self, name):
-        """A register by its name."""
+        """Return the value of a register, given by name."""
         return int(self._registers.read(self._offset(name)))
 
     def write(self, name, value):
-        """The same, written."""
+        """Write a value into a register, given by name."""
         self._registers.write(self._offset(name), value)
 
     def _offset(self, name):
@@ -401,27 +412,27 @@ class Hardware:
 
 
 class Accelerator(Hardware):
-    """The hardware, with several frames on their way at once.
+    """Accelerator on a board, which computes several frames at once.
 
     Parameters
     ----------
     registers : object
-        Has ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
-    dma : object
-        PYNQ's ``DMA``: has ``sendchannel`` and ``recvchannel``, each with ``transfer(buffer)``, ``wait()``, ``idle``,
-        ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for its registers. With
-        several inputs or outputs a list: the first ones for the inputs in order, and the outputs.
+        Object with ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
+    dma : object, or list of object
+        PYNQ's ``DMA``, with ``sendchannel`` and ``recvchannel``, each with ``transfer(buffer)``, ``wait()``, ``idle``,
+        ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for the DMA's registers. With
+        several inputs or outputs a list, in which DMA ``n`` serves input ``n`` and output ``n``.
     allocate : callable, optional
-        Makes a buffer that the DMA can reach, ``allocate(shape=.., dtype=..)``: ``pynq.allocate``.
+        Function ``allocate(shape=.., dtype=..)`` that returns a buffer for the DMA: ``pynq.allocate``.
     folder : path, optional
-        Of the design; where this file is if not given.
+        Folder of the design. The default is the folder of this file.
     timeout : float
-        Seconds without progress after which a run is given up.
+        Number of seconds without progress after which a run fails.
 
     Raises
     ------
     DriverError
-        If the hardware is another than that of the folder, or a DMA does not answer.
+        If the hardware is not the design of the folder, or a DMA does not answer.
     """
 
     _KIND, _IDENTITY = "accelerator", 0x4857474E
@@ -429,17 +440,17 @@ class Accelerator(Hardware):
     def __init__(self, registers, dma, *, allocate=None, folder=None, timeout=10.0):
         folder = Path(folder) if folder else Path(__file__).parent
         super().__init__(registers, folder)
-        # The folder of a group of layers has no plan of its own, and its ends are maps of integers.
+        # The folder of a group of layers has no plan.json. The inputs and outputs are then maps of integers.
         plan = _optional(folder / "plan.json")
-        # So has one whose weights are constants nothing that says which it takes.
+        # The folder of a design with constant weights has no weights.json.
         self._loadable = _optional(folder / "weights.json")
         self._timeout = timeout
-        # Whether nothing is on its way, and whether scales are those of the weights that the hardware holds.
+        # Whether no frame is in the hardware, and whether the scales belong to the weights in the hardware.
         self._is_clean, self._knows_weights = False, True
-        #: Frames since the last reset.
+        #: Number of frames since the last reset.
         self._frame_count = 0
-        (errors,) = (each for each in self._fields.objects("registers") if each.text("name") == "ERRORS")
-        self._errors = [(_mask(each), each.text("about")) for each in errors.objects("fields")]
+        (errors,) = (register for register in self._fields.objects("registers") if register.text("name") == "ERRORS")
+        self._errors = [(_mask(field), field.text("about")) for field in errors.objects("fields")]
         dmas = list(dma) if isinstance(dma, (list, tuple)) else [dma]
         self.inputs, self.outputs = self._ends(plan)
         if len(dmas) < max(len(self.inputs), len(self.outputs)):
@@ -452,12 +463,12 @@ class Accelerator(Hardware):
         self.reset()
 
     def _ends(self, described):
-        """The model's tensors at both ends, as a file describes them."""
-        streams = [[Stream(each) for each in self._fields.objects(name)] for name in ("inputs", "outputs")]
+        """Return the model's input tensors and output tensors, as a file describes them."""
+        streams = [[Stream(fields) for fields in self._fields.objects(name)] for name in ("inputs", "outputs")]
         return _tensors(described, "input", streams[0]), _tensors(described, "output", streams[1])
 
     def reset(self):
-        """Drop all frames on their way, in the accelerator and in the DMAs. The next run begins anew.
+        """Drop all frames in the accelerator and in the DMAs. The next run begins anew.
 
         Raises
         ------
@@ -465,20 +476,20 @@ class Accelerator(Hardware):
             If a DMA does not end its reset.
         """
         self._is_clean = False
-        # Before the accelerator: no DMA goes on with the rest of a frame behind its reset. After it, too: a DMA takes a
-        # few words from the accelerator before anybody asks for them.
+        # The DMAs are reset before the accelerator, so that no DMA sends the rest of a frame after the accelerator's
+        # reset. They are reset again after it, because a DMA reads a few words from the accelerator ahead of a transfer.
         self._reset_dmas()
         self.write("RESET", self._bits("RESET.RESET"))
-        self.read("STATUS")  # answered when the reset was written
+        self.read("STATUS")  # the answer comes after the reset
         self._reset_dmas()
         for channel in (*self._sends, *self._receives):
             channel.restart()
         self._is_clean, self._frame_count = True, 0
 
     def _clear(self):
-        """Reset all if an interrupted reset, or another program, has left something on its way."""
+        """Reset the accelerator and the DMAs if an interrupted reset, or another program, left a frame in them."""
         is_busy = not self._is_clean or self.read("STATUS") & self._bits("STATUS.BUSY")
-        # A DMA may hold a frame of another program that has left the accelerator.
+        # A DMA can hold a frame that another program computed.
         if is_busy or self.read("FRAMES") != self._frame_count % (1 << 32):
             self.reset()
 
@@ -488,8 +499,10 @@ class Accelerator(Hardware):
 
     @contextmanager
     def _resetting(self):
-        """Reset all if what is done here fails, or is interrupted; if that is interrupted as well, before the next
-        run."""
+        """Reset the hardware if the body of the ``with`` statement fails or is interrupted.
+
+        If the reset is interrupted as well, the next run resets the hardware.
+        """
         self._is_clean = False
         try:
             yield
@@ -499,21 +512,21 @@ class Accelerator(Hardware):
         self._is_clean = True
 
     def load_weights(self, path):
-        """Load the weights of a retrained model; frames behind it are computed with them.
+        """Load the weights of a retrained model, with which all later frames are computed.
 
-        The hardware keeps them until it is configured again, but an `Accelerator` that is made later takes the scales
-        of the model that was built, unless it loads them again.
+        The hardware keeps the weights until it is configured again. A new `Accelerator` object must load the weights
+        again, because it begins with the scales of the model that was built.
 
         Parameters
         ----------
         path : path
-            The file that ``hwgen weights`` made for this design.
+            File that ``hwgen weights`` wrote for this design.
 
         Raises
         ------
         DriverError
-            If the design's weights are constants, the file is damaged or for another design, the hardware says that
-            what it got was wrong, or frames on their way don't leave. Then these are dropped, as by `reset`.
+            If the design's weights are constants, if the file is damaged or for another design, if the hardware
+            refuses the weights, or if frames stay in the hardware. The frames are then dropped, as by `reset`.
         """
         if self._loadable is None:
             raise DriverError("the weights of this design are constants: it was built without --weights runtime")
@@ -526,8 +539,8 @@ class Accelerator(Hardware):
             )
         ends = self._ends(document)
         self._clear()
-        with self._resetting():  # which also closes a load that is broken off
-            self.write("ERRORS", 0xFFFFFFFF)  # what a run before has left would end the load in its middle
+        with self._resetting():  # a reset also ends an incomplete load
+            self.write("ERRORS", 0xFFFFFFFF)  # errors of an earlier run would end the load
             self.write("WEIGHTS", words[0])
             try:
                 self._await("STATUS.WEIGHTS_WAIT", 0, "frames on their way did not leave")
@@ -539,12 +552,18 @@ class Accelerator(Hardware):
             self.write("WEIGHTS_LAST", words[-1])
             self._await("STATUS.WEIGHTS_GOOD", 1, "the hardware did not take the weights")
             self._raise_errors()
-        # Scales and zero points at the ends are those of the model that was loaded.
+        # The scales and zero points of inputs and outputs belong to the loaded model.
         self.inputs, self.outputs = ends
         self._knows_weights = True
 
     def _await(self, name, value, failure):
-        """Wait until a bit of STATUS has a value."""
+        """Wait until a bit of the STATUS register has a value.
+
+        Raises
+        ------
+        DriverError
+            With the message ``failure`` if this takes longer than the timeout, or if the hardware reports an error.
+        """
         mask, begun = self._bits(name), time.monotonic()
         while bool(self.read("STATUS") & mask) != bool(value):
             self._raise_errors()
@@ -552,10 +571,10 @@ class Accelerator(Hardware):
                 raise DriverError(f"{failure} within {self._timeout:g} s: {self._state()}")
 
     def counters(self):
-        """Frames, cycles and stalls since the last reset, by the registers' names."""
+        """Return the counters of frames, cycles and stalls since the last reset, by the registers' names."""
         counted = ("FRAMES", "STALLED", "STARVED", "INTERVAL")
-        found = {name: self.read(name) for name in self._offsets if name.endswith(counted)}
-        return {**found, "CYCLES": self._cycles()}
+        counters = {name: self.read(name) for name in self._offsets if name.endswith(counted)}
+        return {**counters, "CYCLES": self._cycles()}
 
     def run(self, *x, integers=False):
         """Compute frames.
@@ -563,37 +582,37 @@ class Accelerator(Hardware):
         Parameters
         ----------
         *x : ndarray
-            For each input frames ``(n, ...)`` in the model's shape: floats, which are quantised, or integers.
+            Frames ``(n, ...)`` in the model's shape, for each input: integers, or floats, which are quantised.
         integers : bool
-            Give the last integer tensors as they are, and not what they stand for.
+            Whether outputs are the integers of the hardware, and not the dequantised floats.
 
         Returns
         -------
         ndarray, or tuple of ndarray
-            For each output ``(n, ...)`` in the model's shape.
+            Frames ``(n, ...)`` in the model's shape, for each output.
 
         Raises
         ------
         DriverError
-            If arrays don't fit, which is found before the first frame moves. If nothing moves for too long, a DMA
-            fails, or the hardware says that a frame was short or long: then all frames are dropped, as by `reset`, as
-            they are when the run is interrupted. The next run begins anew.
+            If arrays do not fit, which is checked before the first frame is sent. Also if there is no progress for the
+            timeout, a DMA fails, or the hardware reports a frame of a wrong length. All frames are then dropped, as by
+            `reset`, and also if the run is interrupted. The next run begins anew.
         """
         frames = self._checked(x)
         self._clear()
         self._check_weights()
         with self._resetting():
             self.write("ERRORS", 0xFFFFFFFF)
-            made = self._move(frames)
+            maps = self._move(frames)
             self._raise_errors()
             self._frame_count += len(frames[0])
-        whole = [np.stack(each) for each in made]
+        outputs = [np.stack(output_maps) for output_maps in maps]
         if not integers:
-            whole = [end.to_floats(values) for end, values in zip(self.outputs, whole, strict=True)]
-        return whole[0] if len(whole) == 1 else tuple(whole)
+            outputs = [end.to_floats(values) for end, values in zip(self.outputs, outputs, strict=True)]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _check_weights(self):
-        """Refuse to compute with weights that are not whole, or whose scales are not known."""
+        """Refuse to compute with incomplete weights, or with weights whose scales are unknown."""
         if self._loadable is None:
             return
         if not self.read("STATUS") & self._bits("STATUS.WEIGHTS_GOOD"):
@@ -602,44 +621,47 @@ class Accelerator(Hardware):
             raise DriverError("a load of weights was broken off: load_weights must load them again")
 
     def _checked(self, x):
-        """Arrays of as many frames, each of its input's shape and range."""
-        frames = [_array(each) for each in x]
+        """Return the frames of all inputs as arrays. Refuse wrong shapes, ranges and unequal numbers of frames."""
+        frames = [_array(input_frames) for input_frames in x]
         if len(frames) != len(self.inputs):
             raise DriverError(f"{len(self.inputs)} arrays are needed, one an input, not {len(frames)}")
-        for end, each in zip(self.inputs, frames, strict=True):
-            end.check(each)
-        if len({len(each) for each in frames}) > 1:
-            raise DriverError(f"inputs must have as many frames each, not {[len(each) for each in frames]}")
+        for end, input_frames in zip(self.inputs, frames, strict=True):
+            end.check(input_frames)
+        counts = [len(input_frames) for input_frames in frames]
+        if len(set(counts)) > 1:
+            raise DriverError(f"inputs must have as many frames each, not {counts}")
         return frames
 
     def _move(self, frames):
-        """Send and receive by turns, as the DMAs have done; for each output the integers of all frames."""
+        """Send and receive all frames, and return the list of integer frames of each output."""
         count, sent, moved = len(frames[0]), 0, time.monotonic()
-        made = [[] for _ in self.outputs]
+        received = [[] for _ in self.outputs]
         for channel in self._receives:
             channel.start()
-        while any(len(each) < count for each in made):
-            before = sent, sum(map(len, made))
+        while any(len(output_frames) < count for output_frames in received):
+            before = sent, sum(map(len, received))
             if sent < count and all(channel.done() for channel in self._sends):
-                for channel, end, each in zip(self._sends, self.inputs, frames, strict=True):
-                    channel.start(end.to_map(each[sent]))
+                for channel, end, input_frames in zip(self._sends, self.inputs, frames, strict=True):
+                    channel.start(end.to_map(input_frames[sent]))
                 sent += 1
-            for channel, end, each in zip(self._receives, self.outputs, made, strict=True):
-                if len(each) < count and channel.done():
-                    values = channel.take(again=len(each) + 1 < count)
-                    each.append(end.from_map(values))
-            if (sent, sum(map(len, made))) != before:
+            for channel, end, output_frames in zip(self._receives, self.outputs, received, strict=True):
+                if len(output_frames) < count and channel.done():
+                    values = channel.take(again=len(output_frames) + 1 < count)
+                    output_frames.append(end.from_map(values))
+            if (sent, sum(map(len, received))) != before:
                 moved = time.monotonic()
             elif time.monotonic() > moved + self._timeout:
                 raise DriverError(f"nothing moved for {self._timeout:g} s: {self._state()}")
-        return made
+        return received
 
     def _state(self):
+        """Return STATUS and the counters as text, for an error message."""
         return ", ".join(
             f"{name} {value}" for name, value in [("STATUS", self.read("STATUS")), *self.counters().items()]
         )
 
     def _raise_errors(self):
+        """Raise DriverError if the hardware reports an error."""
         raised = self.read("ERRORS")
         about = [about for mask, about in self._errors if raised & mask]
         if about:
@@ -647,26 +669,27 @@ class Accelerator(Hardware):
 
 
 class Engine(Hardware):
-    """The programmable engine: it computes frames by a program in memory, as many in a run as the program has.
+    """Programmable engine on a board, which computes frames with a program in memory.
 
     Parameters
     ----------
     registers : object
-        Has ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
+        Object with ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
     allocate : callable
-        Makes a buffer that the engine can reach, ``allocate(shape=.., dtype=..)``, with ``physical_address`` and, where
-        caches are in the way, ``flush()`` and ``invalidate()``, which its slices have, too: ``pynq.allocate``.
+        Function ``allocate(shape=.., dtype=..)`` that returns a buffer for the engine: ``pynq.allocate``. The buffer has
+        ``physical_address``. If the processor has caches, the buffer and its slices have ``flush()`` and
+        ``invalidate()``.
     folder : path, optional
-        Of the design; where this file is if not given.
+        Folder of the design. The default is the folder of this file.
     timeout : float
-        Seconds after which a frame is given up; a run of several frames has so many times that.
+        Number of seconds per frame of a run after which the run fails.
     interrupt : object, optional
-        Has ``wait()``, to be awaited: PYNQ's ``Interrupt``. For `run_async`.
+        Object with an awaitable ``wait()``, for `run_async`: PYNQ's ``Interrupt``.
 
     Raises
     ------
     DriverError
-        If the hardware is another than that of the folder.
+        If the hardware is not the design of the folder.
     """
 
     _KIND, _IDENTITY = "engine", 0x48574745
@@ -675,7 +698,7 @@ class Engine(Hardware):
         self._folder = Path(folder) if folder else Path(__file__).parent
         super().__init__(registers, self._folder)
         self._allocate, self._timeout, self._interrupt = allocate, timeout, interrupt
-        # All four of the program that is loaded.
+        # Frames per run, memory, input and outputs of the loaded program.
         self._batch = 1
         self._memory: Any = None
         self._input: Any = None
@@ -685,28 +708,29 @@ class Engine(Hardware):
         self.write("INTERRUPT_ENABLE", 0 if interrupt is None else self._bits("INTERRUPT_STATUS.DONE"))
 
     def load(self, program):
-        """Put a program into memory, in place of the one before.
+        """Load a program into memory, and forget the program before.
 
         Parameters
         ----------
         program : path
-            What ``hwgen build`` or ``hwgen compile`` wrote, here or in the folder of the design.
+            File that ``hwgen build`` or ``hwgen compile`` wrote, relative to the current folder or to the folder of
+            the design.
 
         Raises
         ------
         DriverError
-            If it can't be read, is none, damaged, or of another engine.
+            If the file can't be read, is no program, is damaged, or is a program for another engine.
         """
         path = Path(program)
         told, image = _program(path if path.exists() else self._folder / path, self._fields.fields("engine"))
         size, batch = told.integer("size", len(image), 1 << 32), told.integer("batch", 1, default=1)
         described = [told.fields("input"), *told.objects("outputs")]
-        regions = [Region(each) for each in described]
+        regions = [Region(fields) for fields in described]
         if len(regions) < 2:
             told.refuse("outputs", "a list of one object or more")
-        for region, each in zip(regions, described, strict=True):
+        for region, fields in zip(regions, described, strict=True):
             if region.end(batch) > size:
-                each.refuse("address", f"such that {batch:,} frames end within the program's {size:,} bytes")
+                fields.refuse("address", f"such that {batch:,} frames end within the program's {size:,} bytes")
         ends = told.fields("ends") if told.has("ends") else None
         inputs, outputs = _tensors(ends, "input", regions[:1]), _tensors(ends, "output", regions[1:])
         self.stop()
@@ -719,68 +743,77 @@ class Engine(Hardware):
             )
         memory[: len(image)] = np.frombuffer(image, np.uint8)
         _synchronise(memory, "flush")
-        self._memory = None  # until the engine has the new one: nothing is run of one that was half loaded
+        self._memory = None  # so that no program runs if the next write fails
         self.write("PROGRAM_BASE", address)
         (self._input,), self._outputs, self._batch, self._memory = inputs, outputs, batch, memory
 
     def _allocated(self, size):
-        """Return a buffer for a program."""
+        """Return a buffer of ``size`` bytes for a program."""
         try:
             return self._allocate(shape=(size,), dtype=np.uint8)
         except (MemoryError, OSError, RuntimeError) as error:
             raise DriverError(f"there are no {size:,} bytes of memory for the program: {error}") from error
 
     def run(self, x, *, integers=False):
-        """Compute frames, and look again and again whether each run has ended.
+        """Compute frames, and poll the engine until each run has ended.
 
         Parameters
         ----------
         x : ndarray
-            Frames ``(n, ...)`` in the model's shape: floats, which are quantised, or integers.
+            Frames ``(n, ...)`` in the model's shape: integers, or floats, which are quantised.
         integers : bool
-            Give the last integer tensors as they are, and not what they stand for.
+            Whether outputs are the integers of the hardware, and not the dequantised floats.
 
         Returns
         -------
         ndarray, or tuple of ndarray
-            For each output ``(n, ...)`` in the model's shape.
+            Frames ``(n, ...)`` in the model's shape, for each output.
 
         Raises
         ------
         DriverError
-            If the array doesn't fit, which is found before the first run, there is no program, the engine says that
-            something is wrong, or a frame takes too long. Then the engine has been stopped, as it is when the run is
-            interrupted, and the next run begins anew.
+            If the array does not fit, which is checked before the first run, if there is no program, if the engine
+            reports an error, or if a frame takes longer than the timeout. The engine is then stopped, and also if the
+            run is interrupted. The next run begins anew.
         """
-        made, frames = [], self._checked(x)
+        outputs, frames = [], self._checked(x)
         with self._stopping():
-            for _ in self._runs(frames, made):
+            for _ in self._runs(frames, outputs):
                 end = time.monotonic() + self._timeout * self._batch
                 while not self._done():
                     if time.monotonic() > end:
                         self._give_up()
-        return self._result(made, integers)
+        return self._result(outputs, integers)
 
     async def run_async(self, x, *, integers=False):
-        """The same, and wait for the interrupt."""
+        """Compute frames like `run`, but wait for the interrupt at the end of each run.
+
+        Raises
+        ------
+        DriverError
+            If the driver has no interrupt object, and in the cases of `run`.
+        """
         if self._interrupt is None:
             raise DriverError(
                 "no interrupt was given to wait for: Engine(.., interrupt=overlay.engine_axi_0.interrupt)"
             )
-        made, frames = [], self._checked(x)
+        outputs, frames = [], self._checked(x)
         with self._stopping():
-            for _ in self._runs(frames, made):
+            for _ in self._runs(frames, outputs):
                 end = time.monotonic() + self._timeout * self._batch
                 while not self._done():
                     try:
                         await asyncio.wait_for(self._interrupt.wait(), max(0, end - time.monotonic()))
                     except asyncio.TimeoutError:  # noqa: UP041 (not the same in Python 3.10)
                         self._give_up()
-        return self._result(made, integers)
+        return self._result(outputs, integers)
 
     @contextmanager
     def _stopping(self):
-        """Stop the engine if what is done here fails, or is interrupted: it would go on writing into memory."""
+        """Stop the engine if the body of the ``with`` statement fails or is interrupted.
+
+        Otherwise the engine would continue to write into memory.
+        """
         try:
             yield
         except BaseException:
@@ -788,7 +821,7 @@ class Engine(Hardware):
             raise
 
     def stop(self):
-        """End a run, as soon as memory has answered what the engine asked for."""
+        """End a run as soon as memory has answered all outstanding transactions of the engine."""
         self.write("CONTROL", self._bits("CONTROL.STOP"))
         end = time.monotonic() + self._timeout
         while self.read("STATUS") & self._bits("STATUS.BUSY"):
@@ -796,50 +829,54 @@ class Engine(Hardware):
                 raise DriverError(f"the engine can't be stopped, as memory does not answer: {self._state()}")
 
     def counters(self):
-        """Frames, cycles and traffic since the last reset, by the registers' names."""
+        """Return the counters of frames, cycles and traffic since the last reset, by the registers' names."""
         counted = ("FRAMES", "FAILURES", "FRAME_CYCLES", "READ", "WRITTEN", "STALLED")
         return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
 
     def _checked(self, x):
+        """Return frames as an array. Refuse frames that the program can't compute, or a missing program."""
         if self._memory is None:
             raise DriverError("there is no program: load() one that hwgen build or hwgen compile wrote")
         frames = _array(x)
         self._input.check(frames)
         return frames
 
-    def _runs(self, frames, made):
-        """Run frames, and yield where the end of a run is to be waited for; the next frames are packed meanwhile."""
-        self.stop()  # what somebody left behind
-        parts = [frames[first : first + self._batch] for first in range(0, len(frames), self._batch)]
-        packed = self._packed(parts[0])
-        for number, those in enumerate(parts):
-            whole, places = self._input.stream.places(len(those))
-            part = self._memory[whole]
-            for place, frame in zip(places, packed, strict=True):
-                part[place] = frame
-            _synchronise(part, "flush")
+    def _runs(self, frames, outputs):
+        """Start the run of each batch of frames, and yield when the caller must wait for the end of the run.
+
+        The frames of the next run are packed during a run. The output maps of each frame are appended to ``outputs``.
+        """
+        self.stop()  # another program can have left a run
+        batches = [frames[first : first + self._batch] for first in range(0, len(frames), self._batch)]
+        packed = self._packed(batches[0])
+        for run_index, batch in enumerate(batches):
+            region, slices = self._input.stream.places(len(batch))
+            memory = self._memory[region]
+            for frame_bytes, frame in zip(slices, packed, strict=True):
+                memory[frame_bytes] = frame
+            _synchronise(memory, "flush")
             self.write("INTERRUPT_STATUS", 0xFFFFFFFF)
             self.write("CONTROL", self._bits("CONTROL.START"))
-            if number + 1 < len(parts):
-                packed = self._packed(parts[number + 1])
+            if run_index + 1 < len(batches):
+                packed = self._packed(batches[run_index + 1])
             yield
             if code := self.read("ERROR"):
                 errors = self._fields.fields("engine").fields("errors")
                 about = errors.text(str(code)) if errors.has(str(code)) else "unknown"
-                first = number * self._batch
-                which = f"frame {first} was" if len(those) == 1 else f"frames {first} to {first + len(those) - 1} were"
+                first = run_index * self._batch
+                which = f"frame {first} was" if len(batch) == 1 else f"frames {first} to {first + len(batch) - 1} were"
                 raise DriverError(f"{which} ended by error {code}: {about}")
-            made += zip(*(self._unpacked(end, len(those)) for end in self._outputs), strict=True)
+            outputs += zip(*(self._unpacked(end, len(batch)) for end in self._outputs), strict=True)
 
     def _packed(self, frames):
         return [self._input.stream.pack(self._input.to_map(frame)) for frame in frames]
 
     def _unpacked(self, end, count):
-        """The frames of a run, of which the last one may have fewer than others."""
-        whole, places = end.stream.places(count)
-        part = self._memory[whole]
-        _synchronise(part, "invalidate")
-        return [end.from_map(end.stream.unpack(np.asarray(part[place]))) for place in places]
+        """Return the ``count`` frames that a run has written for an output."""
+        region, slices = end.stream.places(count)
+        memory = self._memory[region]
+        _synchronise(memory, "invalidate")
+        return [end.from_map(end.stream.unpack(np.asarray(memory[frame_bytes]))) for frame_bytes in slices]
 
     def _done(self):
         return self.read("STATUS") & self._bits("STATUS.DONE")
@@ -851,35 +888,36 @@ class Engine(Hardware):
         names = {"STATUS": self.read("STATUS"), "ERROR": self.read("ERROR"), **self.counters()}
         return ", ".join(f"{name} {value}" for name, value in names.items())
 
-    def _result(self, made, integers):
-        whole = [np.stack(each) for each in zip(*made, strict=True)]
+    def _result(self, outputs, integers):
+        """Return one array for each output, from the output maps of each frame."""
+        arrays = [np.stack(maps) for maps in zip(*outputs, strict=True)]
         if not integers:
-            whole = [end.to_floats(values) for end, values in zip(self._outputs, whole, strict=True)]
-        return whole[0] if len(whole) == 1 else tuple(whole)
+            arrays = [end.to_floats(values) for end, values in zip(self._outputs, arrays, strict=True)]
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
 class Region:
-    """Where a map of a program lies in memory, and how: blocks of 8 channels, each row by row, all values signed.
+    """Address and memory layout of a program's map: blocks of 8 channels, each row by row, with signed values.
 
     Parameters
     ----------
     told : dict
-        ``input``, or one of ``outputs``, in a program.
+        Entry ``input``, or an entry of ``outputs``, of a program.
     """
 
     def __init__(self, told):
         told = _fields(told, "a map")
         described = told.fields("map")
-        kind = described.fields("type")
+        value_type = described.fields("type")
         self.name, self.address = told.text("name"), told.integer("address", 0, 1 << 32)
         if self.address % _LANES:
             told.refuse("address", f"a multiple of {_LANES}")
         self.shape = tuple(described.integer(size, 1) for size in ("channels", "height", "width"))
         self.scale = described.scale("scale")
-        self.zero_point = described.integer("zero_point", -_MOST_VALUE, _MOST_VALUE)
-        is_signed = kind.flag("signed")
+        self.zero_point = described.integer("zero_point", -_MAX_VALUE, _MAX_VALUE)
+        is_signed = value_type.flag("signed")
         self.dtype = np.dtype(np.int8 if is_signed else np.uint8)
-        span = 1 << kind.integer("bits", 1, 8)
+        span = 1 << value_type.integer("bits", 1, 8)
         self.range = (-span >> 1, (span >> 1) - 1) if is_signed else (0, span - 1)
         self._offset = 0 if is_signed else 128
         channels, height, width = self.shape
@@ -890,30 +928,37 @@ class Region:
             told.refuse("frame_bytes", f"a multiple of {_LANES}")
 
     def end(self, frames):
-        """The byte behind so many frames."""
+        """Return the address after the last byte of ``frames`` frames, relative to the program's base."""
         return self.address + (frames - 1) * self._frame_bytes + self.size
 
     def places(self, frames):
-        """The bytes of so many frames, and each frame's among them."""
+        """Return the slice of a program's memory that holds ``frames`` frames, and each frame's slice within it."""
         begins = range(0, frames * self._frame_bytes, self._frame_bytes)
-        whole = slice(self.address, self.end(frames))
-        return whole, [slice(begin, begin + self.size) for begin in begins]
+        return slice(self.address, self.end(frames)), [slice(begin, begin + self.size) for begin in begins]
 
     def pack(self, frame):
-        """A map ``(C, H, W)`` in the order of memory; lanes past its channels are 0."""
+        """Return the bytes of a map ``(C, H, W)`` in the order of memory. Lanes past the last channel are 0."""
         blocks, height, width, lanes = self._words
-        whole = np.zeros((blocks * lanes, height, width), np.int16)
-        whole[: len(frame)] = frame.astype(np.int16) - self._offset
-        return whole.reshape(blocks, lanes, height, width).transpose(0, 2, 3, 1).astype(np.int8).view(np.uint8).ravel()
+        padded = np.zeros((blocks * lanes, height, width), np.int16)
+        padded[: len(frame)] = frame.astype(np.int16) - self._offset
+        return padded.reshape(blocks, lanes, height, width).transpose(0, 2, 3, 1).astype(np.int8).view(np.uint8).ravel()
 
     def unpack(self, values):
-        """The inverse."""
+        """Return the map ``(C, H, W)`` of bytes in the order of memory."""
         words = values.view(np.int8).reshape(self._words).transpose(0, 3, 1, 2)
         return (words.reshape(-1, *self.shape[1:])[: self.shape[0]].astype(np.int16) + self._offset).astype(self.dtype)
 
 
 def _program(path, engine):
-    """What a program tells of itself, and what lies in memory before the first frame."""
+    """Return the JSON fields and the image of a program. Refuse a program that is damaged or for another engine.
+
+    Parameters
+    ----------
+    path : Path
+        File of the program.
+    engine : _Fields
+        Object ``engine`` of ``registers.json``.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -947,20 +992,20 @@ def _program(path, engine):
         if not all(access.lies_in(fields, len(image), memory_bytes) for access in accesses):
             raise DriverError(f"{path}: job {index} accesses memory outside of the program; compile it again")
         is_last = bool(fields >> end_bit & 1)
-    if not is_last:  # the engine would go on with jobs that were not checked
+    if not is_last:  # otherwise the engine would continue with unchecked jobs
         told.refuse("owners", "a list of all jobs, up to the last one of the program")
     return told, image
 
 
 class _Access:
-    """Bytes of memory that a job of an engine reads or writes: blocks of rows of words.
+    """Memory access of an engine's job, which reads or writes blocks of rows of words.
 
     Parameters
     ----------
     described : _Fields
-        One of ``accesses`` in ``registers.json``: for each field its offset and width in a job, in bits.
+        Entry of ``accesses`` in ``registers.json``, with the offset and width of each field in a job, in bits.
     job_bits : int
-        Size of a job.
+        Size of a job, in bits.
     """
 
     def __init__(self, described, job_bits):
@@ -972,9 +1017,16 @@ class _Access:
         }
 
     def lies_in(self, job, image_bytes, memory_bytes):
-        """Whether a job, as one integer, stays within memory, and writes only behind the image of the program.
+        """Return whether a job accesses only the program's memory, and writes only bytes after the program's image.
 
-        The engine counts rows down to 1, so 0 rows are as many as the field can count, and one more.
+        The engine counts rows down to 1, so a row count of 0 means one row more than the field's largest value.
+
+        Parameters
+        ----------
+        job : int
+            Bits of the job.
+        image_bytes, memory_bytes : int
+            Size of the program's image, and of its memory, in bytes.
         """
         blocks, rows, words = (self._value(job, name) for name in ("blocks", "rows", "words"))
         if blocks == 0 or words == 0:
@@ -987,30 +1039,31 @@ class _Access:
         return first <= begin and begin + strides + words * self._word_bytes <= memory_bytes
 
     def _value(self, job, name):
+        """Return the value of a job's field, or 1 for a field that the access does not have."""
         if name not in self._fields:
             return 1
         offset, width = self._fields[name]
         return job >> offset & (1 << width) - 1
 
 
-def _synchronise(part, how):
-    """Flush or invalidate the caches of a buffer, if it has any."""
-    getattr(part, how, lambda: None)()
+def _synchronise(buffer, method):
+    """Call ``flush`` or ``invalidate`` of a buffer, if the buffer has this method."""
+    getattr(buffer, method, lambda: None)()
 
 
 class _Channel:
-    """One direction of a DMA, and two buffers that take turns.
+    """Channel of a DMA, with two buffers for double buffering.
 
     Parameters
     ----------
     stream : Stream
-        What it moves.
+        Stream that the channel moves.
     dma : object
         PYNQ's ``DMA``.
     offset : int
-        Of the channel's registers: 0 into the accelerator, or `_DMA_RECEIVE`.
+        Offset of the channel's registers in bytes: 0 for the sending channel, `_DMA_RECEIVE` for the receiving one.
     allocate : callable
-        Makes buffers.
+        Function that returns a buffer.
     """
 
     def __init__(self, stream, dma, offset, allocate):
@@ -1024,7 +1077,7 @@ class _Channel:
         self._turn, self._busy = 0, False
 
     def reset(self, timeout):
-        """Drop what the DMA moves. It resets both of its channels."""
+        """Reset the DMA, which drops the frames of both of its channels."""
         self._busy = False
         self._dma.write(self._offset + _DMA_CONTROL, _DMA_RESET)
         end = time.monotonic() + timeout
@@ -1033,12 +1086,12 @@ class _Channel:
                 raise DriverError(f"the DMA of {self._stream.name} does not end its reset: load the overlay again")
 
     def restart(self):
-        """Bring PYNQ's object to the state in which it takes transfers after a reset."""
-        if not hasattr(self._channel, "halted"):  # one with scatter-gather starts with each transfer
+        """Prepare PYNQ's channel for transfers after a reset."""
+        if not hasattr(self._channel, "halted"):  # a channel with scatter-gather starts with each transfer
             self._channel.start()
 
     def start(self, frame=None):
-        """Move the other buffer, with what is to be sent."""
+        """Start the transfer of the other buffer, after packing ``frame`` into it if the channel sends."""
         self._turn ^= 1
         if frame is not None:
             self._buffers[self._turn][:] = self._stream.pack(frame)
@@ -1046,7 +1099,7 @@ class _Channel:
         self._busy = True
 
     def done(self):
-        """Whether the channel has nothing to move."""
+        """Return whether the channel has no transfer in progress."""
         if not self._busy:
             return True
         status = self._dma.read(self._offset + _DMA_STATUS)
@@ -1059,7 +1112,7 @@ class _Channel:
         return not self._busy
 
     def take(self, again):
-        """What has come; the next one is received meanwhile."""
+        """Return the received map. With ``again``, start to receive the next frame into the other buffer."""
         buffer, moved = self._buffers[self._turn], self._channel.transferred
         if moved != self._stream.frame_bytes:
             raise DriverError(
@@ -1070,7 +1123,7 @@ class _Channel:
         return self._stream.unpack(np.asarray(buffer))
 
     def _call(self, method, *arguments):
-        """Call PYNQ's object, whose errors are of many classes."""
+        """Call a method of PYNQ's channel, and raise its errors as DriverError."""
         try:
             method(*arguments)
         except (RuntimeError, ValueError) as error:
@@ -1078,7 +1131,7 @@ class _Channel:
 
 
 def _array(x):
-    """Return frames as an array, which lists of different lengths are not."""
+    """Return frames as an array. Refuse objects that NumPy can't convert, such as lists of different lengths."""
     try:
         return np.asarray(x)
     except (ValueError, TypeError):
@@ -1086,7 +1139,7 @@ def _array(x):
 
 
 def _read(path):
-    """Return what a file of JSON holds."""
+    """Return the contents of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -1096,12 +1149,12 @@ def _read(path):
 
 
 def _optional(path):
-    """Return the fields of a file that not all designs have, or ``None``."""
+    """Return the fields of a JSON file, or None if the file does not exist."""
     return _Fields(_read(path), str(path)) if path.exists() else None
 
 
 def _weights(path):
-    """What a file of weights says of itself, and the words for the hardware."""
+    """Return the JSON fields and the words for the hardware of a weights file."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -1113,33 +1166,47 @@ def _weights(path):
     if len(text) < size or zlib.crc32(text) != check:
         raise DriverError(f"{path} is cut off or was changed: make it again")
     document = _Fields(_parsed(text, path), str(path))
-    # A load has a digest of two words, words of memories, and a checksum.
+    # The words are a digest of two words, the words of the memories, and a CRC-32.
     if len(load) != 4 * document.integer("words", 4) or zlib.crc32(load[:-4]) != int.from_bytes(load[-4:], "little"):
         raise DriverError(f"{path} is cut off or was changed: make it again")
     return document, np.frombuffer(load, "<u4").tolist()
 
 
 def _parsed(text, path):
-    """Return the JSON in a part of a file."""
+    """Return the parsed JSON in a part of a file."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise DriverError(f"{path} is damaged: what it says of itself is no JSON; make it again") from None
 
 
-def _tensors(described, kind, streams):
-    """The model's tensors at one end of the hardware, in the order of its maps; these themselves if none are told."""
+def _tensors(described, side, streams):
+    """Return the model's input tensors, or output tensors, in the order of the streams.
+
+    Without a description the tensors have the names and shapes of the streams.
+
+    Parameters
+    ----------
+    described : _Fields or None
+        Object with the entries ``input`` and ``output``, or ``inputs`` and ``outputs``.
+    side : str
+        Side of the hardware, ``input`` or ``output``.
+    streams : list of Stream or Region
+        Memory layouts of the tensors.
+    """
     described = described or _Fields({}, "")
     tensors: Any = []
-    if described.has(f"{kind}s"):
-        tensors = described.objects(f"{kind}s")
-    elif described.has(kind):
-        tensors = [described.fields(kind)]
+    if described.has(f"{side}s"):
+        tensors = described.objects(f"{side}s")
+    elif described.has(side):
+        tensors = [described.fields(side)]
     if tensors and len(tensors) != len(streams):
         raise DriverError(
-            f"{described.where}: {kind}s must be {len(streams)}, not {len(tensors)}: copy or make it again"
+            f"{described.where}: {side}s must be {len(streams)}, not {len(tensors)}: copy or make it again"
         )
     if not tensors:
-        plain = ("name", "scale", "zero_point")
-        tensors = [{"shape": list(each.shape)} | {name: getattr(each, name) for name in plain} for each in streams]
-    return [Tensor(each, stream) for each, stream in zip(tensors, streams, strict=True)]
+        names = ("name", "scale", "zero_point")
+        tensors = [
+            {"shape": list(stream.shape)} | {name: getattr(stream, name) for name in names} for stream in streams
+        ]
+    return [Tensor(tensor, stream) for tensor, stream in zip(tensors, streams, strict=True)]

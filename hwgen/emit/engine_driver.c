@@ -1,4 +1,4 @@
-/* Written by hwgen: see engine_driver.h. */
+/* Driver of engine_axi, written by hwgen: see engine_driver.h. */
 #include "engine_driver.h"
 
 #include <stddef.h>
@@ -6,21 +6,21 @@
 
 /* @platform@ */
 
-/* Where things are in a program (docs/reference/engine.md), how it begins, and how maps lie in memory. */
+/* Offsets of the fields in a program's header (docs/reference/engine.md), values of the fields, and limits. */
 enum {
     MARK_BYTES = 8,
     FORMAT_AT = 8,
     CHECKSUM_AT = 12,
-    DIGEST_AT = 16, /* from here on all is in the checksum */
-    TOLD_BYTES_AT = 32,
+    DIGEST_AT = 16, /* the checksum covers all bytes from here on */
+    JSON_BYTES_AT = 32,
     IMAGE_BYTES_AT = 40,
     HEADER_BYTES = 48,
     FORMAT_IS = 2,
-    FORMAT_OF_SEVERAL_IS = 3, /* of programs that compute several frames in a run */
+    BATCH_FORMAT_IS = 3, /* format of programs that compute several frames per run */
     DIGEST_DIGITS = 16,
     PAGE = 4096,
     LANES = 8,
-    MOST = 1 << 28 /* channels, rows or columns of a map, and frames of a run */
+    MAX_COUNT = 1 << 28 /* largest number of channels, rows or columns of a map, and of frames per run */
 };
 
 static uint32_t read_register(const engine_device *device, uintptr_t offset)
@@ -35,10 +35,10 @@ static void write_register(const engine_device *device, uintptr_t offset, uint32
 
 engine_status engine_stop(const engine_device *device)
 {
-    uint32_t looks;
+    uint32_t polls;
 
     write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_STOP);
-    for (looks = 0; looks < device->patience; looks++)
+    for (polls = 0; polls < device->patience; polls++)
         if (!(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_BUSY))
             return ENGINE_OK;
     return ENGINE_NOT_STOPPED;
@@ -65,36 +65,36 @@ engine_status engine_open(engine_device *device, uintptr_t registers, uint32_t p
     return engine_stop(device);
 }
 
-/* What a program tells of itself is JSON: a value, or what is left of the items in a list or an object. */
+/* A piece of a program's JSON: a value, or the remaining items of a list or an object. */
 typedef struct {
     const char *begin, *end;
 } text;
 
-/* Takes the first item of those that are left; whether there was one. */
-static int take(text *left, text *item)
+/* Remove the first of the remaining items. Returns whether there was one. */
+static int take(text *remaining, text *item)
 {
-    const char *at = left->begin;
+    const char *next = remaining->begin;
     int depth = 0, quoted = 0;
 
-    while (at < left->end && (*at == ' ' || *at == ','))
-        at++;
-    item->begin = at;
-    for (; at < left->end && (depth > 0 || quoted || *at != ','); at++) {
-        if (quoted && *at == '\\' && at + 1 < left->end)
-            at++; /* of what follows no quote counts */
-        else if (*at == '"')
+    while (next < remaining->end && (*next == ' ' || *next == ','))
+        next++;
+    item->begin = next;
+    for (; next < remaining->end && (depth > 0 || quoted || *next != ','); next++) {
+        if (quoted && *next == '\\' && next + 1 < remaining->end)
+            next++; /* an escaped quote does not end the string */
+        else if (*next == '"')
             quoted = !quoted;
         else if (!quoted)
-            depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+            depth += (*next == '{' || *next == '[') - (*next == '}' || *next == ']');
     }
-    left->begin = at;
-    while (at > item->begin && at[-1] == ' ')
-        at--;
-    item->end = at;
+    remaining->begin = next;
+    while (next > item->begin && next[-1] == ' ')
+        next--;
+    item->end = next;
     return item->begin < item->end;
 }
 
-/* The items of a list or an object; none of anything else. */
+/* Return the items of a list or an object. Any other value has no items. */
 static text items(text value)
 {
     if (value.end - value.begin >= 2 && (*value.begin == '{' || *value.begin == '[')) {
@@ -106,13 +106,13 @@ static text items(text value)
     return value;
 }
 
-/* The value of a key in an object; an empty one if there is none. */
+/* Return the value of a key in an object, or an empty text if the key is missing. */
 static text value_of(text object, const char *key)
 {
     const size_t length = strlen(key);
-    text left = items(object), item;
+    text remaining = items(object), item;
 
-    while (take(&left, &item))
+    while (take(&remaining, &item))
         if ((size_t)(item.end - item.begin) > length + 3 && item.begin[0] == '"' && item.begin[length + 1] == '"' &&
             item.begin[length + 2] == ':' && memcmp(item.begin + 1, key, length) == 0) {
             item.begin += length + 3; /* two quotes and a colon */
@@ -124,7 +124,7 @@ static text value_of(text object, const char *key)
     return item;
 }
 
-/* Whether a value is a word of JSON. */
+/* Return whether a value is the given word of JSON. */
 static int is_word(text value, const char *word)
 {
     const size_t length = strlen(word);
@@ -132,26 +132,27 @@ static int is_word(text value, const char *word)
     return (size_t)(value.end - value.begin) == length && memcmp(value.begin, word, length) == 0;
 }
 
-/* Whether a key has a number of some range, which is given back. */
-static int number_of(text object, const char *key, uint32_t least, uint32_t most, uint32_t *number)
+/* Read the integer of a key in an object. Returns whether the value is an integer from low to high. */
+static int read_integer(text object, const char *key, uint32_t low, uint32_t high, uint32_t *integer)
 {
     const text value = value_of(object, key);
-    const char *at;
-    uint64_t found = 0;
+    const char *digit;
+    uint64_t sum = 0;
 
-    for (at = value.begin; at < value.end && *at >= '0' && *at <= '9' && found <= most; at++)
-        found = 10 * found + (uint64_t)(*at - '0');
-    *number = (uint32_t)found;
-    return value.begin < value.end && at == value.end && least <= found && found <= most;
+    for (digit = value.begin; digit < value.end && *digit >= '0' && *digit <= '9' && sum <= high; digit++)
+        sum = 10 * sum + (uint64_t)(*digit - '0');
+    *integer = (uint32_t)sum;
+    return value.begin < value.end && digit == value.end && low <= sum && sum <= high;
 }
 
-/* The same where a key may be missing, or null: then the number is a default. */
-static int number_or(text object, const char *key, uint32_t least, uint32_t most, uint32_t missing, uint32_t *number)
+/* Read the integer of a key in an object. If the key is missing or null, the integer is the fallback. */
+static int read_optional(
+    text object, const char *key, uint32_t low, uint32_t high, uint32_t fallback, uint32_t *integer)
 {
     const text value = value_of(object, key);
 
-    *number = missing;
-    return value.begin == value.end || is_word(value, "null") || number_of(object, key, least, most, number);
+    *integer = fallback;
+    return value.begin == value.end || is_word(value, "null") || read_integer(object, key, low, high, integer);
 }
 
 static uint32_t map_bytes(const engine_map *map)
@@ -159,46 +160,48 @@ static uint32_t map_bytes(const engine_map *map)
     return (map->channels + LANES - 1) / LANES * LANES * map->height * map->width;
 }
 
-/* Whether the sizes of a map make one of at most so many bytes. */
+/* Return whether a map has at most the given number of bytes. */
 static int fits(const engine_map *map, uint32_t size)
 {
-    uint32_t left = size / LANES / ((map->channels + LANES - 1) / LANES);
+    uint32_t quotient = size / LANES / ((map->channels + LANES - 1) / LANES);
 
-    left /= map->height;
-    return left / map->width > 0;
+    quotient /= map->height;
+    return quotient / map->width > 0;
 }
 
-/* Whether a program tells of a map that makes sense, and whose frames lie in the program's memory of so many bytes. */
-static int read_map(text region, uint32_t frames, uint32_t size, engine_map *found)
+/* Read the description of a map. Returns whether the description is valid, and all frames are in a memory of the given size
+ * in bytes. */
+static int read_map(text region, uint32_t frames, uint32_t size, engine_map *result)
 {
     const text map = value_of(region, "map"), type = value_of(map, "type"), is_signed = value_of(type, "signed");
     uint32_t bits;
 
-    if (!number_of(map, "channels", 1, MOST, &found->channels) || !number_of(map, "height", 1, MOST, &found->height) ||
-        !number_of(map, "width", 1, MOST, &found->width) || !number_of(type, "bits", 1, 8, &bits) ||
-        !number_of(region, "address", 0, UINT32_MAX, &found->address))
+    if (!read_integer(map, "channels", 1, MAX_COUNT, &result->channels) ||
+        !read_integer(map, "height", 1, MAX_COUNT, &result->height) ||
+        !read_integer(map, "width", 1, MAX_COUNT, &result->width) || !read_integer(type, "bits", 1, 8, &bits) ||
+        !read_integer(region, "address", 0, UINT32_MAX, &result->address))
         return 0;
-    if ((!is_word(is_signed, "true") && !is_word(is_signed, "false")) || !fits(found, size))
+    if ((!is_word(is_signed, "true") && !is_word(is_signed, "false")) || !fits(result, size))
         return 0;
-    found->is_signed = is_word(is_signed, "true");
-    /* It is not told where there is one frame, or each begins at the end of another one. */
-    if (!number_or(region, "frame_bytes", map_bytes(found), UINT32_MAX, map_bytes(found), &found->frame_bytes))
+    result->is_signed = is_word(is_signed, "true");
+    /* A program with one frame, or with frames that follow each other without a gap, does not state frame_bytes. */
+    if (!read_optional(region, "frame_bytes", map_bytes(result), UINT32_MAX, map_bytes(result), &result->frame_bytes))
         return 0;
-    return found->address % LANES == 0 && found->frame_bytes % LANES == 0 &&
-           found->address + (uint64_t)(frames - 1) * found->frame_bytes + map_bytes(found) <= size;
+    return result->address % LANES == 0 && result->frame_bytes % LANES == 0 &&
+           result->address + (uint64_t)(frames - 1) * result->frame_bytes + map_bytes(result) <= size;
 }
 
-/* The bytes of a number of a file, the lowest one first. */
-static uint64_t bytes_of(const unsigned char *place, unsigned count)
+/* Return the integer in some bytes of a file, the lowest byte first. */
+static uint64_t bytes_of(const unsigned char *bytes, unsigned count)
 {
-    uint64_t number = 0;
+    uint64_t integer = 0;
 
     while (count-- > 0)
-        number = number << 8 | place[count];
-    return number;
+        integer = integer << 8 | bytes[count];
+    return integer;
 }
 
-/* CRC-32, as zlib computes it: four bits at a time. */
+/* Return the CRC-32 of zlib, computed four bits at a time. */
 static uint32_t checksum_of(const unsigned char *bytes, uint32_t count)
 {
     static const uint32_t table[16] = {
@@ -214,25 +217,25 @@ static uint32_t checksum_of(const unsigned char *bytes, uint32_t count)
     return ~sum;
 }
 
-/* Whether a program is for engines with the digest of this one, which stands there in hexadecimal. */
+/* Return whether a program's digest, in hexadecimal digits, is the digest of this engine. */
 static int is_of_this_engine(const engine_device *device, const unsigned char *digits)
 {
     uint64_t digest = (uint64_t)read_register(device, ENGINE_DIGEST_HIGH) << 32;
-    int place;
+    int index;
 
     digest |= read_register(device, ENGINE_DIGEST_LOW);
-    for (place = 0; place < DIGEST_DIGITS; place++, digest <<= 4)
-        if (digits[place] != (unsigned char)"0123456789abcdef"[digest >> 60])
+    for (index = 0; index < DIGEST_DIGITS; index++, digest <<= 4)
+        if (digits[index] != (unsigned char)"0123456789abcdef"[digest >> 60])
             return 0;
     return 1;
 }
 
-/* A field of a job: offset of its lowest bit in the job, and width in bits. A field of 0 bits counts as 1. */
+/* A field of a job: offset of its lowest bit in the job, and width in bits. A field of 0 bits has the value 1. */
 typedef struct {
     uint32_t bit, width;
 } job_field;
 
-/* Bytes of memory that a job accesses: blocks of rows of words. A job writes them, or reads them. */
+/* A memory access of a job, which reads or writes blocks of rows of words. */
 typedef struct {
     uint32_t word_bytes;
     int writes;
@@ -241,7 +244,7 @@ typedef struct {
 
 /* @accesses@ */
 
-/* The value of a field. No field crosses a word of 8 bytes. */
+/* Return the value of a field. No field crosses the border of an 8-byte word. */
 static uint64_t field_of(const unsigned char *job, job_field field)
 {
     const uint64_t word = bytes_of(job + field.bit / 64 * 8, 8);
@@ -249,8 +252,8 @@ static uint64_t field_of(const unsigned char *job, job_field field)
     return field.width == 0 ? 1 : word >> field.bit % 64 & ((UINT64_C(1) << field.width) - 1);
 }
 
-/* Whether a job accesses bytes of the program's memory only, and writes only bytes behind its image. The engine counts
- * rows down to 1, so 0 rows are as many as the field can count, and one more. */
+/* Return whether a job accesses only the program's memory, and writes only bytes after the program's image. The engine
+ * counts rows down to 1, so a row count of 0 means one row more than the field's largest value. */
 static int access_lies_in(const unsigned char *job, const job_access *access, uint32_t image_bytes, uint32_t size)
 {
     const uint64_t address = field_of(job, access->address), words = field_of(job, access->words);
@@ -266,15 +269,15 @@ static int access_lies_in(const unsigned char *job, const job_access *access, ui
     return address >= (access->writes ? image_bytes : 0) && address <= size && bytes <= size - address;
 }
 
-/* Whether all jobs of an image are whole, end with the last one, and access the program's memory only. */
+/* Return whether all jobs of an image access only the program's memory, up to a job that is marked as the last one. */
 static int jobs_lie_in(const unsigned char *image, uint32_t image_bytes, uint32_t size)
 {
-    uint32_t left = image_bytes;
-    unsigned which;
+    uint32_t remaining = image_bytes;
+    unsigned index;
 
-    for (; left >= JOB_BYTES; left -= JOB_BYTES, image += JOB_BYTES) {
-        for (which = 0; which < sizeof accesses / sizeof *accesses; which++)
-            if (!access_lies_in(image, &accesses[which], image_bytes, size))
+    for (; remaining >= JOB_BYTES; remaining -= JOB_BYTES, image += JOB_BYTES) {
+        for (index = 0; index < sizeof accesses / sizeof *accesses; index++)
+            if (!access_lies_in(image, &accesses[index], image_bytes, size))
                 return 0;
         if (field_of(image, last_job))
             return 1;
@@ -282,30 +285,30 @@ static int jobs_lie_in(const unsigned char *image, uint32_t image_bytes, uint32_
     return 0;
 }
 
-/* Whether a file is a program that is whole, for this engine. */
+/* Check that a file is a complete program for this engine. */
 static engine_status check(const engine_device *device, const unsigned char *file, uint32_t file_bytes)
 {
     if (file_bytes < HEADER_BYTES || memcmp(file, "hwgenPRG", MARK_BYTES) != 0)
         return ENGINE_NO_PROGRAM;
-    if (bytes_of(file + FORMAT_AT, 4) != FORMAT_IS && bytes_of(file + FORMAT_AT, 4) != FORMAT_OF_SEVERAL_IS)
+    if (bytes_of(file + FORMAT_AT, 4) != FORMAT_IS && bytes_of(file + FORMAT_AT, 4) != BATCH_FORMAT_IS)
         return ENGINE_NO_PROGRAM;
-    if (bytes_of(file + TOLD_BYTES_AT, 8) > file_bytes - HEADER_BYTES ||
-        bytes_of(file + IMAGE_BYTES_AT, 8) != file_bytes - HEADER_BYTES - bytes_of(file + TOLD_BYTES_AT, 8) ||
+    if (bytes_of(file + JSON_BYTES_AT, 8) > file_bytes - HEADER_BYTES ||
+        bytes_of(file + IMAGE_BYTES_AT, 8) != file_bytes - HEADER_BYTES - bytes_of(file + JSON_BYTES_AT, 8) ||
         bytes_of(file + CHECKSUM_AT, 4) != checksum_of(file + DIGEST_AT, file_bytes - DIGEST_AT))
         return ENGINE_WRONG_PROGRAM;
     return is_of_this_engine(device, file + DIGEST_AT) ? ENGINE_OK : ENGINE_OTHER_ENGINE;
 }
 
-/* What a program tells of its maps in a memory of so many bytes; whether it makes sense, and there is room for as many
- * outputs as it has. */
-static int describe(engine_device *device, text told, uint32_t size)
+/* Read the number of frames and the maps of a program with a memory of the given size in bytes. Returns whether they are
+ * valid, and there are at most ENGINE_MOST_OUTPUTS outputs. */
+static int describe(engine_device *device, text json, uint32_t size)
 {
-    text left = items(value_of(told, "outputs")), output;
+    text remaining = items(value_of(json, "outputs")), output;
 
-    if (!number_or(told, "batch", 1, MOST, 1, &device->frames) || /* it is told where there are several */
-        !read_map(value_of(told, "input"), device->frames, size, &device->input))
+    if (!read_optional(json, "batch", 1, MAX_COUNT, 1, &device->frames) ||
+        !read_map(value_of(json, "input"), device->frames, size, &device->input))
         return 0;
-    for (device->output_count = 0; take(&left, &output); device->output_count++)
+    for (device->output_count = 0; take(&remaining, &output); device->output_count++)
         if (device->output_count == ENGINE_MOST_OUTPUTS ||
             !read_map(output, device->frames, size, &device->outputs[device->output_count]))
             return 0;
@@ -315,10 +318,10 @@ static int describe(engine_device *device, text told, uint32_t size)
 engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes)
 {
     const unsigned char *const content = file;
-    uint32_t address, size, told_bytes, image_bytes;
+    uint32_t address, size, json_bytes, image_bytes;
     engine_status status;
     engine_device next;
-    text told;
+    text json;
 
     if (device == NULL || file == NULL || memory == NULL)
         return ENGINE_NO_BUFFER;
@@ -326,14 +329,14 @@ engine_status engine_load(engine_device *device, const void *file, uint32_t file
     if (status != ENGINE_OK)
         return status;
     address = HWGEN_BUS_ADDRESS(memory);
-    told_bytes = (uint32_t)bytes_of(content + TOLD_BYTES_AT, 8);
-    image_bytes = file_bytes - HEADER_BYTES - told_bytes;
-    told.begin = (const char *)content + HEADER_BYTES;
-    told.end = told.begin + told_bytes;
-    if (!number_of(told, "size", image_bytes, UINT32_MAX, &size))
+    json_bytes = (uint32_t)bytes_of(content + JSON_BYTES_AT, 8);
+    image_bytes = file_bytes - HEADER_BYTES - json_bytes;
+    json.begin = (const char *)content + HEADER_BYTES;
+    json.end = json.begin + json_bytes;
+    if (!read_integer(json, "size", image_bytes, UINT32_MAX, &size))
         return ENGINE_WRONG_PROGRAM;
     next = *device;
-    if (!describe(&next, told, size) || !jobs_lie_in((const unsigned char *)told.end, image_bytes, size))
+    if (!describe(&next, json, size) || !jobs_lie_in((const unsigned char *)json.end, image_bytes, size))
         return ENGINE_WRONG_PROGRAM;
     if (size > memory_bytes)
         return ENGINE_TOO_SMALL;
@@ -342,8 +345,8 @@ engine_status engine_load(engine_device *device, const void *file, uint32_t file
     status = engine_stop(device);
     if (status != ENGINE_OK)
         return status;
-    memmove(memory, told.end, image_bytes); /* the file may lie in the same memory */
-    HWGEN_FLUSH(memory, size); /* the maps as well: nothing of them may be written from a cache during a run */
+    memmove(memory, json.end, image_bytes); /* the file can be in the same memory */
+    HWGEN_FLUSH(memory, size); /* includes the maps, because no cached data of a map may be written during a run */
     next.memory = memory;
     *device = next;
     write_register(device, ENGINE_PROGRAM_BASE, address);
@@ -360,14 +363,14 @@ static size_t values_of(const engine_map *map)
     return map->channels * pixels_of(map);
 }
 
-/* What is done to a value on its way to memory or back: values there are signed. */
+/* Return the mask that converts a value for memory or back by exclusive or. Values in memory are signed. */
 static unsigned char flip_of(const engine_map *map)
 {
     return map->is_signed ? 0x00 : 0x80;
 }
 
-/* Brings a map (channels, rows, columns) into the order of memory: blocks of 8 channels, of each the pixels row by row. */
-static void pack(const engine_map *map, const unsigned char *values, unsigned char *place)
+/* Copy a map (channels, rows, columns) into the order of memory: blocks of 8 channels, each with its pixels row by row. */
+static void pack(const engine_map *map, const unsigned char *values, unsigned char *bytes)
 {
     const size_t pixels = pixels_of(map);
     const unsigned char flip = flip_of(map);
@@ -377,11 +380,11 @@ static void pack(const engine_map *map, const unsigned char *values, unsigned ch
     for (first = 0; first < map->channels; first += LANES)
         for (pixel = 0; pixel < pixels; pixel++)
             for (lane = first; lane < first + LANES; lane++)
-                *place++ = lane < map->channels ? values[lane * pixels + pixel] ^ flip : 0;
+                *bytes++ = lane < map->channels ? values[lane * pixels + pixel] ^ flip : 0;
 }
 
-/* The inverse. */
-static void unpack(const engine_map *map, const unsigned char *place, unsigned char *values)
+/* Copy a map in the order of memory into a map (channels, rows, columns). */
+static void unpack(const engine_map *map, const unsigned char *bytes, unsigned char *values)
 {
     const size_t pixels = pixels_of(map);
     const unsigned char flip = flip_of(map);
@@ -389,16 +392,16 @@ static void unpack(const engine_map *map, const unsigned char *place, unsigned c
     size_t pixel;
 
     for (first = 0; first < map->channels; first += LANES)
-        for (pixel = 0; pixel < pixels; pixel++, place += LANES)
+        for (pixel = 0; pixel < pixels; pixel++, bytes += LANES)
             for (lane = first; lane < first + LANES && lane < map->channels; lane++)
-                values[lane * pixels + pixel] = place[lane - first] ^ flip;
+                values[lane * pixels + pixel] = bytes[lane - first] ^ flip;
 }
 
 engine_status engine_start(const engine_device *device, const void *maps)
 {
     const engine_map *const map = &device->input;
     const unsigned char *values = maps;
-    unsigned char *place;
+    unsigned char *bytes;
     engine_status status;
     uint32_t frame;
 
@@ -409,19 +412,19 @@ engine_status engine_start(const engine_device *device, const void *maps)
     status = engine_stop(device);
     if (status != ENGINE_OK)
         return status;
-    /* Lines of a cache at both ends may hold bytes of other maps, too: each run writes these before it reads them. */
-    place = device->memory + map->address;
-    for (frame = 0; frame < device->frames; frame++, place += map->frame_bytes, values += values_of(map)) {
-        pack(map, values, place);
-        HWGEN_FLUSH(place, map_bytes(map));
+    /* The first and the last cache line can hold bytes of other maps. Each run writes those maps before it reads them. */
+    bytes = device->memory + map->address;
+    for (frame = 0; frame < device->frames; frame++, bytes += map->frame_bytes, values += values_of(map)) {
+        pack(map, values, bytes);
+        HWGEN_FLUSH(bytes, map_bytes(map));
     }
-    write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu); /* a run that was stopped has ended, too */
+    write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu); /* clears the event of a run that was stopped */
     write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_START);
     return ENGINE_OK;
 }
 
-/* Whether there is a buffer for each output. */
-static int are_there(const engine_device *device, void *const *results)
+/* Return whether there is a buffer for each output. */
+static int has_buffers(const engine_device *device, void *const *results)
 {
     uint32_t output;
 
@@ -433,26 +436,26 @@ static int are_there(const engine_device *device, void *const *results)
 
 engine_status engine_finish(const engine_device *device, void *const *results)
 {
-    uint32_t looks, output, frame;
+    uint32_t polls, output, frame;
     engine_status status;
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
-    if (!are_there(device, results))
+    if (!has_buffers(device, results))
         return ENGINE_NO_BUFFER;
-    for (looks = 0; !(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_DONE); looks++)
-        if (looks == device->patience) {
+    for (polls = 0; !(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_DONE); polls++)
+        if (polls == device->patience) {
             status = engine_stop(device);
             return status == ENGINE_OK ? ENGINE_TIMEOUT : status;
         }
     status = (engine_status)(read_register(device, ENGINE_ERROR) & ENGINE_ERROR_CODE);
     for (output = 0; output < device->output_count && status == ENGINE_OK; output++) {
         const engine_map *const map = &device->outputs[output];
-        unsigned char *place = device->memory + map->address, *values = results[output];
+        unsigned char *bytes = device->memory + map->address, *values = results[output];
 
-        for (frame = 0; frame < device->frames; frame++, place += map->frame_bytes, values += values_of(map)) {
-            HWGEN_INVALIDATE(place, map_bytes(map));
-            unpack(map, place, values);
+        for (frame = 0; frame < device->frames; frame++, bytes += map->frame_bytes, values += values_of(map)) {
+            HWGEN_INVALIDATE(bytes, map_bytes(map));
+            unpack(map, bytes, values);
         }
     }
     return status;
@@ -464,7 +467,7 @@ engine_status engine_run(const engine_device *device, const void *maps, void *co
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
-    if (!are_there(device, results))
+    if (!has_buffers(device, results))
         return ENGINE_NO_BUFFER;
     status = engine_start(device, maps);
     return status == ENGINE_OK ? engine_finish(device, results) : status;
@@ -478,10 +481,10 @@ void engine_enable_interrupt(const engine_device *device, uint32_t events)
 
 uint32_t engine_handle_interrupt(const engine_device *device)
 {
-    uint32_t happened = read_register(device, ENGINE_INTERRUPT_STATUS);
+    uint32_t events = read_register(device, ENGINE_INTERRUPT_STATUS);
 
-    happened &= read_register(device, ENGINE_INTERRUPT_ENABLE);
-    write_register(device, ENGINE_INTERRUPT_STATUS, happened);
-    (void)read_register(device, ENGINE_INTERRUPT_STATUS); /* the write has come when this is answered: the line is low */
-    return happened;
+    events &= read_register(device, ENGINE_INTERRUPT_ENABLE);
+    write_register(device, ENGINE_INTERRUPT_STATUS, events);
+    (void)read_register(device, ENGINE_INTERRUPT_STATUS); /* the answer comes after the write: the line is low */
+    return events;
 }

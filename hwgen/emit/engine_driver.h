@@ -1,15 +1,15 @@
-/* Drives engine_axi, without an operating system. C99.
+/* Driver in C99 of engine_axi, without an operating system.
  *
- * Written by hwgen, with engine_driver.c and engine_registers.h. For a program and one frame:
+ * Written by hwgen, with engine_driver.c and engine_registers.h. To load a program and compute one frame:
  *
  *     static engine_device device;
  *     engine_status status = engine_open(&device, 0x43C00000, 1000000);
  *     status = engine_load(&device, program, program_bytes, memory, memory_bytes);
  *     status = engine_run(&device, map, (void *const[]){result});
  *
- * How registers, caches and addresses are reached is said by five macros, HWGEN_READ32 and those that follow it in
- * engine_driver.c. They fit a processor without caches that sees memory as the engine does. Others come from a header of
- * one's own, -DHWGEN_PLATFORM='"my_platform.h"'. Processor and values in memory are little-endian.
+ * Five macros at the top of engine_driver.c, from HWGEN_READ32 to HWGEN_BUS_ADDRESS, access registers, caches and
+ * addresses. The default macros fit a processor without caches that uses the same addresses as the engine. Your own header
+ * can define other macros: -DHWGEN_PLATFORM='"my_platform.h"'. The processor and the values in memory are little-endian.
  */
 #ifndef ENGINE_DRIVER_H
 #define ENGINE_DRIVER_H
@@ -22,72 +22,73 @@
 extern "C" {
 #endif
 
-/* Of a program that this driver runs. */
+/* Largest number of outputs of a program that this driver can run. */
 #ifndef ENGINE_MOST_OUTPUTS
 #define ENGINE_MOST_OUTPUTS 16u
 #endif
 
-/* The first ones are what ERROR says: how the engine ended a run. */
+/* Result of a function. Values below 16 are the codes of register ERROR, with which the engine ends a run. */
 typedef enum {
 /* @errors@ */
-    ENGINE_NOT_THERE = 16, /* IDENTITY is another: no engine of hwgen, or another address */
-    ENGINE_OTHER_VERSION,  /* the registers are of another version than this driver */
-    ENGINE_OTHER_DESIGN,   /* the build hash is another: the bitstream was not made of this folder */
-    ENGINE_NO_PROGRAM,     /* what is to be loaded is no program of hwgen, or of another version of the format */
-    ENGINE_WRONG_PROGRAM,  /* a program is cut off or was changed, has maps that make no sense, has maps or jobs outside
+    ENGINE_NOT_THERE = 16, /* register IDENTITY has a wrong value: no engine of hwgen, or a wrong address */
+    ENGINE_OTHER_VERSION,  /* the register map has another version than this driver */
+    ENGINE_OTHER_DESIGN,   /* the build hash differs: the bitstream was not made of this folder */
+    ENGINE_NO_PROGRAM,     /* a file is no program of hwgen, or has another version of the format */
+    ENGINE_WRONG_PROGRAM,  /* a program is cut off or was changed, has maps of impossible sizes, has maps or jobs outside
                               of its memory, or has more outputs than ENGINE_MOST_OUTPUTS */
     ENGINE_OTHER_ENGINE,   /* a program was compiled for an engine of other sizes */
-    ENGINE_TOO_SMALL,      /* a program and its maps take more memory than there is */
-    ENGINE_UNALIGNED,      /* memory does not begin at a multiple of 4096, or does not end below 4 GiB */
-    ENGINE_NOT_LOADED,     /* there is no program */
-    ENGINE_TIMEOUT,        /* a frame did not end; the run was stopped, and the next one can be begun */
-    ENGINE_NOT_STOPPED,    /* a run can't be stopped: memory does not answer */
+    ENGINE_TOO_SMALL,      /* a program and its maps need more memory than the caller gives */
+    ENGINE_UNALIGNED,      /* the memory does not begin at a multiple of 4096, or does not end below 4 GiB */
+    ENGINE_NOT_LOADED,     /* no program is loaded */
+    ENGINE_TIMEOUT,        /* a frame did not end; the run was stopped, and the next run can begin */
+    ENGINE_NOT_STOPPED,    /* a run can't be stopped, because memory does not answer */
     ENGINE_NO_BUFFER       /* a pointer is NULL */
 } engine_status;
 
-/* A map of integers of one byte in memory, in blocks of 8 channels. */
+/* A map of one-byte integers in memory, in blocks of 8 channels. */
 typedef struct {
-    uint32_t address; /* from the beginning of the program on */
-    uint32_t channels, height, width;
-    int is_signed;
-    uint32_t frame_bytes; /* from a frame's to the next one's */
+    uint32_t address;                 /* byte offset from the beginning of the program */
+    uint32_t channels, height, width; /* shape of the map */
+    int is_signed;                    /* whether values are int8_t, and not uint8_t */
+    uint32_t frame_bytes;             /* byte distance from a frame to the next one */
 } engine_map;
 
+/* An engine with its loaded program. */
 typedef struct {
-    uintptr_t registers;   /* address of the engine's registers */
-    uint32_t patience;     /* how often STATUS is looked at before a run is given up */
-    unsigned char *memory; /* the program that is loaded, or NULL; what follows is of it */
-    uint32_t frames;       /* that it computes in a run */
+    uintptr_t registers;   /* base address of the engine's registers */
+    uint32_t patience;     /* number of polls of STATUS after which a run fails */
+    unsigned char *memory; /* memory of the loaded program, or NULL; the following members describe the program */
+    uint32_t frames;       /* number of frames per run */
     engine_map input;
     uint32_t output_count;
     engine_map outputs[ENGINE_MOST_OUTPUTS];
 } engine_device;
 
-/* Checks that the hardware is the one of this folder, ends what runs there, and disables the interrupt. */
+/* Check that the hardware is the design of this folder, stop its run, and disable the interrupt. */
 engine_status engine_open(engine_device *device, uintptr_t registers, uint32_t patience);
 
-/* Puts a program into memory, in place of the one before: a file that 'hwgen build' or 'hwgen compile' made, with all its
- * bytes, which are not needed any more then. The memory is the engine's until another program is loaded. It begins at a
- * multiple of 4096, and has as many bytes as the report says ("Memory of the program"). */
+/* Load the program in a file that 'hwgen build' or 'hwgen compile' made. The file is not needed after the call. The engine
+ * owns the memory until another program is loaded. The memory must begin at a multiple of 4096. report.md gives its size in
+ * bytes ("Memory of the program"). */
 engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes);
 
-/* One frame: a map (channels, rows, columns) of int8_t or uint8_t in, and such maps of all outputs out, in the order of the
- * program. Where it computes several frames in a run, there are as many maps, one behind the other. */
+/* Compute one frame: read a map (channels, rows, columns) of int8_t or uint8_t, and write such a map for each output, in the
+ * order of the program. If a run computes several frames, each buffer has the maps of all frames, one after the other. */
 engine_status engine_run(const engine_device *device, const void *maps, void *const *results);
 
-/* The same in two steps. Between them the engine computes; a run before that goes on is ended. */
+/* Start a run, and finish it. Between both calls the engine computes. engine_start ends a run that was not finished. */
 engine_status engine_start(const engine_device *device, const void *maps);
 engine_status engine_finish(const engine_device *device, void *const *results);
 
-/* Which events raise the interrupt: ENGINE_INTERRUPT_ENABLE_DONE, ENGINE_INTERRUPT_ENABLE_ERROR, both, or 0 for none. What
- * happened before raises it no more. */
+/* Choose the events that raise the interrupt: ENGINE_INTERRUPT_ENABLE_DONE, ENGINE_INTERRUPT_ENABLE_ERROR, both, or 0 for
+ * none. Earlier events are cleared. */
 void engine_enable_interrupt(const engine_device *device, uint32_t events);
 
-/* To be called by one's own handler of the interrupt, which is high until then. Returns the enabled events that have
- * happened, or 0 if it was not this hardware's interrupt. */
+/* Clear the interrupt, from your own interrupt handler. Returns the enabled events that have happened, or 0 if another
+ * device raised the interrupt. */
 uint32_t engine_handle_interrupt(const engine_device *device);
 
-/* Ends a run, as soon as memory has answered what the engine asked for. */
+/* End a run as soon as memory has answered all outstanding transactions of the engine. */
 engine_status engine_stop(const engine_device *device);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
-# From here on the script is the same for every design.
+# The rest of the script is equal for all designs.
 
 proc fail {reason} {
     error "package_ip.tcl: $reason"
 }
 
-# The part to package for: the board's, or what stands behind -tclargs.
+# Return the part to package for: the part in -tclargs, or the board's part.
 proc part_of {part arguments} {
     if {[llength $arguments] == 2 && [lindex $arguments 0] eq "--part"} {
         set part [lindex $arguments 1]
@@ -28,7 +28,7 @@ proc check_files {folder names} {
     }
 }
 
-# Make room for the IP, but not at the cost of something else.
+# Delete an earlier IP, but no other folder.
 proc clear {root} {
     if {[file exists $root] && ![file isfile [file join $root component.xml]]} {
         fail "$root is there already and is not an IP; move it away"
@@ -36,7 +36,7 @@ proc clear {root} {
     file delete -force $root
 }
 
-# A project with the sources, and the IP that Vivado makes of it by itself.
+# Create a project with the sources, and return the IP that Vivado infers from the project.
 proc begin {} {
     global here root top part sources vendor library
     set paths {}
@@ -62,7 +62,7 @@ proc identify {core} {
     set_property vendor_display_name hwgen $core
 }
 
-# Vivado infers interfaces by the names of ports. Whatever it has inferred, it is these in the end.
+# Define an interface of the IP, whether or not Vivado has inferred it from the names of the ports.
 proc define_interface {core name type mode signals parameters} {
     set bus [ipx::get_bus_interfaces -quiet $name -of_objects $core]
     if {$bus eq ""} {
@@ -87,6 +87,7 @@ proc define_interface {core name type mode signals parameters} {
     }
 }
 
+# Define all interfaces of the IP, and remove all others that Vivado has inferred.
 proc define_interfaces {core} {
     global interfaces
     set names {}
@@ -102,7 +103,7 @@ proc define_interfaces {core} {
     }
 }
 
-# What a master reaches; a processing system gives it the addresses of its memory.
+# Define the address spaces of the masters, in which a processing system maps its memory.
 proc define_spaces {core} {
     global spaces
     foreach {name bytes bits} $spaces {
@@ -116,7 +117,7 @@ proc define_spaces {core} {
     }
 }
 
-# One block of addresses: PYNQ calls an IP that has several by another name.
+# Define the registers in one address block, because PYNQ renames an IP with several blocks.
 proc define_registers {core} {
     global control bytes registers
     set map [ipx::get_memory_maps -quiet $control -of_objects $core]
@@ -148,7 +149,7 @@ proc define_registers {core} {
     }
 }
 
-# What software needs travels with the IP.
+# Copy the files for software into the IP.
 proc add_software {core} {
     global here root software
     file mkdir [file join $root software]

@@ -2,14 +2,14 @@
 #include HWGEN_PLATFORM
 #endif
 
-/* A register at an address. */
+/* Read and write a 32-bit register at an address. */
 #ifndef HWGEN_READ32
 #define HWGEN_READ32(address) (*(volatile uint32_t *)(address))
 #endif
 #ifndef HWGEN_WRITE32
 #define HWGEN_WRITE32(address, value) (*(volatile uint32_t *)(address) = (value))
 #endif
-/* What caches hold of some bytes is written to memory; what they hold is forgotten. On a Zynq: Xil_DCacheFlushRange,
+/* Write the cached data of some bytes to memory, or discard it. On a Zynq: Xil_DCacheFlushRange,
  * Xil_DCacheInvalidateRange. */
 #ifndef HWGEN_FLUSH
 #define HWGEN_FLUSH(pointer, bytes) ((void)(pointer), (void)(bytes))
@@ -17,7 +17,7 @@
 #ifndef HWGEN_INVALIDATE
 #define HWGEN_INVALIDATE(pointer, bytes) ((void)(pointer), (void)(bytes))
 #endif
-/* The address by which the hardware reaches memory, 32 bits. */
+/* Return the 32-bit address with which the hardware accesses the memory of a pointer. */
 #ifndef HWGEN_BUS_ADDRESS
 #define HWGEN_BUS_ADDRESS(pointer) ((uint32_t)(uintptr_t)(pointer))
 #endif

@@ -1,44 +1,45 @@
-# From here on the script is the same for every design.
+# The rest of the script is equal for all designs.
 
 proc stop {reason} {
     error "project.tcl: $reason"
 }
 
-# What stands behind -tclargs.
-proc asked {arguments} {
-    set asked {--jobs 2 --to bitstream}
+# Return the options of -tclargs as a dictionary, with defaults for missing ones.
+proc parse_options {arguments} {
+    set options {--jobs 2 --to bitstream}
     foreach {option value} $arguments {
-        if {![dict exists $asked $option]} {
+        if {![dict exists $options $option]} {
             stop "takes --jobs N and --to design|bitstream behind -tclargs, not $arguments"
         }
-        dict set asked $option $value
+        dict set options $option $value
     }
-    if {![regexp {^[1-9]\d*$} [dict get $asked --jobs]]} {
-        stop "--jobs must be a positive number, not [dict get $asked --jobs]"
+    if {![regexp {^[1-9]\d*$} [dict get $options --jobs]]} {
+        stop "--jobs must be a positive number, not [dict get $options --jobs]"
     }
-    if {[dict get $asked --to] ni {design bitstream}} {
-        stop "--to must be design or bitstream, not [dict get $asked --to]"
+    if {[dict get $options --to] ni {design bitstream}} {
+        stop "--to must be design or bitstream, not [dict get $options --to]"
     }
-    return $asked
+    return $options
 }
 
-# Vivado's files of the board: they have the settings of its processing system.
+# Return the name of Vivado's board files, which have the settings of the board's processing system.
 proc find_board {} {
     global board board_files board_part
     foreach pattern $board_files {
-        set found [get_board_parts -quiet -latest_file_version $pattern]
-        if {[llength $found]} {
-            set found [lindex $found end]
-            set part [get_property PART_NAME $found]
+        set matches [get_board_parts -quiet -latest_file_version $pattern]
+        if {[llength $matches]} {
+            set match [lindex $matches end]
+            set part [get_property PART_NAME $match]
             if {$part ne $board_part} {
-                stop "[get_property NAME $found] is for the part $part, but the design for $board_part"
+                stop "[get_property NAME $match] is for the part $part, but the design for $board_part"
             }
-            return [get_property NAME $found]
+            return [get_property NAME $match]
         }
     }
     stop "this Vivado has no files of the board $board ([join $board_files {, }]); get them by Tools, Vivado Store, Boards"
 }
 
+# Create the project, and return its folder.
 proc begin_project {files root} {
     global here name board_part
     set folder [file join $here project]
@@ -52,14 +53,16 @@ proc begin_project {files root} {
     return $folder
 }
 
+# Set parameters of a cell in the block design.
 proc configure {cell settings} {
-    set found {}
+    set properties {}
     foreach {key value} $settings {
-        lappend found CONFIG.$key $value
+        lappend properties CONFIG.$key $value
     }
-    set_property -dict $found [get_bd_cells $cell]
+    set_property -dict $properties [get_bd_cells $cell]
 }
 
+# Add an IP to the block design.
 proc add {vlnv cell {settings {}}} {
     create_bd_cell -type ip -vlnv $vlnv $cell
     if {[llength $settings]} {
@@ -75,7 +78,7 @@ proc join_buses {from to} {
     connect_bd_intf_net [get_bd_intf_pins $from] [get_bd_intf_pins $to]
 }
 
-# Everything has one clock and one reset.
+# Connect the clock and reset pins of a cell. The whole design has one clock and one reset.
 proc clocked {cell clocks resets} {
     foreach pin $clocks {
         wire processing_system7_0/FCLK_CLK0 $cell/$pin
@@ -85,7 +88,7 @@ proc clocked {cell clocks resets} {
     }
 }
 
-# The settings of the board, then what this design needs beyond them. A port to the memory takes several masters.
+# Add the processing system, with the settings of the board and the clock, interrupts and memory ports of this design.
 proc add_processor {memories} {
     global mhz
     if {$mhz > 250} {
@@ -109,44 +112,45 @@ proc add_processor {memories} {
     }
 }
 
-# Connects masters with slaves, each in order.
+# Add an interconnect between masters and slaves, whose ports are numbered in order.
 proc add_interconnect {cell masters slaves} {
     add xilinx.com:ip:axi_interconnect:2.1 $cell [list NUM_SI [llength $masters] NUM_MI [llength $slaves]]
     wire processing_system7_0/FCLK_CLK0 $cell/ACLK
     wire reset_0/interconnect_aresetn $cell/ARESETN
     foreach {side buses} [list S $masters M $slaves] {
-        set number 0
+        set index 0
         foreach bus $buses {
-            set port [format %s%02d $side $number]
+            set port [format %s%02d $side $index]
             clocked $cell ${port}_ACLK ${port}_ARESETN
             if {$side eq "S"} {
                 join_buses $bus $cell/${port}_AXI
             } else {
                 join_buses $cell/${port}_AXI $bus
             }
-            incr number
+            incr index
         }
     }
 }
 
-# The DMA of one stream in and one out, as far as there are so many. Says what it has for the memory and as interrupts.
-proc add_dma {number} {
+# Add the DMA of the input stream and of the output stream with the given index, as far as these streams exist. Return the
+# DMA's masters to memory, and its interrupts.
+proc add_dma {index} {
     global module senders receivers length_bits
-    set cell axi_dma_$number
+    set cell axi_dma_$index
     set settings [list c_include_sg 0 c_sg_length_width $length_bits]
     set clocks s_axi_lite_aclk
     set masters {}
     set interrupts {}
-    foreach {streams way} [list $senders mm2s $receivers s2mm] {
-        lassign [lrange $streams [expr {2 * $number}] [expr {2 * $number + 1}]] stream bits
-        set there [expr {$stream ne ""}]
-        lappend settings c_include_$way $there
-        if {$there} {
-            lappend settings c_m_axi_${way}_data_width $bits
-            lappend clocks m_axi_${way}_aclk
-            lappend masters $cell/M_AXI_[string toupper $way]
-            lappend interrupts $cell/${way}_introut
-            if {$way eq "mm2s"} {
+    foreach {streams direction} [list $senders mm2s $receivers s2mm] {
+        lassign [lrange $streams [expr {2 * $index}] [expr {2 * $index + 1}]] stream bits
+        set has_stream [expr {$stream ne ""}]
+        lappend settings c_include_$direction $has_stream
+        if {$has_stream} {
+            lappend settings c_m_axi_${direction}_data_width $bits
+            lappend clocks m_axi_${direction}_aclk
+            lappend masters $cell/M_AXI_[string toupper $direction]
+            lappend interrupts $cell/${direction}_introut
+            if {$direction eq "mm2s"} {
                 lappend settings c_m_axis_mm2s_tdata_width $bits
                 lappend joined $cell/M_AXIS_MM2S ${module}_0/$stream
             } else {
@@ -162,29 +166,32 @@ proc add_dma {number} {
     return [list $masters $interrupts]
 }
 
+# Connect interrupts with the processing system.
 proc add_interrupts {pins} {
     add xilinx.com:ip:xlconcat:2.1 interrupts_0 [list NUM_PORTS [llength $pins]]
-    set number 0
+    set index 0
     foreach pin $pins {
-        wire $pin interrupts_0/In$number
-        incr number
+        wire $pin interrupts_0/In$index
+        incr index
     }
     wire interrupts_0/dout processing_system7_0/IRQ_F2P
 }
 
-# Where the processor sees registers; where others see the memory is Vivado's own choice.
+# Assign the addresses at which the processor accesses registers. Vivado assigns the addresses of memory for all masters.
 proc add_addresses {dmas} {
     global module
     set space [get_bd_addr_spaces processing_system7_0/Data]
     assign_bd_address -offset 0x43C00000 -range 4K -target_address_space $space \
         [get_bd_addr_segs ${module}_0/s_axi_control/reg0]
-    for {set number 0} {$number < $dmas} {incr number} {
-        assign_bd_address -offset [format 0x%08X [expr {0x40400000 + ($number << 16)}]] -range 64K \
-            -target_address_space $space [get_bd_addr_segs axi_dma_$number/S_AXI_LITE/Reg]
+    for {set index 0} {$index < $dmas} {incr index} {
+        assign_bd_address -offset [format 0x%08X [expr {0x40400000 + ($index << 16)}]] -range 64K \
+            -target_address_space $space [get_bd_addr_segs axi_dma_$index/S_AXI_LITE/Reg]
     }
     assign_bd_address
 }
 
+# Create the block design: the processing system, the IP, the DMAs and the interconnects. Each port to memory serves several
+# masters if there are more masters than ports.
 proc draw_design {ip} {
     global module senders receivers masters
     set dmas [expr {max([llength $senders], [llength $receivers]) / 2}]
@@ -195,19 +202,19 @@ proc draw_design {ip} {
     clocked ${module}_0 aclk aresetn
     set slaves ${module}_0/s_axi_control
     set interrupts ${module}_0/interrupt
-    for {set number 0} {$number < $dmas} {incr number} {
-        lassign [add_dma $number] buses pins
-        lappend slaves axi_dma_$number/S_AXI_LITE
+    for {set index 0} {$index < $dmas} {incr index} {
+        lassign [add_dma $index] buses pins
+        lappend slaves axi_dma_$index/S_AXI_LITE
         lappend interrupts {*}$pins
-        lappend of([expr {$number % $memories}]) {*}$buses
+        lappend masters_of([expr {$index % $memories}]) {*}$buses
     }
     foreach bus $masters {
-        lappend of([expr {$number % $memories}]) ${module}_0/$bus
-        incr number
+        lappend masters_of([expr {$index % $memories}]) ${module}_0/$bus
+        incr index
     }
     add_interconnect control_0 processing_system7_0/M_AXI_GP0 $slaves
     for {set port 0} {$port < $memories} {incr port} {
-        add_interconnect memory_$port $of($port) processing_system7_0/S_AXI_HP$port
+        add_interconnect memory_$port $masters_of($port) processing_system7_0/S_AXI_HP$port
     }
     add_interrupts $interrupts
     add_addresses $dmas
@@ -218,6 +225,7 @@ proc draw_design {ip} {
     update_compile_order -fileset sources_1
 }
 
+# Synthesise and implement the design, write the bitstream, and return Vivado's run.
 proc run {jobs} {
     launch_runs impl_1 -to_step write_bitstream -jobs $jobs
     wait_on_run impl_1
@@ -229,7 +237,7 @@ proc run {jobs} {
     return $done
 }
 
-# Used sites of a kind, of Vivado's report.
+# Return the number of used sites of one type in Vivado's report.
 proc used {report site} {
     if {![regexp -line "^\\| *$site\\*? *\\| *(\\d+(?:\\.\\d+)?) *\\|" $report -> count]} {
         stop "Vivado's report of what is used has no $site"
@@ -237,17 +245,18 @@ proc used {report site} {
     return $count
 }
 
-# What is used, as JSON: of some cells, or of all.
+# Return the used resources of some cells, or of all cells, as JSON.
 proc utilisation {cells} {
     set limits [expr {[llength $cells] ? [list -cells $cells] : {}}]
     set report [report_utilization -return_string {*}$limits]
-    set found {}
+    set entries {}
     foreach {key site} {lut "Slice LUTs" ff "Slice Registers" bram36 "Block RAM Tile" dsp DSPs} {
-        lappend found "\"$key\": [used $report $site]"
+        lappend entries "\"$key\": [used $report $site]"
     }
-    return "{[join $found {, }]}"
+    return "{[join $entries {, }]}"
 }
 
+# Write timing and resources into vivado.json, and print whether timing is met.
 proc measure {done files clock} {
     global here module inner build_hash
     set ip system_i/${module}_0
@@ -280,7 +289,7 @@ proc measure {done files clock} {
     }
 }
 
-# What a PYNQ board needs, in one folder; and what Vitis needs.
+# Copy the files for a PYNQ board into the folder pynq, and write the hardware description for Vitis.
 proc collect {folder done} {
     global here name beside
     set target [file join $here pynq]
@@ -291,23 +300,23 @@ proc collect {folder done} {
         stop "the project has [llength $handoff] files system.hwh, not one"
     }
     file copy -force [lindex $handoff 0] [file join $target $name.hwh]
-    foreach each $beside {
-        file copy -force [file join $here $each] [file join $target $each]
+    foreach file_name $beside {
+        file copy -force [file join $here $file_name] [file join $target $file_name]
     }
     write_hw_platform -fixed -include_bit -force [file join $here $name.xsa]
 }
 
 set here [file dirname [file normalize [info script]]]
-set asked [asked [expr {[info exists argv] ? $argv : ""}]]
+set options [parse_options [expr {[info exists argv] ? $argv : ""}]]
 set files [find_board]
-# The IP first: its script says what it is called ($vendor, $library, $top, $version) and where it lies ($root).
+# The IP is packaged first. Its script sets the IP's name ($vendor, $library, $top, $version) and folder ($root).
 set argv [list --part $board_part]
 source [file join $here package_ip.tcl]
 set folder [begin_project $files $root]
 draw_design $vendor:$library:$top:$version
 set clock [get_property CONFIG.FREQ_HZ [get_bd_pins processing_system7_0/FCLK_CLK0]]
-if {[dict get $asked --to] eq "bitstream"} {
-    set done [run [dict get $asked --jobs]]
+if {[dict get $options --to] eq "bitstream"} {
+    set done [run [dict get $options --jobs]]
     measure $done $files $clock
     collect $folder $done
     puts "wrote vivado.json, $name.xsa and the folder pynq in $here"
