@@ -37,8 +37,8 @@ VERSION_MAJOR = 1
 #: Versions of the program format that this driver reads. Programs of version 3 compute several frames per run.
 PROGRAM_VERSIONS = (2, 3)
 
-#: Header of a program: letters, version, CRC-32 of the bytes after the CRC, digest of the engine, and the sizes in bytes
-#: of the JSON object and of the image that follow.
+#: Header of a program: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes in bytes of
+#: the JSON object and of the image that follow.
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of bytes at the beginning of a program that the CRC-32 does not cover.
 _UNCHECKED = 16
@@ -476,8 +476,8 @@ class Accelerator(Hardware):
             If a DMA does not end its reset.
         """
         self._is_clean = False
-        # The DMAs are reset before the accelerator, so that no DMA sends the rest of a frame after the accelerator's
-        # reset. They are reset again after it, because a DMA reads a few words from the accelerator ahead of a transfer.
+        # The DMAs are reset first, so that no DMA sends the rest of a frame after the accelerator's reset. They are
+        # reset again after it, because a DMA reads a few words from the accelerator ahead of a transfer.
         self._reset_dmas()
         self.write("RESET", self._bits("RESET.RESET"))
         self.read("STATUS")  # the answer comes after the reset
@@ -676,8 +676,8 @@ class Engine(Hardware):
     registers : object
         Object with ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
     allocate : callable
-        Function ``allocate(shape=.., dtype=..)`` that returns a buffer for the engine: ``pynq.allocate``. The buffer has
-        ``physical_address``. If the processor has caches, the buffer and its slices have ``flush()`` and
+        Function ``allocate(shape=.., dtype=..)`` that returns a buffer for the engine: ``pynq.allocate``. The buffer
+        has ``physical_address``. If the processor has caches, the buffer and its slices have ``flush()`` and
         ``invalidate()``.
     folder : path, optional
         Folder of the design. The default is the folder of this file.

@@ -150,7 +150,7 @@ def test_any_name(tmp_path, top):
         (tmp_path / name).write_bytes(content)
     gcc("-c", tmp_path / f"{top}_driver.c", "-o", tmp_path / "driver.o")
     header = (tmp_path / f"{top}_driver.h").read_text()
-    assert f"Drives {top}_axi through" in header
+    assert f"Driver in C99 of {top}_axi with" in header
     assert f"{top}_status {top}_open(" in header
 
 
