@@ -380,7 +380,7 @@ def test_the_stand_ins_refuse(folder, old, new, reason):
         ("set interrupts ${module}_0/interrupt", "set interrupts {}"),
         ("assign_bd_address -offset 0x43C00000 -range 4K", "assign_bd_address -offset 0x43C00000 -range 64K"),
         ("\n    assign_bd_address\n", "\n"),
-        ("wire $pin interrupts_0/In$number", "wire $pin interrupts_0/In[expr {[llength $pins] - 1 - $number}]"),
+        ("wire $pin interrupts_0/In$index", "wire $pin interrupts_0/In[expr {[llength $pins] - 1 - $index}]"),
     ],
 )
 def test_the_checks_see(folder, old, new):
