@@ -1,9 +1,9 @@
-"""Several frames in a program: which layers are computed for all of them at once, so that weights are fetched once.
+"""Programs of several frames: the choice of the layers that one pass computes for all frames, fetching weights once.
 
-Layers whose output is one pixel, above all dense ones, are computed with a row of the output for each frame. They read
-maps in which rows of all frames lie in turn: row ``y`` of frame ``f`` is row ``y * frames + f``. So a window of one
-frame is one of this map whose rows are ``frames`` apart, as if it were dilated, and that of the next frame begins a row
-below. All other layers are computed before, frame by frame.
+Layers whose output is one pixel, above all dense ones, are computed with one output row per frame. Their input maps
+interleave the rows of all frames: row ``y`` of frame ``f`` is row ``y * frames + f``. The rows of one frame's window
+are therefore ``frames`` rows apart, as under a dilation, and the window of the next frame begins one row below.
+All other layers are computed first, frame by frame.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hwgen.program.tiles import Room, best_tilings
 
 __all__ = ["MOST_FRAMES", "batched", "check_frames", "together"]
 
-#: Frames of a program: as many as rows of a window may be apart.
+#: Maximum number of frames of a program. It equals the maximum distance between the rows of a window.
 MOST_FRAMES = MOST_TAPS
 
 
 def check_frames(frames: object) -> None:
-    """Refuse what is no number of frames that a program may have.
+    """Refuse ``frames`` unless it is an integer from 1 to `MOST_FRAMES`.
 
     Raises
     ------
@@ -36,56 +36,62 @@ def check_frames(frames: object) -> None:
         raise PlanError(f"batch must be from 1 to {MOST_FRAMES} frames, not {frames!r}")
 
 
-def together(task: Pass, frames: int) -> Pass:
-    """A pass of one output pixel, for all frames at once."""
-    window = task.window
+def together(layer_pass: Pass, frames: int) -> Pass:
+    """Return a pass of one output pixel as a pass that computes this pixel for all frames."""
+    window = layer_pass.window
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:
         window = replace(window, dilation=(window.dilation[0] * frames, window.dilation[1]))
     window = replace(window, stride=(1, 1), padding=(top * frames, left, bottom * frames, right))
-    return replace(task, height=task.height * frames, rows=frames, window=window)
+    return replace(layer_pass, height=layer_pass.height * frames, rows=frames, window=window)
 
 
 def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], room: Room, frames: int) -> Batch:
-    """Which of a network's layers are computed for all frames at once.
+    """Return the choice of the layers that are computed for all frames at once.
 
-    These are layers of one output pixel that nothing follows but such layers, where that is thought to take fewer
-    cycles and one of them has weights. A map of more pixels that the host writes or reads is no map of all frames, so
-    what reads it isn't either.
+    The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
+    frame by frame, and at least one such layer must have weights. A map of several pixels that the host writes or
+    reads stores one frame after the other. Layers that read such a map are computed frame by frame.
     """
     if frames == 1:
         return Batch()
-    where = roots(network)
+    root_of = roots(network)
     maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
-    large = {name for name in at_ends(network, where) if maps[name].shape[1:] != (1, 1)}
-    found, by_frame = set[str](), large
+    large = {name for name in at_ends(network, root_of) if maps[name].shape[1:] != (1, 1)}
+    together_names, by_frame = set[str](), large
     for layer in reversed(layers):
         step = layer.step
-        read = {where[edge][0] for edge in step.edges}
+        read = {root_of[edge][0] for edge in step.edges}
         if (
-            where[step.name][0] not in by_frame
+            root_of[step.name][0] not in by_frame
             and not read & large
             and step.output.shape[1:] == (1, 1)
             and all(_gains(task, engine, room, frames) for task in layer.tasks)
         ):
-            found.add(step.name)
+            together_names.add(step.name)
         else:
             by_frame = by_frame | read
-    those = [layer for layer in layers if layer.step.name in found]
-    if all(task.shares_weights for layer in those for task in layer.tasks):  # there is nothing to fetch once
+    together_layers = [layer for layer in layers if layer.step.name in together_names]
+    if all(task.shares_weights for layer in together_layers for task in layer.tasks):
+        # batching saves no weight fetches
         return Batch(frames=frames)
-    names = frozenset(op.name for layer in those for op in layer.step.ops)
-    return Batch(frames=frames, together=frozenset(found), layers=names)
+    names = frozenset(op.name for layer in together_layers for op in layer.step.ops)
+    return Batch(frames=frames, together=frozenset(together_names), layers=names)
 
 
-def _gains(task: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
-    """Whether a pass can be computed for all frames at once, in fewer cycles than frame by frame."""
-    apart = task.window.dilation[0] * frames if task.window.kernel[0] > 1 else 1
-    if (task.rows, task.columns) != (1, 1) or task.pooled or task.lattice != Lattice() or apart > MOST_TAPS:
+def _gains(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
+    """Whether one pass for all frames is possible, and its estimated cycles are no more than frame by frame."""
+    row_distance = layer_pass.window.dilation[0] * frames if layer_pass.window.kernel[0] > 1 else 1
+    if (
+        (layer_pass.rows, layer_pass.columns) != (1, 1)
+        or layer_pass.pooled
+        or layer_pass.lattice != Lattice()
+        or row_distance > MOST_TAPS
+    ):
         return False
-    ((_, alone),) = best_tilings(task, engine, room)
+    ((_, frame_cost),) = best_tilings(layer_pass, engine, room)
     try:
-        ((_, whole),) = best_tilings(together(task, frames), engine, room)
-    except PlanError:  # buffers are too small for the rows of all frames
+        ((_, batch_cost),) = best_tilings(together(layer_pass, frames), engine, room)
+    except PlanError:  # the buffers are too small for the rows of all frames
         return False
-    return whole.order[0] <= frames * alone.order[0]
+    return batch_cost.order[0] <= frames * frame_cost.order[0]

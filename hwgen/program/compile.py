@@ -1,4 +1,4 @@
-"""From a network to a program: passes, their tiles, places in memory, jobs, and the bytes of it all."""
+"""Compiler of the engine: from a network to passes, their tiles, memory addresses, jobs, and the bytes of a program."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer
 from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
-from hwgen.program.maps import Batch, Place, Places, aligned, places, roots, steps
+from hwgen.program.maps import Batch, MapLocation, MapLocations, aligned, allocate_maps, roots, steps
 from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import Room, Tiling, chunks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """What an engine is to do in a run, for one frame or several, whatever the weights are.
+    """Jobs and memory addresses of one run of an engine, over one frame or several. They do not depend on the weights.
 
     Parameters
     ----------
     network : Network
     engine : EngineConfig
     works : tuple of Work
-        The passes, how they are cut, and where weights, parameters and tables lie.
+        Passes with their tilings and the addresses of their weights, parameters and tables, in the order of their jobs.
     groups : tuple of tuple of int
-        Numbers of passes that are computed side by side.
+        Groups of passes that are computed side by side, as indices into ``works``.
     jobs : tuple of Job
     owners : tuple of int
-        For each job its pass.
-    turns : tuple of int
-        For each job the number of its frame; of all frames at once how many there are.
+        Index of each job's pass in ``works``.
+    job_frames : tuple of int
+        Index of each job's frame. A job that computes all frames at once has the index ``frames``.
     batch : Batch
-        The frames of a run, and what is computed for all of them at once.
-    frame_places : tuple of mapping
-        For each frame every map in memory, by its edge.
+        Number of frames of a run, and the layers that are computed for all frames at once.
+    frame_locations : tuple of mapping
+        Memory locations of the maps of each frame, by edge.
     constants : int
-        Where jobs, weights and parameters end.
+        First byte address behind jobs, weights, parameters and tables.
     size : int
-        Bytes of memory, from address 0 on: jobs, weights and parameters, maps.
+        Bytes of memory from address 0 on, which jobs, weights, parameters, tables and maps occupy.
     """
 
     network: Network
@@ -58,33 +58,33 @@ class Schedule:
     groups: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...]
     owners: tuple[int, ...]
-    turns: tuple[int, ...]
+    job_frames: tuple[int, ...]
     batch: Batch
-    frame_places: tuple[Mapping[str, Place], ...]
+    frame_locations: tuple[Mapping[str, MapLocation], ...]
     constants: int
     size: int
 
     @property
     def frames(self) -> int:
-        """Of a run."""
+        """Number of frames that one run computes."""
         return self.batch.frames
 
     @property
-    def places(self) -> Mapping[str, Place]:
-        """Every map of the first frame."""
-        return self.frame_places[0]
+    def locations(self) -> Mapping[str, MapLocation]:
+        """Memory locations of all maps of the first frame, by edge."""
+        return self.frame_locations[0]
 
     @property
-    def input(self) -> Place:
-        return self.places[INPUT]
+    def input(self) -> MapLocation:
+        return self.locations[INPUT]
 
     @property
-    def outputs(self) -> tuple[Place, ...]:
-        return tuple(self.places[name] for name in self.network.output_layers)
+    def outputs(self) -> tuple[MapLocation, ...]:
+        return tuple(self.locations[name] for name in self.network.output_layers)
 
     @property
     def program(self) -> Program:
-        """What the engine needs.
+        """Program file's contents: the image, the addresses of inputs and outputs, and the pass of each job.
 
         Raises
         ------
@@ -107,19 +107,20 @@ class Schedule:
         )
 
     def _region(self, name: str, source: FeatureMap, layer: str) -> Region:
-        """An output; if it is a part of another map, so are those of the frames that follow."""
-        address, *others = (places[layer].address for places in self.frame_places)
-        apart = others[0] - address if others else map_bytes(source)
-        return Region(name=name, map=source, address=address, frame_bytes=None if apart == map_bytes(source) else apart)
+        """Return the region of an output, with the byte distance of its frames if they are not adjacent."""
+        address, *others = (locations[layer].address for locations in self.frame_locations)
+        distance = others[0] - address if others else map_bytes(source)
+        frame_bytes = None if distance == map_bytes(source) else distance
+        return Region(name=name, map=source, address=address, frame_bytes=frame_bytes)
 
     @property
     def kept(self) -> Schedule:
-        """The same jobs, at other addresses, after which all maps are still in memory."""
+        """Schedule of the same jobs at other addresses, under which no map overwrites another one."""
         return schedule(self.network, self.engine, choices=self.choices, kept=True, frames=self.frames)
 
     @property
     def choices(self) -> Choices:
-        """How the passes are cut, and which layers are side by side: `schedule` makes the same jobs of it."""
+        """Tilings of all passes and the groups of layers side by side, from which `schedule` makes the same jobs."""
         groups = [[self.works[number] for number in group] for group in self.groups if group]
         return [
             {name: [work.tiling for work in works] for name, works in groupby(group, lambda work: work.task.name)}
@@ -128,7 +129,7 @@ class Schedule:
 
     @cached_property
     def image(self) -> bytes:
-        """What lies in memory before the first frame: jobs, weights, parameters.
+        """Bytes that memory stores, from address 0, before the first frame: jobs, weights, parameters, tables.
 
         Raises
         ------
@@ -143,7 +144,9 @@ class Schedule:
             pieces = [(data.weights, _weights(task, work.tiling, self.engine))]
             if task.parameters is not None:
                 pieces.append((data.parameters, pack_parameters(task.parameters)))
-            pieces += [(place, pack_tables(each.entries)) for place, each in zip(data.tables, task.tables, strict=True)]
+            pieces += [
+                (address, pack_tables(table.entries)) for address, table in zip(data.tables, task.tables, strict=True)
+            ]
             for address, packed in pieces:
                 image[address : address + len(packed)] = packed
         return bytes(image)
@@ -162,62 +165,65 @@ def schedule(
     kept: bool = False,
     frames: int = 1,
 ) -> Schedule:
-    """The jobs of a frame, or of several, and where everything lies.
+    """Return the jobs of a run, and the memory addresses of maps and constants.
 
     Parameters
     ----------
+    network : Network
+    engine : EngineConfig
     side_by_side : bool
-        Compute layers that follow each other at the same time, row by row, where that is thought to be faster.
+        Compute consecutive layers at the same time, row by row, where the estimate says that fewer cycles are needed.
     double_buffered : bool
-        Load what the next jobs need while others are computed and stored. Otherwise a job's operands are loaded when
-        all jobs before it have been computed and stored, and layers are computed one after the other.
+        Load the operands of the next jobs while other jobs are computed and stored. Otherwise a job's operands are
+        loaded after all previous jobs have been computed and stored, and layers are computed one after the other.
     tilings : mapping of str to Tiling, optional
-        How layers are to be cut, by their names, instead of as the compiler would; those are computed by themselves.
+        Tilings of layers by name, in place of the compiler's choice. Such layers are not computed side by side.
     room : Room, optional
-        What may be taken of the map buffer and of the weight buffer, if not all.
+        Words of the map buffer and steps of the weight buffer that the program may use; by default all of them.
     pace : int
-        Cycles of the port for a beat, for which cycles shall be few. The program runs at any pace.
+        Cycles per beat of the port, for which the search minimises cycles. The program runs at any pace.
     choices : Choices, optional
-        How all layers are cut and which are side by side (`Schedule.choices`), in place of a search.
+        Tilings of all layers and the groups side by side (`Schedule.choices`), in place of a search.
     kept : bool
-        No map takes the place of another one, so that all are there in the end; of several frames those of the last
-        one, and those that are computed for all frames at once.
+        Give every map addresses of its own, so that all maps remain in memory at the end of the run. With several
+        frames, these are the maps of the last frame, and the maps that are computed for all frames at once.
     frames : int
-        That a run computes, from 1 to `hwgen.program.batch.MOST_FRAMES`.
+        Number of frames that a run computes, from 1 to `hwgen.program.batch.MOST_FRAMES`.
 
     Raises
     ------
     ModelError
         If the engine can't compute a layer.
     PlanError
-        If a layer doesn't fit its buffers, or a given tiling not the layer; if there is no layer of that name, choices
-        are of other layers, or ``frames`` is out of range.
+        If a layer doesn't fit the buffers, or a tiling doesn't fit its layer; if ``tilings`` or ``choices`` name other
+        layers, or ``frames`` is out of range.
     """
     check_frames(frames)
-    found = _layers(network)
-    for layer in found:
+    layers = _layers(network)
+    for layer in layers:
         for task in layer.tasks:
             _check_sums(task, engine)
-    _check_names([task.name for layer in found for task in layer.tasks], tilings or {})
+    _check_names([task.name for layer in layers for task in layer.tasks], tilings or {})
     whole = replace(room or Room.whole(engine), in_turn=not double_buffered, pace=pace)
-    batch = batched(network, engine, found, whole, frames)
-    parts = _in_parts(found, batch)
-    anywhere = places(network, 0, [[layer.step] for part in parts for layer in part], batch=batch)
-    groupings = [Grouping(engine, each, whole, tilings) for each in (anywhere.of_frame[0], anywhere.of_all)]
+    batch = batched(network, engine, layers, whole, frames)
+    parts = _in_parts(layers, batch)
+    trial = allocate_maps(network, 0, [[layer.step] for part in parts for layer in part], batch=batch)
+    groupings = [Grouping(engine, locations, whole, tilings) for locations in (trial.of_frame[0], trial.of_all)]
     if choices is not None:
         by_part = [grouping.follow(*each) for grouping, each in zip(groupings, _split(parts, choices), strict=True)]
     else:
-        most = MOST_LAYERS if side_by_side and double_buffered else 1
-        by_part = [grouping.groups(part, most=most) for grouping, part in zip(groupings, parts, strict=True)]
+        limit = MOST_LAYERS if side_by_side and double_buffered else 1
+        by_part = [grouping.groups(part, max_layers=limit) for grouping, part in zip(groupings, parts, strict=True)]
     groups = [group for part in by_part for group in part]
     works = [work for group in groups for work in group.works]
     order = [group.steps for group in groups]
-    # Addresses don't touch the number of jobs: once to count them, once with the addresses.
-    where = places(network, 0, order, batch=batch)
-    emitter = _emit(Emitter(engine, roots(network), where.of_all, whole), where, by_part, [w.nowhere for w in works])
+    # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
+    trial = allocate_maps(network, 0, order, batch=batch)
+    unplaced = [work.unplaced_data for work in works]
+    emitter = _emit(Emitter(engine, roots(network), trial.of_all, whole), trial, by_part, unplaced)
     data, end = _data(works, engine, aligned(len(emitter.jobs) * Job.BYTES))
-    where = places(network, end, order, kept=kept, batch=batch)
-    emitter = _emit(Emitter(engine, roots(network), where.of_all, whole), where, by_part, data)
+    locations = allocate_maps(network, end, order, kept=kept, batch=batch)
+    emitter = _emit(Emitter(engine, roots(network), locations.of_all, whole), locations, by_part, data)
     return Schedule(
         network=network,
         engine=engine,
@@ -225,16 +231,16 @@ def schedule(
         groups=tuple(emitter.groups),
         jobs=tuple(emitter.jobs),
         owners=tuple(emitter.owners),
-        turns=tuple(emitter.turns),
+        job_frames=tuple(emitter.job_frames),
         batch=batch,
-        frame_places=where.of_frame,
+        frame_locations=locations.of_frame,
         constants=end,
-        size=where.end,
+        size=locations.end,
     )
 
 
 def in_order(network: Network, engine: EngineConfig, pace: int, frames: int) -> list[str]:
-    """The names of the layers that compute, in the order of their jobs: those of all frames at once come last.
+    """Return the names of the layers with passes, in the order of their jobs: layers for all frames at once come last.
 
     Raises
     ------
@@ -242,11 +248,11 @@ def in_order(network: Network, engine: EngineConfig, pace: int, frames: int) -> 
         If the engine can't compute a layer.
     """
     try:
-        found = _layers(network)
+        layers = _layers(network)
     except ModelError as error:
         raise PlanError(str(error)) from None
     room = replace(Room.whole(engine), pace=pace)
-    parts = _in_parts(found, batched(network, engine, found, room, frames))
+    parts = _in_parts(layers, batched(network, engine, layers, room, frames))
     return [layer.name for part in parts for layer in part]
 
 
@@ -255,7 +261,7 @@ def _layers(network: Network) -> list[Layer]:
 
 
 def _in_parts(layers: Sequence[Layer], batch: Batch) -> tuple[list[Layer], list[Layer]]:
-    """Those that are computed frame by frame, and then those of all frames at once."""
+    """Return the layers that are computed frame by frame, and the layers that are computed for all frames at once."""
     by_frame = [layer for layer in layers if layer.step.name not in batch.together]
     of_all = [layer for layer in layers if layer.step.name in batch.together]
     return by_frame, [
@@ -264,12 +270,12 @@ def _in_parts(layers: Sequence[Layer], batch: Batch) -> tuple[list[Layer], list[
 
 
 def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tuple[list[Layer], Choices]]:
-    """Both parts with the choices of their layers.
+    """Return both parts of `_in_parts`, each with the choices of its layers.
 
     Raises
     ------
     PlanError
-        If layers of both are side by side.
+        If a choice has layers of both parts side by side.
     """
     by_frame, of_all = parts
     names = {layer.name for layer in of_all}
@@ -283,27 +289,27 @@ def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tup
 
 
 def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
-    """Where weights, parameters and tables of each pass lie, from an address on, and where they end."""
-    found = []
+    """Return the addresses of each pass's weights, parameters and tables from ``address`` on, and their end."""
+    data = []
     for task in (work.task for work in works):
         sizes = [_weight_bytes(task, engine), _parameter_bytes(task)]
         sizes += [each.entries.size * WORD for each in task.tables]
         weights, parameters, *tables, end = np.cumsum([address, *sizes]).tolist()
-        found.append(Data(weights=weights, parameters=parameters, tables=tuple(tables)))
+        data.append(Data(weights=weights, parameters=parameters, tables=tuple(tables)))
         address = aligned(end)
-    return found, address
+    return data, address
 
 
-def _emit(emitter: Emitter, where: Places, parts: Sequence[Sequence[Group]], data: Sequence[Data]) -> Emitter:
-    """All jobs: those of the groups of the first part frame by frame, and then those of the other part."""
+def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Group]], data: Sequence[Data]) -> Emitter:
+    """Add all jobs to the emitter: the groups of the first part frame by frame, then the groups of the other part."""
     by_frame, of_all = parts
     passes_of_frame = sum(len(group.works) for group in by_frame)
-    turns = [(by_frame, each, 0) for each in where.of_frame] + [(of_all, where.of_all, passes_of_frame)]
-    for turn, (groups, maps, first) in enumerate(turns):
-        emitter.begin(turn, maps, first)
-        left = iter(data[first:])
+    job_frames = [(by_frame, each, 0) for each in locations.of_frame] + [(of_all, locations.of_all, passes_of_frame)]
+    for frame, (groups, maps, first) in enumerate(job_frames):
+        emitter.begin(frame, maps, first)
+        remaining_data = iter(data[first:])
         for group in groups:
-            emitter.add(*(replace(work, data=next(left)) for work in group.works))
+            emitter.add(*(replace(work, data=next(remaining_data)) for work in group.works))
     emitter.end()
     return emitter
 
@@ -315,12 +321,14 @@ def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:
-    """Refuse weights whose sums a slot may not hold."""
+    """Refuse weights whose sums can exceed the bits of an accumulator slot."""
     if task.weights is None or task.maximum:
         return
-    most = max(int(np.abs(weights).sum()) for weights in task.weights) * 128
-    if most >= 1 << engine.sum_bits - 1:
-        raise ModelError(f"{task.name}: sums must fit the engine's {engine.sum_bits} bits (sum_bits), not reach {most}")
+    max_sum = max(int(np.abs(weights).sum()) for weights in task.weights) * 128
+    if max_sum >= 1 << engine.sum_bits - 1:
+        raise ModelError(
+            f"{task.name}: sums must fit the engine's {engine.sum_bits} bits (sum_bits), not reach {max_sum}"
+        )
 
 
 def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
@@ -334,19 +342,19 @@ def _parameter_bytes(task: Pass) -> int:
 
 
 def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Of all folds, each chunk by chunk."""
+    """Return the packed weights of all folds of a pass, fold by fold, and chunk by chunk within a fold."""
     if task.weights is None:
-        raise ModelError(f"{task.name}: weights must be known for a program; those of the network aren't")
-    packed, most = [], task.fold_maps(engine)
-    for first in range(0, len(task.weights), most):
-        fold = task.weights[first : first + most]
+        raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")
+    packed, fold_maps = [], task.fold_maps(engine)
+    for first in range(0, len(task.weights), fold_maps):
+        fold = task.weights[first : first + fold_maps]
         for channels, *taps in chunks(task, tiling):
-            rows, columns = (slice(*each) for each in taps)
+            rows, columns = (slice(*span) for span in taps)
             if task.channelwise:
-                part = fold[:, 0, rows, columns].reshape(len(fold), -1)
-                whole = np.zeros((part.shape[1], 1, LANES), np.int64)
-                whole[:, 0, : len(fold)] = part.T
-                packed.append(pack_channelwise(whole, engine.maps))
+                fold_taps = fold[:, 0, rows, columns].reshape(len(fold), -1)
+                lane_weights = np.zeros((fold_taps.shape[1], 1, LANES), np.int64)
+                lane_weights[:, 0, : len(fold)] = fold_taps.T
+                packed.append(pack_channelwise(lane_weights, engine.maps))
             else:
                 packed.append(pack_weights(fold[:, slice(*channels), rows, columns], engine.maps))
     return b"".join(packed)

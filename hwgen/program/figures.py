@@ -1,4 +1,4 @@
-"""What a program does for each layer of its network: cycles, steps of the array, bytes over the port."""
+"""Figures of a program per layer of its network: cycles, steps of the array, bytes over the port."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from hwgen.schedule.engine_core import group_steps_of
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Of a layer.
+    """Cycles, steps and bytes of one layer in one run of a program.
 
     Parameters
     ----------
     layer : Op
     computed_with : str
-        The layer on whose way out it is computed; empty if it has passes of its own, or nothing to compute.
+        Name of the layer whose passes also compute this layer, on their output path. Empty if the layer has passes of
+        its own, or nothing to compute.
     tilings : tuple of Tiling
-        Of its passes.
+        Tilings of the layer's passes, in order.
     cycles : int
-        From the end of the layer that ended before it (or from ``start``) to its own, the last one's to ``done``; of
-        several frames added up.
+        Cycles between the end of the layer that ended last (or ``start``) and this layer's end, summed over all frames.
+        The last layer's cycles include those up to ``done``.
     steps : int
-        Cycles in which the array multiplies.
+        Cycles in which the array multiplies for this layer.
     read, written : int
-        Bytes, jobs included.
+        Bytes that the port reads and writes for this layer, its jobs included.
     maps, jobs : int
-        Bytes of feature maps, and of jobs, among those that are read; the rest are weights, parameters and tables.
+        Bytes of feature maps, and bytes of jobs, in ``read``. The rest of ``read`` is weights, parameters and tables.
     """
 
     layer: Op
@@ -51,11 +52,13 @@ class Figures:
 
 
 def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
-    """Of each layer of the network, in order; cycles and bytes add up to those of a run."""
-    behind = {op.name: step.ops[0].name for step in steps(schedule.network) for op in step.ops[1:]}
-    own = _own(schedule, run)
-    found = [Figures(layer=layer, computed_with=behind.get(layer.name, "")) for layer in schedule.network.layers]
-    return tuple(replace(each, **own.get(each.layer.name, {})) for each in found)
+    """Return the figures of every layer, in the network's order; their cycles and bytes add up to those of the run."""
+    first_op = {op.name: step.ops[0].name for step in steps(schedule.network) for op in step.ops[1:]}
+    values_of = _own(schedule, run)
+    return tuple(
+        replace(Figures(layer=layer, computed_with=first_op.get(layer.name, "")), **values_of.get(layer.name, {}))
+        for layer in schedule.network.layers
+    )
 
 
 def maps_read(schedule: Schedule) -> np.ndarray:
@@ -64,31 +67,31 @@ def maps_read(schedule: Schedule) -> np.ndarray:
 
 
 def _own(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
-    """Of each layer with passes."""
+    """Return the fields of `Figures` of every layer that has passes, by the layer's name."""
     names = [work.task.name for work in schedule.works]
-    owners, turns = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.turns)
+    owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)
     array = np.multiply(*group_steps_of(schedule.jobs))
     read, written, maps = run.read + Job.BYTES, run.written, maps_read(schedule)
     ends = np.max([run.loaded, run.computed, run.stored], axis=0)
-    found: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(names):
-        those = owners == name
-        found[name] = {
+        is_own = owners == name
+        values[name] = {
             "tilings": tuple(work.tiling for work in schedule.works if work.task.name == name),
             "cycles": 0,
-            "steps": int(array[those].sum()),
-            "read": int(read[those].sum()),
-            "written": int(written[those].sum()),
-            "maps": int(maps[those].sum()),
-            "jobs": Job.BYTES * int(those.sum()),
+            "steps": int(array[is_own].sum()),
+            "read": int(read[is_own].sum()),
+            "written": int(written[is_own].sum()),
+            "maps": int(maps[is_own].sum()),
+            "jobs": Job.BYTES * int(is_own.sum()),
         }
-    last = {
-        (turn, name): int(ends[(turns == turn) & (owners == name)].max())
-        for turn, name in dict.fromkeys(zip(schedule.turns, owners.tolist(), strict=True))
+    layer_ends = {
+        (frame, name): int(ends[(job_frames == frame) & (owners == name)].max())
+        for frame, name in dict.fromkeys(zip(schedule.job_frames, owners.tolist(), strict=True))
     }
-    before = -START_CYCLES
-    for (_, name), end in sorted(last.items(), key=lambda each: (each[1], each[0][0], names.index(each[0][1]))):
-        found[name]["cycles"] += end - before
-        before = end
-    found[name]["cycles"] += run.cycles - before + DONE_CYCLES
-    return found
+    last_end = -START_CYCLES
+    for (_, name), end in sorted(layer_ends.items(), key=lambda item: (item[1], item[0][0], names.index(item[0][1]))):
+        values[name]["cycles"] += end - last_end
+        last_end = end
+    values[name]["cycles"] += run.cycles - last_end + DONE_CYCLES
+    return values

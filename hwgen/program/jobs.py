@@ -1,8 +1,7 @@
-"""The jobs of a pass: what is loaded where and when, what is computed, drained and stored.
+"""Jobs of a pass: addresses and waits of loads, the computation, the drain and the store.
 
-Places in the buffers are given in turn, as in a ring: what comes in takes the place of the oldest, and waits until
-that was used for the last time. So while a tile is computed, what the next one needs comes in beside it, and what is
-still there is not loaded again.
+Buffers are allocated as rings: new entries overwrite the oldest entries, and wait for their last use. So the operands
+of the next tile are loaded while a tile is computed, and operands that a buffer still holds are not loaded again.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.program.layout import WORD, blocks
-from hwgen.program.maps import Place
+from hwgen.program.maps import MapLocation
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Cost, Room, Tiling, chunks, pieces, pitch, plane_words, steps
 from hwgen.schedule.engine_core import group_steps
 
 Span = tuple[int, int]
-#: Addresses count modulo this.
+#: Number of byte addresses of the engine's port.
 ADDRESSES = 1 << 32
-#: From the jobs of a tile until its outputs may be read, about.
+#: Estimated cycles between the jobs of a tile and the first read of its outputs.
 LAG_CYCLES = 2000
-#: Of the port, while which loads run ahead of the array, about.
+#: Estimated cycles of the port by which loads can run ahead of the array.
 AHEAD_CYCLES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Addresses of what a pass loads beside its maps."""
+    """Byte addresses of a pass's weights, parameters and tables."""
 
     weights: int = 0
     parameters: int = 0
@@ -44,7 +43,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A pass, how it is cut, cycles of the array and of the port, about, and where its data lie."""
+    """A pass with its tiling, estimated cycles of the array and of the port, and the addresses of its constants."""
 
     task: Pass
     tiling: Tiling
@@ -57,21 +56,23 @@ class Work:
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
-    def nowhere(self) -> Data:
-        """Data as long as their places are not known."""
+    def unplaced_data(self) -> Data:
+        """Addresses of the pass's constants before they are allocated: all are 0."""
         return Data(tables=(0,) * len(self.task.tables))
 
 
 @dataclass
 class Entry:
+    """Allocation in a buffer: its position in the sequence of all words allocated, and its first address."""
+
     start: int
     base: int
     used: int = 0
-    """Jobs up to the last one that uses it."""
+    """Number of jobs up to the last one that uses the entry."""
 
 
 class Ring:
-    """Places in a buffer, given in turn; they count modulo its depth. Of the buffer, ``size`` may be taken at once."""
+    """Ring allocation of a buffer of ``depth`` words, of which at most ``size`` words are allocated at a time."""
 
     def __init__(self, size: int, depth: int | None = None) -> None:
         self._size, self._depth, self._next = size, depth or size, 0
@@ -81,12 +82,20 @@ class Ring:
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Entry, int]:
-        """A place, and how many jobs must have used what lay there."""
+        """Allocate ``size`` words.
+
+        Returns
+        -------
+        Entry
+            The allocation.
+        int
+            Number of jobs after which the overwritten entries are no longer used.
+        """
         if size > self._size:
             raise PlanError(f"a buffer of {self._size} words must hold {size}")
         end = self._next + size
-        late = [each for each, entry in self._entries.items() if entry.start < end - self._size]
-        wait = max((self._entries.pop(each).used for each in late), default=0)
+        overwritten = [key for key, entry in self._entries.items() if entry.start < end - self._size]
+        wait = max((self._entries.pop(key).used for key in overwritten), default=0)
         entry = self._entries[key] = Entry(self._next, self._next % self._depth)
         self._next = end
         return entry, wait
@@ -94,7 +103,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Output rows and columns, and the rows and columns of the input that its box holds."""
+    """Output rows and columns of a tile, and the input rows and columns of its box."""
 
     rows: Span
     columns: Span
@@ -120,7 +129,7 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Item:
-    """What a job computes: a chunk of a tile of a fold."""
+    """Work of one job: one chunk of one tile, for one output fold."""
 
     fold: int
     tile: _Tile
@@ -134,8 +143,27 @@ class _Item:
 
 @dataclass
 class _Roll:
-    """A box that moves down: its place, columns and first block; the first row that came in, and where the last ended;
-    words of a block; for each row the jobs up to the last one that uses it; the box's first row, and its position."""
+    """State of a rolling box, which moves down the input map.
+
+    Parameters
+    ----------
+    entry : Entry
+        Allocation in the map buffer.
+    columns : tuple of int
+        Input columns of the box.
+    block : int
+        First block of channels.
+    begin, bottom : int
+        First row that was loaded, and the row behind the last loaded one.
+    plane : int
+        Words of each bank per block of channels.
+    used : ndarray
+        Number of jobs up to the last one that uses a row, for each input row.
+    top : int
+        First input row of the box.
+    at : int
+        Position of the box's first row in the map buffer, in pixels.
+    """
 
     entry: Entry
     columns: Span
@@ -150,25 +178,31 @@ class _Roll:
 
 @dataclass
 class Emitter:
-    """Makes the jobs of a program, pass by pass.
+    """Generator of the jobs of a program, pass by pass.
 
-    ``roots`` are the maps in memory of which edges are parts, with their first blocks there; ``places`` those of edges,
-    of all frames where a map has those of several.
-    ``room`` is what may be taken of the map buffer and of the weight buffer. If it is ``in_turn``, nothing is loaded
-    before all jobs that came before have been computed and stored, as with a single buffer.
+    Parameters
+    ----------
+    engine : EngineConfig
+    roots : mapping
+        For each edge, the edge of the map in memory that contains it, and its first block there.
+    locations : mapping
+        Memory location of each edge. A map that interleaves the rows of several frames has the location of all rows.
+    room : Room
+        Words of the map buffer and steps of the weight buffer that the jobs may use. If the room is ``in_turn``, a job
+        loads nothing before all previous jobs have been computed and stored, as with a single buffer.
     """
 
     engine: EngineConfig
     roots: Mapping[str, tuple[str, int]]
-    places: Mapping[str, Place]
+    locations: Mapping[str, MapLocation]
     room: Room
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    """For each job its pass, by its number."""
-    turns: list[int] = field(default_factory=list)
-    """For each job the number of its frame; of all frames at once how many there are."""
+    """Index of each job's pass."""
+    job_frames: list[int] = field(default_factory=list)
+    """Index of each job's frame; the number of frames, for jobs that compute all frames at once."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
-    """Passes side by side, by their numbers."""
+    """Groups of passes side by side, as indices of passes."""
 
     def __post_init__(self) -> None:
         engine, room = self.engine, self.room
@@ -180,78 +214,95 @@ class Emitter:
         self.addends = Ring(engine.addend_words)
         self.tables: dict[int, tuple[int, Entry]] = {}
         self.walked: Any = None
-        self._whole = {edge: _Rows(place) for edge, place in self.places.items()}
-        self._passes = self.turn = 0
+        self._whole = {edge: _RowStates(location) for edge, location in self.locations.items()}
+        self._passes = self.frame = 0
 
-    def begin(self, turn: int, places: Mapping[str, Place], passes: int) -> None:
-        """What follows are the jobs of another frame, or of all frames, from a pass on, on maps at these places."""
-        self.turn, self.places, self._passes = turn, places, passes
+    def begin(self, frame: int, locations: Mapping[str, MapLocation], passes: int) -> None:
+        """Begin the jobs of another frame, or of all frames.
 
-    def rows(self, edge: str) -> _Rows:
-        """Of a map, as far as they are computed."""
-        (root, first), place = self.roots[edge], self.places[edge]
+        Parameters
+        ----------
+        frame : int
+            Index of the frame; the number of frames, for jobs that compute all frames at once.
+        locations : mapping
+            Memory location of each edge.
+        passes : int
+            Index of the first pass that follows.
+        """
+        self.frame, self.locations, self._passes = frame, locations, passes
+
+    def rows(self, edge: str) -> _RowStates:
+        """Return the states of the rows of an edge's map."""
+        (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
-        apart = whole.height // place.height  # of a frame's rows, if those of all frames lie in turn
-        return whole.part(first, place.blocks, slice(self.turn % apart, None, apart))
+        frame_rows = whole.height // location.height  # more than 1 if rows of all frames interleave
+        return whole.part(first_block, location.blocks, slice(self.frame % frame_rows, None, frame_rows))
 
-    def add(self, *those: Work) -> None:
-        """The jobs of a pass, or of several side by side."""
+    def add(self, *works: Work) -> None:
+        """Add the jobs of a pass, or of several passes side by side."""
         group = []
-        for work in those:
+        for work in works:
             group.append(_PassJobs(self, work, self._passes))
             self._passes += 1
-        for each in group:
-            rows = self.rows(each.task.target[0])
-            first, count = each.task.target[1], blocks(each.task.maps)
-            rows.left[first : first + count] = self.places[each.task.target[0]].width
-        if (numbers := tuple(each.number for each in group)) not in self.groups:
-            self.groups.append(numbers)
+        for jobs in group:
+            rows = self.rows(jobs.task.target[0])
+            first_block, count = jobs.task.target[1], blocks(jobs.task.maps)
+            rows.left[first_block : first_block + count] = self.locations[jobs.task.target[0]].width
+        if (indices := tuple(jobs.pass_index for jobs in group)) not in self.groups:
+            self.groups.append(indices)
         _emit_side_by_side(self, group)
-        self.turns += [self.turn] * (len(self.jobs) - len(self.turns))
+        self.job_frames += [self.frame] * (len(self.jobs) - len(self.job_frames))
 
     def end(self) -> list[Job]:
-        """All jobs, the last one marked."""
+        """Mark the last job, and return all jobs."""
         self.jobs[-1] = replace(self.jobs[-1], load=replace(self.jobs[-1].load, end=1))
         return self.jobs
 
 
-class _Rows:
-    """Of the rows of each block of a map: how many jobs must be stored until they are there, and columns that no job
-    has computed yet."""
+class _RowStates:
+    """States of the rows of each block of a map: ``(blocks, height)`` arrays.
 
-    def __init__(self, place: Place) -> None:
-        self.stored, self.left = np.zeros((2, place.blocks, place.height), np.int64)
+    ``stored`` is the number of jobs that must be stored before a row is complete. ``left`` is the number of columns of
+    the row that no job has computed yet.
+    """
+
+    def __init__(self, location: MapLocation) -> None:
+        self.stored, self.left = np.zeros((2, location.blocks, location.height), np.int64)
 
     @property
     def height(self) -> int:
         return self.stored.shape[1]
 
-    def part(self, first: int, count: int, rows: slice) -> _Rows:
-        """Some rows of some blocks, which are not copied."""
-        found = object.__new__(_Rows)
-        found.stored, found.left = (each[first : first + count, rows] for each in (self.stored, self.left))
-        return found
+    def part(self, first_block: int, count: int, rows: slice) -> _RowStates:
+        """Return a view of some rows of some blocks."""
+        view = object.__new__(_RowStates)
+        view.stored, view.left = (
+            counts[first_block : first_block + count, rows] for counts in (self.stored, self.left)
+        )
+        return view
 
 
 def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
-    """Unit by unit, so that the array and the port have as much to do.
+    """Add the jobs of a group tile by tile, in an order that keeps the array and the port equally busy.
 
-    A pass that follows another one of the group comes some jobs behind it, as its loads must not wait. While the port
-    has more to do than the array, the pass that keeps it least busy goes on, and the other way round.
+    A pass that reads another pass of the group follows some jobs behind, so that its loads do not wait. While the port
+    is busier than the array, the pass with the fewest port cycles per array cycle continues, and vice versa.
     """
-    waiting = [deque(each.units()) for each in group]
+    waiting = [deque(jobs.units()) for jobs in group]
     times: list[float] = []
     array = port = 0.0
-    while left := [number for number, units in enumerate(waiting) if units]:
+    while unfinished := [index for index, units in enumerate(waiting) if units]:
         array, port = max(array, port - AHEAD_CYCLES), max(port, array - AHEAD_CYCLES)
-        now = max(array, port)
-        lag = len(emitter.jobs) - emitter.engine.queue - 2, now - LAG_CYCLES
-        ready = [number for number in left if group[number].is_ready(waiting[number][0], times, *lag)] or left[:1]
+        time = max(array, port)
+        lag = len(emitter.jobs) - emitter.engine.queue - 2, time - LAG_CYCLES
+        ready = [index for index in unfinished if group[index].is_ready(waiting[index][0], times, *lag)] or unfinished[
+            :1
+        ]
         busiest = max if port <= array else min
-        number = busiest(ready, key=lambda each: group[each].work.port / group[each].work.array)
+        selected = busiest(ready, key=lambda index: group[index].work.port / group[index].work.array)
         first = len(emitter.jobs)
-        for item in waiting[number].popleft():
-            group[number].emit(item)
+        for item in waiting[selected].popleft():
+            group[selected].emit(item)
         for job in emitter.jobs[first:]:
             array += job.compute.groups * group_steps(job.compute)
             port += emitter.engine.word_cycles(emitter.room.pace) * _words(emitter.engine, job)
@@ -259,28 +310,28 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
 
 
 def _words(engine: EngineConfig, job: Job) -> int:
-    """That go over the port for a job."""
+    """Return the number of words that the port transfers for a job."""
     load, store = job.load, job.store
     loaded = load.x_blocks * load.x_rows * load.x_words + load.w_steps * engine.blocks + load.p_words
     return Job.WORDS + loaded + store.blocks * store.rows * store.words
 
 
 class _PassJobs:
-    """The jobs of one pass."""
+    """Generator of the jobs of one pass."""
 
-    def __init__(self, emitter: Emitter, work: Work, number: int) -> None:
-        self.all, self.work, self.number = emitter, work, number
+    def __init__(self, emitter: Emitter, work: Work, pass_index: int) -> None:
+        self.all, self.work, self.pass_index = emitter, work, pass_index
         self.engine, self.task, self.tiling, self.data = emitter.engine, work.task, work.tiling, work.data
         self.chunks = chunks(work.task, work.tiling)
         self.offsets = np.cumsum([0, *(self._chunk_steps(*each) for each in self.chunks)]).tolist()
         self.roll: _Roll | None = None
 
     def _chunk_steps(self, channels: Span, taps: Span, tap_columns: Span) -> int:
-        """Of the chunk for each group."""
+        """Return the steps of a chunk per pixel group."""
         return steps(self.task, channels[1] - channels[0], taps[1] - taps[0], tap_columns[1] - tap_columns[0])
 
     def units(self) -> Iterator[list[_Item]]:
-        """Tiles of folds, of each the chunks."""
+        """Yield, for each fold and tile, the items of the tile's chunks."""
         folds, boxes = range(self.task.folds(self.engine)), list(self._boxes())
         if self.tiling.maps_stay:
             order = [(fold, box) for box in boxes for fold in folds]
@@ -290,44 +341,46 @@ class _PassJobs:
         for fold, box in order:
             for tile in box:
                 yield [
-                    _Item(fold, self._part(tile, chunk[1]), number, *chunk, number == 0, number == last)
-                    for number, chunk in enumerate(self.chunks)
+                    _Item(fold, self._part(tile, chunk[1]), chunk_index, *chunk, chunk_index == 0, chunk_index == last)
+                    for chunk_index, chunk in enumerate(self.chunks)
                 ]
 
     def _part(self, tile: _Tile, taps: Span) -> _Tile:
-        """The tile with what a chunk of it needs of the input."""
+        """Return the tile with the input rows that a chunk of kernel rows ``taps`` reads."""
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
-        """Whether the first so many jobs, up to that time, store all that is read."""
+        """Whether the first ``jobs`` jobs, begun up to ``time``, store all maps that a unit reads."""
         for rows, part in self._read(unit[0]):
             stored = int(rows.stored[part].max())
-            begun = stored - (len(self.all.jobs) - len(times))  # of the jobs of this group
+            begun = stored - (len(self.all.jobs) - len(times))  # index among the jobs of this group
             if rows.left[part].any() or (begun > 0 and (stored > jobs or times[begun - 1] > time)):
                 return False
         return True
 
-    def _read(self, item: _Item) -> list[tuple[_Rows, tuple[slice, slice]]]:
-        """The parts of maps that a tile reads."""
-        task, tile, (edge, first) = self.task, item.tile, self.task.source
-        first += item.fold if task.channelwise else 0
-        found = [(self.all.rows(edge), (slice(first, first + blocks(task.channels)), slice(*tile.box_rows)))]
+    def _read(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice]]]:
+        """Return the states of the maps that an item's tile reads, with their blocks and rows."""
+        task, tile, (edge, first_block) = self.task, item.tile, self.task.source
+        first_block += item.fold if task.channelwise else 0
+        parts = [
+            (self.all.rows(edge), (slice(first_block, first_block + blocks(task.channels)), slice(*tile.box_rows)))
+        ]
         if task.addend:
-            edge, first = task.addend
-            first += self._fold_block(item.fold)
-            part = slice(first, first + self._fold_blocks(item.fold)), slice(*tile.rows)
-            found.append((self.all.rows(edge), part))
-        return found
+            edge, first_block = task.addend
+            first_block += self._fold_block(item.fold)
+            part = slice(first_block, first_block + self._fold_blocks(item.fold)), slice(*tile.rows)
+            parts.append((self.all.rows(edge), part))
+        return parts
 
     def _boxes(self) -> Iterator[list[_Tile]]:
-        """The tiles of each box, row by row of boxes; column by column, if they roll."""
+        """Yield the tiles of each box, row by row of boxes; column by column for rolling boxes."""
         task, tiling = self.task, self.tiling
         down, across = pieces(task.rows, tiling.box_rows), pieces(task.columns, tiling.columns)
-        places = [(rows, columns) for columns in across for rows in down] if tiling.rolling else product(down, across)
-        for outer, columns in places:
-            box = task.needed(0, *outer), task.needed(1, *columns)
-            inside = pieces(outer[1] - outer[0], tiling.rows)
-            yield [_Tile((outer[0] + begin, outer[0] + end), columns, *box) for begin, end in inside]
+        spans = [(rows, columns) for columns in across for rows in down] if tiling.rolling else product(down, across)
+        for box_span, columns in spans:
+            box = task.needed(0, *box_span), task.needed(1, *columns)
+            inside = pieces(box_span[1] - box_span[0], tiling.rows)
+            yield [_Tile((box_span[0] + begin, box_span[0] + end), columns, *box) for begin, end in inside]
 
     def _plane(self, tile: _Tile) -> int:
         if self.roll is not None:
@@ -335,29 +388,29 @@ class _PassJobs:
         return plane_words(self.task, self.engine, self._loaded_rows(tile.box_rows), tile.box_width, tile.out_columns)
 
     def _loaded_rows(self, span: Span) -> int:
-        """Those of some rows of a box that are in a window."""
+        """Return how many of a box's rows are loaded: only rows that a window reads."""
         return -((span[0] - span[1]) // self.task.row_step)
 
     def emit(self, item: _Item) -> None:
-        """The job of an item, and jobs in front of it for what one job can't load."""
+        """Add the job of an item, and in front of it the jobs for loads that one job can't hold."""
         loads, box = self._load_box(item)
         weights = self._load_weights(item, loads)
         compute = self._compute(item, box, weights)
-        parts: dict[str, Any] = {"compute": compute}
+        sections: dict[str, Any] = {"compute": compute}
         if item.last:
             finishes = [self._load_parameters(item, loads)]
             if self.task.addend:
                 finishes.append(self._load_addend(item, loads, *self.task.addend))
-            parts |= self._finish(item, *(each.base for each in finishes))
+            sections |= self._finish(item, *(operand.base for operand in finishes))
             finishes += self._load_tables(loads)
-            for each in finishes:
-                each.used = len(self.all.jobs) + max(len(loads), 1)
+            for operand in finishes:
+                operand.used = len(self.all.jobs) + max(len(loads), 1)
         if self.all.room.in_turn:
-            for number, each in enumerate(loads, len(self.all.jobs)):
-                each |= {"wait_computed": number, "wait_stored": number}
-        self.all.jobs += [Job(load=Load(**each)) for each in loads[:-1]]
-        self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **parts))
-        self.all.owners += [self.number] * (len(self.all.jobs) - len(self.all.owners))
+            for number, operand in enumerate(loads, len(self.all.jobs)):
+                operand |= {"wait_computed": number, "wait_stored": number}
+        self.all.jobs += [Job(load=Load(**operand)) for operand in loads[:-1]]
+        self.all.jobs.append(Job(load=Load(**(loads or [{}])[-1]), **sections))
+        self.all.owners += [self.pass_index] * (len(self.all.jobs) - len(self.all.owners))
         box.used = weights.used = len(self.all.jobs)
         if self.roll is not None:
             self.roll.used[slice(*item.tile.box_rows)] = len(self.all.jobs)
@@ -366,37 +419,38 @@ class _PassJobs:
 
     def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Entry]:
         task, tile = self.task, item.tile
-        first, count = item.channels[0] // LANES, blocks(item.channels[1] - item.channels[0])
+        first_block, count = item.channels[0] // LANES, blocks(item.channels[1] - item.channels[0])
         if task.channelwise:
-            first = item.fold
+            first_block = item.fold
         if self.tiling.rolling:
-            return self._roll_box(item, first, count)
-        key = (self.number, self.all.turn, first, count, tile.box_rows, tile.box_columns)
+            return self._roll_box(item, first_block, count)
+        key = (self.pass_index, self.all.frame, first_block, count, tile.box_rows, tile.box_columns)
         box = self.all.maps.find(key)
         if box is not None:
             return [], box
         plane = self._plane(tile)
         box, wait = self.all.maps.add(key, plane * count)
         edge, source = task.source
-        load = self._fetch_box(edge, source + first, count, tile, tile.box_rows)
+        load = self._fetch_box(edge, source + first_block, count, tile, tile.box_rows)
         return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Entry]:
-        """The box is moved down: only rows that are not there are loaded, in the places of the oldest."""
+        """Move the rolling box down: load only new rows, which overwrite the oldest rows."""
         task, tile, pixels = self.task, item.tile, self.engine.pixels
         top, bottom = tile.box_rows
         step = pitch(task, self.engine, tile.box_width, tile.out_columns)
         roll, wait = self.roll, 0
         if roll is None or roll.columns != tile.box_columns or roll.block != block or top < roll.top:
             size = self.all.room.map_words
-            entry, wait = self.all.maps.add((self.number, "roll", len(self.all.jobs)), size)
+            entry, wait = self.all.maps.add((self.pass_index, "roll", len(self.all.jobs)), size)
             used = np.zeros(task.height, int)
             roll = self.roll = _Roll(entry, tile.box_columns, block, top, top, size // count, used, top)
         begin, roll.top = max(top, roll.bottom), top
         roll.at = (roll.entry.base * pixels + (top - roll.begin) * step) % (self.engine.map_words * pixels)
         if begin >= bottom:
             return [], roll.entry
-        # The last row that comes in lies where those lay that are so far above it that both don't fit.
+        # The new rows overwrite rows roll.begin to above - 1, because the ring can't hold both. Wait until those rows
+        # have been used.
         above = bottom - 1 - (roll.plane * pixels - tile.box_width) // step
         if above > roll.begin:
             wait = max(wait, int(roll.used[roll.begin : above].max()))
@@ -408,21 +462,21 @@ class _PassJobs:
         return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
 
     def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
-        """Some rows of a tile's box."""
-        place, (top, bottom), left = self.all.places[edge], span, tile.box_columns[0]
+        """Return the fields of a load of the rows ``span`` of a tile's box."""
+        location, (top, bottom), first_column = self.all.locations[edge], span, tile.box_columns[0]
         source = self.all.rows(edge)
-        part = (slice(block, block + count), slice(top, bottom))
-        assert not source.left[part].any(), "rows are read that no job has computed"
-        rows, words, apart = self._loaded_rows(span), tile.box_width, self.task.row_step
+        region = (slice(block, block + count), slice(top, bottom))
+        assert not source.left[region].any(), "rows are read that no job has computed"
+        rows, words, row_step = self._loaded_rows(span), tile.box_width, self.task.row_step
         step = pitch(self.task, self.engine, words, tile.out_columns)
-        if words == place.width == step and place.joins_rows and rows * words < 1 << 16 and apart == 1:
-            rows, words = 1, rows * words  # rows lie one behind the other, in memory and in the buffer
+        if words == location.width == step and location.joins_rows and rows * words < 1 << 16 and row_step == 1:
+            rows, words = 1, rows * words  # rows are adjacent in memory and in the buffer
         return {
             "x_blocks": count,
-            "wait_stored": int(source.stored[part].max()),
-            "x_address": place.at(block, top, left),
-            "x_row_stride": place.row_bytes * apart,
-            "x_block_stride": place.block_bytes,
+            "wait_stored": int(source.stored[region].max()),
+            "x_address": location.at(block, top, first_column),
+            "x_row_stride": location.row_bytes * row_step,
+            "x_block_stride": location.block_bytes,
             "x_rows": rows,
             "x_words": words,
             "x_pitch_words": step // self.engine.pixels,
@@ -431,75 +485,75 @@ class _PassJobs:
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         fold = 0 if self.task.shares_weights else item.fold
-        key, count = (self.number, fold, item.chunk), self._chunk_steps(item.channels, item.taps, item.tap_columns)
-        found = self.all.weights.find(key)
-        if found is None:
-            found, wait = self.all.weights.add(key, count)
-            place = fold * self.offsets[-1] + self.offsets[item.chunk]
-            load = {"w_address": self.data.weights + place * self.engine.maps, "w_steps": count, "w_base": found.base}
+        key, count = (self.pass_index, fold, item.chunk), self._chunk_steps(item.channels, item.taps, item.tap_columns)
+        entry = self.all.weights.find(key)
+        if entry is None:
+            entry, wait = self.all.weights.add(key, count)
+            step = fold * self.offsets[-1] + self.offsets[item.chunk]
+            load = {"w_address": self.data.weights + step * self.engine.maps, "w_steps": count, "w_base": entry.base}
             _join(loads, load, wait_computed=wait)
-        return found
+        return entry
 
     def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         task = self.task
         fold = 0 if task.shares_parameters else item.fold
-        found = self.all.parameters.find((self.number, fold))
-        if found is None:
+        entry = self.all.parameters.find((self.pass_index, fold))
+        if entry is None:
             count = self._fold_blocks(item.fold)
-            found, wait = self.all.parameters.add((self.number, fold), count)
+            entry, wait = self.all.parameters.add((self.pass_index, fold), count)
             address = self.data.parameters + fold * task.fold_maps(self.engine) * WORD
-            _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": found.base}, wait_stored=wait)
-        return found
+            _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": entry.base}, wait_stored=wait)
+        return entry
 
-    def _load_addend(self, item: _Item, loads: list[dict[str, int]], edge: str, first: int) -> Entry:
-        """With the job, or in front of it if that loads a map already."""
-        tile, place, source = item.tile, self.all.places[edge], self.all.rows(edge)
-        count, block = self._fold_blocks(item.fold), first + self._fold_block(item.fold)
-        room, wait = self.all.addends.add(len(self.all.jobs), count * tile.pixels)
-        part = slice(block, block + count), slice(*tile.rows)
-        assert not source.left[part].any(), "rows are read that no job has computed"
+    def _load_addend(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Entry:
+        """Load the addend in the item's job, or in a job in front of it if the item's job loads a map."""
+        tile, location, source = item.tile, self.all.locations[edge], self.all.rows(edge)
+        count, block = self._fold_blocks(item.fold), first_block + self._fold_block(item.fold)
+        entry, wait = self.all.addends.add(len(self.all.jobs), count * tile.pixels)
+        region = slice(block, block + count), slice(*tile.rows)
+        assert not source.left[region].any(), "rows are read that no job has computed"
         rows, words = tile.pixel_rows, tile.out_columns
-        if words == place.width and place.joins_rows:
+        if words == location.width and location.joins_rows:
             rows, words = 1, tile.pixels
         load = {
             "addend": 1,
             "x_blocks": count,
-            "x_address": place.at(block, tile.rows[0], tile.columns[0]),
-            "x_row_stride": place.row_bytes,
-            "x_block_stride": place.block_bytes,
+            "x_address": location.at(block, tile.rows[0], tile.columns[0]),
+            "x_row_stride": location.row_bytes,
+            "x_block_stride": location.block_bytes,
             "x_rows": rows,
             "x_words": words,
-            "x_base": room.base,
+            "x_base": entry.base,
             "x_pitch_words": words,
             "x_plane": tile.pixels,
         }
-        wait = max(wait, int(source.stored[part].max()))
+        wait = max(wait, int(source.stored[region].max()))
         if loads and "x_blocks" in loads[-1]:
             loads.insert(0, load | {"wait_stored": wait})
         else:
             _join(loads, load, wait_stored=wait)
-        return room
+        return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Entry]:
-        """By jobs in front: there is one of parameters and tables in each."""
-        found = []
+        """Load the pass's tables by jobs in front: a job loads either parameters or one set of tables."""
+        entries = []
         for tables, address in zip(self.task.tables, self.data.tables, strict=True):
             owner, entry = self.all.tables.get(tables.first, (-1, Entry(0, tables.first)))
-            if owner != self.number:
+            if owner != self.pass_index:
                 load = {"p_address": address, "p_words": tables.entries.size, "p_base": tables.first, "tables": 1}
                 loads.insert(0, load | {"wait_stored": entry.used})
                 entry = Entry(0, tables.first)
-                self.all.tables[tables.first] = self.number, entry
-            found.append(entry)
-        return found
+                self.all.tables[tables.first] = self.pass_index, entry
+            entries.append(entry)
+        return entries
 
     def _fold_block(self, fold: int) -> int:
-        """The first block of a fold."""
+        """Return the first output block of a fold."""
         return fold * self.task.fold_maps(self.engine) // LANES
 
     def _fold_blocks(self, fold: int) -> int:
-        most = self.task.fold_maps(self.engine)
-        return blocks(min(most, self.task.maps - fold * most))
+        fold_maps = self.task.fold_maps(self.engine)
+        return blocks(min(fold_maps, self.task.maps - fold * fold_maps))
 
     def _compute(self, item: _Item, box: Entry, weights: Entry) -> Compute:
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
@@ -508,12 +562,12 @@ class _PassJobs:
         step = pitch(task, engine, tile.box_width, across)
         row = tile.rows[0] * stride - window.padding[0] + item.taps[0] * window.dilation[0] - top
         column = tile.columns[0] * stride - window.padding[1] + item.tap_columns[0] * window.dilation[1] - left
-        place = box.base * engine.pixels if self.roll is None else self.roll.at
-        start = place + row // task.row_step * step + column
+        base = box.base * engine.pixels if self.roll is None else self.roll.at
+        start = base + row // task.row_step * step + column
         rows, columns = engine.pixels // across, engine.pixels % across
-        down = step * stride // task.row_step  # from a pixel to that below
-        plane, many = self._plane(tile), item.channels[1] - item.channels[0]
-        walk = (stride, across, down)  # what lanes begin with: steps of equal boxes differ with the rows left out
+        down = step * stride // task.row_step  # positions from a pixel to the pixel below
+        plane, channels = self._plane(tile), item.channels[1] - item.channels[0]
+        walk = (stride, across, down)  # lanes' initial steps; equal boxes differ in rows left out
         compute = Compute(
             groups=-(-tile.pixels // engine.pixels),
             first=item.first,
@@ -523,7 +577,7 @@ class _PassJobs:
             walk=walk != self.all.walked,
             kernel_rows=item.taps[1] - item.taps[0],
             kernel_columns=item.tap_columns[1] - item.tap_columns[0],
-            channels=LANES * blocks(many) if task.channelwise else many,
+            channels=LANES * blocks(channels) if task.channelwise else channels,
             stride=stride,
             w_base=weights.base,
             columns=across * stride,
@@ -550,26 +604,26 @@ class _PassJobs:
         return compute
 
     def _finish(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
-        """Drain and store of a tile."""
+        """Return the drain and the store of an item's tile."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._fold_blocks(item.fold)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
         pixels = rows * words
-        room, wait = self.all.outputs.add(len(self.all.jobs), count * pixels)
-        name, first = task.target
-        place = self.all.places[name]
-        block = first + self._fold_block(item.fold)
-        lattice, row_stride = task.lattice, place.row_bytes * task.lattice.step[0]
-        address = place.at(block, lattice.at(0, tile.rows[0] // edge), lattice.at(1, tile.columns[0] // edge))
+        entry, wait = self.all.outputs.add(len(self.all.jobs), count * pixels)
+        name, first_block = task.target
+        location = self.all.locations[name]
+        block = first_block + self._fold_block(item.fold)
+        lattice, row_stride = task.lattice, location.row_bytes * task.lattice.step[0]
+        address = location.at(block, lattice.at(0, tile.rows[0] // edge), lattice.at(1, tile.columns[0] // edge))
         if task.is_scattered:
             assert rows == 1
             rows, words, row_stride = words, 1, WORD * lattice.step[1]
-        elif words == place.width and place.joins_rows and pixels < 1 << 16 and lattice.step[0] == 1:
+        elif words == location.width and location.joins_rows and pixels < 1 << 16 and lattice.step[0] == 1:
             rows, words = 1, pixels
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
             bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
-        self._room = room
+        self._output_entry = entry
         return {
             "drain": Drain(
                 blocks=count,
@@ -581,37 +635,37 @@ class _PassJobs:
                 columns=tile.out_columns if task.pooled else 0,
                 p_base=parameters,
                 wait_stored=wait,
-                o_base=room.base,
+                o_base=entry.base,
                 o_plane=pixels,
                 **bounds,
             ),
             "store": Store(
                 blocks=count,
-                o_base=room.base,
+                o_base=entry.base,
                 o_plane=pixels,
                 address=address,
                 row_stride=row_stride,
-                block_stride=place.block_bytes,
+                block_stride=location.block_bytes,
                 rows=rows,
                 words=words,
             ),
         }
 
     def _note_stored(self, item: _Item) -> None:
-        """Who waits for these rows, or for this place in the output buffer, waits for this job."""
-        name, first = self.task.target
-        block, edge = first + self._fold_block(item.fold), self.task.edge
+        """Note that readers of these rows, and users of these output words, wait for the job that was added last."""
+        name, first_block = self.task.target
+        block, edge = first_block + self._fold_block(item.fold), self.task.edge
         lattice = self.task.lattice
-        begin, end = (lattice.at(0, each // edge) for each in item.tile.rows)
+        begin, end = (lattice.at(0, row // edge) for row in item.tile.rows)
         rows = slice(begin, end, lattice.step[0])
-        part = (slice(block, block + self._fold_blocks(item.fold)), rows)
-        made = self.all.rows(name)
-        made.stored[part] = self._room.used = len(self.all.jobs)
-        made.left[part] -= item.tile.out_columns // edge
+        region = (slice(block, block + self._fold_blocks(item.fold)), rows)
+        map_rows = self.all.rows(name)
+        map_rows.stored[region] = self._output_entry.used = len(self.all.jobs)
+        map_rows.left[region] -= item.tile.out_columns // edge
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
-    """Let the last job that loads load this, too."""
+    """Add a load to the last of ``loads``, with the longer of the waits."""
     if not loads:
         loads.append({})
     loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

@@ -1,5 +1,4 @@
-"""Which maps lie in memory, and where: copies and parts of concatenations lie in others, and those of several frames
-side by side."""
+"""Allocation of feature maps in memory: addresses of all frames' maps; copies and concatenated maps share addresses."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ from hwgen.network.ops import Concat, Copy, Op
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.passes import joined
 
-#: Every region of memory begins at a multiple of this, where a burst must end.
+#: Alignment of every memory region, in bytes. A burst must not cross a multiple of this address.
 ALIGNMENT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a map lies in memory: ``blocks`` times ``height`` rows of ``width`` words, from a byte address on.
+class MapLocation:
+    """Memory location of a map: ``blocks`` times ``height`` rows of ``width`` words, from a byte address on.
 
-    From a row to the next it is ``row_bytes``, from a block to the next ``block_bytes``.
+    Rows are ``row_bytes`` apart, and blocks ``block_bytes``.
     """
 
     address: int
@@ -35,34 +34,43 @@ class Place:
     block_bytes: int
 
     @classmethod
-    def dense(cls, address: int, blocks: int, height: int, width: int) -> Place:
-        """One without gaps."""
+    def dense(cls, address: int, blocks: int, height: int, width: int) -> MapLocation:
+        """Return the location of a map that is stored without gaps."""
         row = width * WORD
         return cls(address=address, blocks=blocks, height=height, width=width, row_bytes=row, block_bytes=height * row)
 
     @property
     def size(self) -> int:
-        """In bytes, without gaps."""
+        """Number of bytes of the map, without gaps between rows or blocks."""
         return self.blocks * self.height * self.width * WORD
 
     @property
     def joins_rows(self) -> bool:
-        """Whether each row begins where the one before ends."""
+        """Whether the rows of a block are stored without gaps."""
         return self.row_bytes == self.width * WORD
 
     def at(self, block: int, row: int, column: int) -> int:
-        """A word's address."""
+        """Return the byte address of the word of a block, row and column."""
         return self.address + block * self.block_bytes + row * self.row_bytes + column * WORD
 
-    def part(self, first: int, count: int) -> Place:
-        """Some of its blocks."""
+    def part(self, first: int, count: int) -> MapLocation:
+        """Return the location of ``count`` blocks of the map, from block ``first`` on."""
         return replace(self, address=self.at(first, 0, 0), blocks=count)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A layer and those behind it that are computed on its way out; the edges that each takes; and which of those that
-    the first one takes lie in its output already."""
+    """A layer and the layers behind it that the same passes compute, on the layer's output path.
+
+    Parameters
+    ----------
+    ops : tuple of Op
+        Layers, in the order of their computation.
+    takes : tuple of tuple of str
+        Input edges of each layer.
+    inside : tuple of bool
+        Whether each input of the first layer is already stored in the first layer's output.
+    """
 
     ops: tuple[Op, ...]
     takes: tuple[tuple[str, ...], ...]
@@ -70,13 +78,13 @@ class Step:
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Of the maps that it reads."""
+        """Edges of the maps that the step reads from memory."""
         made = {op.name for op in self.ops}
         return tuple(edge for edges in self.takes for edge in edges if edge not in made)
 
     @property
     def name(self) -> str:
-        """Of the edge that leaves."""
+        """Name of the step's output edge, which is its last layer."""
         return self.ops[-1].name
 
     @property
@@ -85,149 +93,173 @@ class Step:
 
 
 def steps(network: Network) -> tuple[Step, ...]:
-    """The layers that compute, in order."""
-    inside, found = _inside(network), dict[str, Step]()
+    """Return the steps of a network, in order. A `Copy` is no step."""
+    target_of, steps_by_name = _inside(network), dict[str, Step]()
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
             continue
-        alone = {edge for edge in edges if network.readers[edge] == (layer.name,) and not network.output_indices(edge)}
-        before = [step for name, step in found.items() if name in alone and joined(step.ops, layer)]
-        if before:  # of two maps that are added the one that comes last
-            del found[before[-1].name]
-            found[layer.name] = _with(before[-1], layer, edges)
+        single_use = {edge for edge in edges if network.readers[edge] == (layer.name,) and not network.output_indices(edge)}
+        extendable = [step for name, step in steps_by_name.items() if name in single_use and joined(step.ops, layer)]
+        if extendable:  # an addition joins the step of its operand that is computed last
+            del steps_by_name[extendable[-1].name]
+            steps_by_name[layer.name] = _with(extendable[-1], layer, edges)
         else:
-            inner = tuple(inside.get(edge, ("", 0))[0] == layer.name for edge in edges)
-            found[layer.name] = Step((layer,), (edges,), inner)
-    return tuple(found.values())
+            inner = tuple(target_of.get(edge, ("", 0))[0] == layer.name for edge in edges)
+            steps_by_name[layer.name] = Step((layer,), (edges,), inner)
+    return tuple(steps_by_name.values())
 
 
 def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
-    """A step with a layer on its way out, which takes these edges."""
+    """Return a step with one more layer on its output path, whose inputs are ``edges``."""
     return replace(step, ops=(*step.ops, layer), takes=(*step.takes, edges))
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """For each edge the map in memory that it is a part of, and its first block there."""
-    inside, copies = _inside(network), {}
+    """Return, for each edge, the edge of the map in memory that contains it, and its first block there."""
+    target_of, copy_sources = _inside(network), {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
-            copies[layer.name] = edges[0]
+            copy_sources[layer.name] = edges[0]
 
     def root(edge: str) -> tuple[str, int]:
-        if edge in copies:
-            return root(copies[edge])
-        if edge not in inside:
+        if edge in copy_sources:
+            return root(copy_sources[edge])
+        if edge not in target_of:
             return edge, 0
-        outer, first = root(inside[edge][0])
-        return outer, first + inside[edge][1]
+        outer, first_block = root(target_of[edge][0])
+        return outer, first_block + target_of[edge][1]
 
     return {edge: root(edge) for edge in (INPUT, *(layer.name for layer in network.layers))}
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
-    """Edges whose maps are computed into that of a concatenation, with their first block there.
+    """Return the concatenation into whose map each edge is computed directly, with the edge's first block there.
 
-    Such a map goes into one concatenation, as it is, on whole blocks.
+    Such an edge enters a single concatenation, unchanged, and begins at a whole block.
     """
     copies = {layer.name for layer in network.layers if isinstance(layer, Copy)}
-    found: dict[str, tuple[str, int]] = {}
+    target_of: dict[str, tuple[str, int]] = {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if not isinstance(layer, Concat):
             continue
-        first = 0
+        channel = 0
         for edge, source, table in zip(edges, layer.inputs, layer.tables, strict=True):
-            kind = source.type
-            same = kind == layer.output.type and np.array_equal(table, np.arange(kind.minimum, kind.maximum + 1))
-            if same and first % LANES == 0 and edge not in found and edge not in copies and edge != INPUT:
-                found[edge] = layer.name, first // LANES
-            first += source.channels
-    return found
+            integer_type = source.type
+            is_same = integer_type == layer.output.type and np.array_equal(
+                table, np.arange(integer_type.minimum, integer_type.maximum + 1)
+            )
+            if is_same and channel % LANES == 0 and edge not in target_of and edge not in copies and edge != INPUT:
+                target_of[edge] = layer.name, channel // LANES
+            channel += source.channels
+    return target_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The frames that a program computes, and the steps, by their names, that it takes for all of them at once.
+    """Number of frames of a program, and the steps that compute all frames at once.
 
-    Other steps come before these, frame by frame.
+    All other steps are computed before, frame by frame. ``together`` has the names of the steps.
     """
 
     frames: int = 1
     together: frozenset[str] = frozenset()
     layers: frozenset[str] = frozenset()
-    """Of these steps all layers."""
+    """Names of all layers of the steps in ``together``."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
-    """Where maps lie, by their edges: those of each frame, those of all frames as one map for the steps that take them
-    so, and where all of them end."""
+class MapLocations:
+    """Locations of all maps.
 
-    of_frame: tuple[Mapping[str, Place], ...]
-    of_all: Mapping[str, Place]
+    Parameters
+    ----------
+    of_frame : tuple of mapping
+        Locations of each frame's maps, by edge.
+    of_all : mapping
+        Locations of the maps whose rows interleave all frames, by edge, for the steps that compute all frames at once.
+    end : int
+        First byte address behind all maps.
+    """
+
+    of_frame: tuple[Mapping[str, MapLocation], ...]
+    of_all: Mapping[str, MapLocation]
     end: int
 
 
-def at_ends(network: Network, where: Mapping[str, tuple[str, int]]) -> set[str]:
-    """Maps in memory that the host writes or reads."""
-    return {INPUT, *(where[name][0] for name in network.output_layers)}
+def at_ends(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str]:
+    """Return the edges of the maps in memory that the host writes or reads."""
+    return {INPUT, *(root_of[name][0] for name in network.output_layers)}
 
 
-def places(
+def allocate_maps(
     network: Network,
     address: int,
     order: Sequence[Sequence[Step]],
     *,
     kept: bool = False,
     batch: Batch | None = None,
-) -> Places:
-    """A place for each map, from an address on.
+) -> MapLocations:
+    """Return a location for each map, from byte ``address`` on.
 
-    The input and the outputs have places of their own. Others share them, unless they are to be ``kept``: a map takes
-    the first gap among those that are still to be read when it begins. ``order`` has steps that are computed at the
-    same time side by side, those of all frames at once last.
+    The input and the outputs have addresses of their own. Other maps share addresses, unless ``kept`` is true: a map is
+    stored in the first gap between the maps that are still to be read when its computation begins.
 
-    Of the input and the outputs frames lie one after the other. Maps that steps of all frames read or write have rows
-    of all frames in turn: row ``y`` of frame ``f`` is row ``y * frames + f`` of such a map. Others have one place, for
-    one frame after the other.
+    The frames of the input, and of each output, are stored one after the other. A map that a step for all frames reads
+    or writes interleaves rows: row ``y`` of frame ``f`` is row ``y * frames + f``. Any other map has one location,
+    which all frames use one after the other.
+
+    Parameters
+    ----------
+    network : Network
+    address : int
+        First byte address.
+    order : sequence of sequence of Step
+        Groups of steps that are computed at the same time, in order; steps for all frames at once are last.
+    kept : bool
+        Whether every map keeps its addresses until the end of the run.
+    batch : Batch, optional
+        Number of frames, and the steps for all frames; by default one frame.
     """
-    batch, where = batch or Batch(), roots(network)
+    batch, root_of = batch or Batch(), roots(network)
     maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
-    begins: dict[str, int] = {INPUT: 0}
-    ends: dict[str, int] = {}
-    in_turn: set[str] = set()
-    for number, those in enumerate(order):
-        for step in those:
-            begins.setdefault(where[step.name][0], number)
-            used = {where[edge][0] for edge in (*step.edges, step.name)}
-            ends |= dict.fromkeys(used, number)
+    first_use: dict[str, int] = {INPUT: 0}
+    last_use: dict[str, int] = {}
+    interleaved: set[str] = set()
+    for group_index, group in enumerate(order):
+        for step in group:
+            first_use.setdefault(root_of[step.name][0], group_index)
+            used = {root_of[edge][0] for edge in (*step.edges, step.name)}
+            last_use |= dict.fromkeys(used, group_index)
             if step.name in batch.together:
-                in_turn |= used
-    begins |= dict.fromkeys(in_turn, 0)  # they are there from the first frame on
-    outer = at_ends(network, where)
-    fixed = {*begins} if kept else outer
-    found: dict[str, _Home] = {}
-    for name in sorted(begins, key=lambda name: (name not in fixed, begins[name])):
-        alive = [home for each, home in found.items() if each in fixed or ends[each] >= begins[name]]
-        frames = batch.frames if name in outer | in_turn else 1
-        home = _Home(address, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, name in outer)
-        found[name] = _first_gap(home, alive)
-    end = aligned(max(home.end for home in found.values()))
+                interleaved |= used
+    first_use |= dict.fromkeys(interleaved, 0)  # the first frame already writes them
+    host_maps = at_ends(network, root_of)
+    permanent = {*first_use} if kept else host_maps
+    homes: dict[str, _Home] = {}
+    for name in sorted(first_use, key=lambda name: (name not in permanent, first_use[name])):
+        alive = [home for other, home in homes.items() if other in permanent or last_use[other] >= first_use[name]]
+        frames = batch.frames if name in host_maps | interleaved else 1
+        home = _Home(
+            address, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, name in host_maps
+        )
+        homes[name] = _first_gap(home, alive)
+    end = aligned(max(home.end for home in homes.values()))
 
-    def parts(of: Callable[[_Home], Place]) -> dict[str, Place]:
-        """Of all edges that lie in memory."""
+    def parts(location_of: Callable[[_Home], MapLocation]) -> dict[str, MapLocation]:
+        """Return the locations of all edges that are stored in memory."""
         return {
-            edge: of(found[root]).part(first, blocks(maps[edge].channels))
-            for edge, (root, first) in where.items()
-            if root in found
+            edge: location_of(homes[root]).part(first_block, blocks(maps[edge].channels))
+            for edge, (root, first_block) in root_of.items()
+            if root in homes
         }
 
-    frames = tuple(parts(partial(_Home.frame, number=number)) for number in range(batch.frames))
-    return Places(of_frame=frames, of_all=parts(_Home.of_all), end=end)
+    frames = tuple(parts(partial(_Home.frame, index=index)) for index in range(batch.frames))
+    return MapLocations(of_frame=frames, of_all=parts(_Home.of_all), end=end)
 
 
 @dataclass(frozen=True)
 class _Home:
-    """Where a map of some frames lies: a frame after the other, or their rows in turn."""
+    """Memory region of a map of one or several frames, which are stored one by one or with interleaved rows."""
 
     address: int
     blocks: int
@@ -244,14 +276,14 @@ class _Home:
     def end(self) -> int:
         return self.address + self.frames * self.frame_bytes
 
-    def frame(self, number: int) -> Place:
-        """That of one frame; of all of them, if there is one place for one after the other."""
+    def frame(self, index: int) -> MapLocation:
+        """Return the location of one frame's map; all frames share it if the region stores one frame."""
         if self.frames == 1 or self.one_by_one:
-            after = number % self.frames * self.frame_bytes
-            return Place.dense(self.address + after, self.blocks, self.height, self.width)
+            after = index % self.frames * self.frame_bytes
+            return MapLocation.dense(self.address + after, self.blocks, self.height, self.width)
         row = self.width * WORD
-        return Place(
-            address=self.address + number * row,
+        return MapLocation(
+            address=self.address + index * row,
             blocks=self.blocks,
             height=self.height,
             width=self.width,
@@ -259,13 +291,13 @@ class _Home:
             block_bytes=self.frames * self.height * row,
         )
 
-    def of_all(self) -> Place:
-        """A map with a row of each frame in turn; where that can't be, the first frame's."""
+    def of_all(self) -> MapLocation:
+        """Return the location of the map that interleaves the rows of all frames, or the first frame's location."""
         if self.frames == 1 or not self.one_by_one:
-            return Place.dense(self.address, self.blocks, self.frames * self.height, self.width)
+            return MapLocation.dense(self.address, self.blocks, self.frames * self.height, self.width)
         if (self.height, self.width) != (1, 1):
             return self.frame(0)
-        return Place(
+        return MapLocation(
             address=self.address,
             blocks=self.blocks,
             height=self.frames,
@@ -276,14 +308,14 @@ class _Home:
 
 
 def aligned(address: int) -> int:
-    """The next address at which a region may begin."""
+    """Return the first aligned address that is not below ``address``."""
     return -(-address // ALIGNMENT) * ALIGNMENT
 
 
 def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
-    """It moved behind others until it overlaps none."""
-    for each in sorted(alive, key=lambda each: each.address):
-        if home.end <= each.address:
+    """Return ``home`` at the first aligned address, not below its own, at which it overlaps no home in ``alive``."""
+    for other in sorted(alive, key=lambda other: other.address):
+        if home.end <= other.address:
             break
-        home = replace(home, address=max(home.address, aligned(each.end)))
+        home = replace(home, address=max(home.address, aligned(other.end)))
     return home

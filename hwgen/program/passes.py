@@ -1,4 +1,4 @@
-"""Layers as the engine computes them: each is one pass over its maps, or several, or none where only addresses move."""
+"""Passes of the engine: a layer is one pass over its maps, several passes, or none if only addresses change."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from hwgen.network.shares import find_shares
 from hwgen.program.average import average_rule
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 
-#: A weight is a byte.
+#: Range of a weight: a signed byte.
 WEIGHTS = (-128, 127)
-#: What a job's fields count, kernels and dilations: 8 bits.
+#: Maximum kernel size and dilation: a job's fields have 8 bits.
 MOST_TAPS = 255
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What is added to rounded outputs, and their bounds; signed."""
+    """Zero point that is added to rounded outputs, and the outputs' bounds, as signed values in memory."""
 
     zero_point: int
     low: int
@@ -54,7 +54,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tables:
-    """Tables that a pass loads: int64 ``(n, 256)``, from table ``first`` of the engine on."""
+    """Tables that a pass loads, int64 ``(n, 256)``; ``first`` is the index of the first one in the engine."""
 
     first: int
     entries: np.ndarray
@@ -62,58 +62,59 @@ class Tables:
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """Pixels of a map that lie ``step`` rows and columns apart, from row and column ``first`` on."""
+    """Pixels of a map at a distance of ``step`` rows and columns, from row and column ``first`` on."""
 
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
 
-    def at(self, axis: int, place: int) -> int:
-        """The row (axis 0) or column of the map."""
-        return place * self.step[axis] + self.first[axis]
+    def at(self, axis: int, pixel: int) -> int:
+        """Return the map's row (axis 0) or column (axis 1) of a pixel of the lattice."""
+        return pixel * self.step[axis] + self.first[axis]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """A convolution or a channelwise operation, on whole blocks of its maps.
+    """A convolution or a channelwise operation of the engine, on whole blocks of 8 channels.
 
     Parameters
     ----------
     name : str
-        Of the layer.
+        Name of the layer.
     source : tuple of (str, int)
-        The map that is read, by its edge, and its first block.
+        Edge of the map that is read, and the first block there.
     target : tuple of (str, int)
-        The map that is written, and its first block.
+        Edge of the map that is written, and the first block there.
     height, width : int
-        Of the map that is read.
+        Height and width of the map that is read, in pixels.
     channels : int
-        That each fold reads: all of a convolution's, 8 of a channelwise pass.
+        Number of input channels that each fold reads: all channels of a convolution, 8 of a channelwise pass.
     maps : int
-        Output channels.
+        Number of output channels.
     window : Window
     rows, columns : int
-        Pixels that are computed.
+        Rows and columns of output pixels that are computed, before pooling.
     pad : int
-        What windows read beyond the map, signed.
+        Signed value that windows read beyond the map.
     weights : ndarray or None
-        int64 ``(M, C, Kh, Kw)``, C being 1 of channelwise passes; ``None`` if not known. Of 8 maps, if all folds of a
-        channelwise pass have the same.
+        int64 ``(M, C, Kh, Kw)``, with ``C = 1`` for a channelwise pass; ``None`` if not known. ``M`` is 8 if all folds
+        of a channelwise pass share their weights.
     rule : Rule or None
-        ``None`` if not known.
+        Zero point and bounds of the outputs; ``None`` if not known.
     parameters : ndarray or None
-        uint64, for each map; ``None`` if not known. Of 8 maps likewise.
+        Parameter words, uint64 ``(M,)``; ``None`` if not known. ``M`` is 8 if all folds of a channelwise pass share
+        their parameters.
     channelwise, maximum : bool
-        Kind of the steps.
+        Whether steps compute each channel by itself, and whether they take the maximum in place of the sum.
     addend : tuple of (str, int), optional
-        A map that is added to what is computed, before it is pooled; and its first block.
+        Edge of a map that is added to the outputs before pooling, and its first block.
     sum_rule : Rule, optional
-        Of their sum.
+        Zero point and bounds of the sums with the addend.
     tables : tuple of Tables
-        Of an addition, and of a function of each output.
+        Tables of the addition, and of a function that is looked up for each output.
     pooled : bool
-        Of each 2 x 2 pixels that are computed the greatest values are written.
+        Whether only the maxima of 2 x 2 output pixels are written.
     lattice : Lattice
-        Where in the target what is computed lies.
+        Pixels of the target to which the outputs are written.
     """
 
     name: str
@@ -139,7 +140,7 @@ class Pass:
     lattice: Lattice = Lattice()
 
     def fold_maps(self, engine: EngineConfig) -> int:
-        """Output channels of a fold."""
+        """Return the number of output channels of a fold."""
         return LANES if self.channelwise else engine.maps
 
     def folds(self, engine: EngineConfig) -> int:
@@ -151,7 +152,7 @@ class Pass:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """All that its jobs depend on but addresses: equal for two passes that are cut alike."""
+        """Values on which the pass's jobs depend, but for addresses. Passes of equal shape have the same tilings."""
         sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
         tables = tuple(each.first for each in self.tables)
         kinds = (self.channelwise, self.addend is None, self.pooled, self.shares_weights, self.shares_parameters)
@@ -159,29 +160,29 @@ class Pass:
 
     @property
     def bare(self) -> Pass:
-        """The same without weights that its shape doesn't depend on, which may be many."""
+        """Copy of the pass without the weights on which its shape doesn't depend, so that it is small."""
         return replace(
             self, weights=self.weights[: LANES + 1] if self.channelwise and self.weights is not None else None
         )
 
     @property
     def is_scattered(self) -> bool:
-        """Whether pixels that are computed beside each other are not written so: then a tile is one row."""
+        """Whether neighbouring computed pixels are not neighbours in the target. A tile then has one row."""
         return self.lattice.step[1] > 1
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Of the maps that it reads and of the one that it writes."""
+        """Edges of the maps that the pass reads, and of the map that it writes."""
         return tuple(edge for edge, _ in (self.source, *([self.addend] if self.addend else []), self.target))
 
     @property
     def shares_weights(self) -> bool:
-        """Whether all folds have the same."""
+        """Whether all folds have the same weights."""
         return self.channelwise and self.weights is not None and len(self.weights) <= LANES
 
     @property
     def shares_parameters(self) -> bool:
-        """Whether all folds have the same."""
+        """Whether all folds have the same parameters."""
         return self.channelwise and self.parameters is not None and len(self.parameters) <= LANES
 
     @property
@@ -191,23 +192,27 @@ class Pass:
 
     @property
     def edge(self) -> int:
-        """Rows and columns of computed pixels that make one that is written."""
+        """Number of rows, and of columns, of computed pixels per written pixel: 2 with pooling, 1 without."""
         return 2 if self.pooled else 1
 
     @property
     def row_step(self) -> int:
-        """From a row of the input that is loaded to the next: those between are in no window of one row."""
+        """Distance of the input rows that are loaded.
+
+        Kernels of one row and no padding skip the rows between strides.
+        """
         return self.stride if self.window.kernel[0] == 1 and not any(self.window.padding) else 1
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns that are computed."""
+        """Number of rows and columns that are computed."""
         return self.rows, self.columns
 
     def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
-        """Rows (axis 0) or columns of the input for outputs ``begin`` to ``end``: one at least, and none beyond it.
+        """Return the input rows (axis 0) or columns (axis 1) that outputs ``begin`` to ``end - 1`` read.
 
-        ``taps`` are those of the kernel's rows or columns that are meant, if not all are.
+        The half-open interval lies inside the map, and has at least one row. ``taps`` is an interval of the kernel's
+        rows or columns; by default all of them.
         """
         limit = (self.height, self.width)[axis]
         first, last = self.window.reach(axis, begin, end)
@@ -219,14 +224,21 @@ class Pass:
 
 
 def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """The passes of a layer, and of those behind it that are computed on the way out (`joined`).
+    """Return the passes of a layer and of the layers on its output path (`joined`).
 
-    ``takes`` are the maps of each; those of the first one that are ``inside`` lie in its output already.
+    Parameters
+    ----------
+    ops : sequence of Op
+        The layer, and then the layers on its output path.
+    takes : sequence of sequence of str
+        Input edges of each layer.
+    inside : sequence of bool
+        Whether each input of the first layer is already stored in the layer's output.
 
     Raises
     ------
     ModelError
-        If the engine can't compute it exactly, with the reason.
+        If the engine can't compute a layer exactly, with the reason.
     """
     op, *behind = ops
     make = _PASSES.get(type(op))
@@ -234,18 +246,20 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
         make = partial(_concat, inside=inside)
     if make is None:
         raise ModelError(f"{op.name}: the engine has no {op.kind}; layers that it computes are {', '.join(kinds())}")
-    for each in (*op.inputs, op.output):
-        if each.type.bits > LANES:
-            raise ModelError(f"{op.name}: the engine computes with values of at most 8 bits, not with a map of {each}")
+    for feature_map in (*op.inputs, op.output):
+        if feature_map.type.bits > LANES:
+            raise ModelError(
+                f"{op.name}: the engine computes with values of at most 8 bits, not with a map of {feature_map}"
+            )
     _check_window(op)
-    found = make(op, takes[0])
-    for each, edges in zip(behind, takes[1:], strict=True):
-        found = tuple(_with(task, each, edges) for task in found)
-    return found
+    layer_passes = make(op, takes[0])
+    for later_op, edges in zip(behind, takes[1:], strict=True):
+        layer_passes = tuple(_with(task, later_op, edges) for task in layer_passes)
+    return layer_passes
 
 
 def joined(before: Sequence[Op], op: Op) -> bool:
-    """Whether a layer can be computed on the way out of another one, with those that are so already."""
+    """Whether the passes of the layers ``before`` can compute a further layer on their output path."""
     last = before[-1]
     if isinstance(op, Lookup):
         return len(op.table) == 1 and not isinstance(last, MaxPool | Lookup | Concat)
@@ -258,7 +272,7 @@ def joined(before: Sequence[Op], op: Op) -> bool:
 
 
 def _with(task: Pass, op: Op, edges: Sequence[str]) -> Pass:
-    """The pass with a layer on its way out, which takes these maps."""
+    """Return the pass with one more layer on its output path, whose inputs are ``edges``."""
     before, target = task.target[0], (op.name, task.target[1])
     if isinstance(op, Add):
         return _with_sum(task, op, edges, edges.index(before))
@@ -270,27 +284,27 @@ def _with(task: Pass, op: Op, edges: Sequence[str]) -> Pass:
 def _average_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     assert isinstance(op, AveragePool)
     zero = op.input.zero_point - offset(op.input.type)
-    given, bias = average_rule(op), np.full(LANES, -zero * op.taps)
-    rule = _rule(op.output.type, given.zero_point, given.low, given.high)
+    requantisation, bias = average_rule(op), np.full(LANES, -zero * op.taps)
+    rule = _rule(op.output.type, requantisation.zero_point, requantisation.low, requantisation.high)
     ones = np.ones(LANES, np.int64)
-    words = parameter_words(bias, given.significand * ones, given.shift * ones)
+    words = parameter_words(bias, requantisation.significand * ones, requantisation.shift * ones)
     return (replace(_kept(op, edges, op.output.type), rule=rule, parameters=words),)
 
 
-def _with_sum(task: Pass, op: Add, edges: Sequence[str], place: int) -> Pass:
-    """The pass with an addition on its way out, of which it computes the operand with that number."""
-    first = task.target[1]
+def _with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
+    """Return the pass with an addition on its output path; the pass computes the operand of index ``operand``."""
+    first_block = task.target[1]
     return replace(
         task,
-        target=(op.name, first),
-        addend=(edges[1 - place], first),
+        target=(op.name, first_block),
+        addend=(edges[1 - operand], first_block),
         sum_rule=_rule(op.output.type, op.zero_after, op.low, op.high),
-        tables=(Tables(first=0, entries=_sum_tables(op, place)), *task.tables),
+        tables=(Tables(first=0, entries=_sum_tables(op, operand)), *task.tables),
     )
 
 
 def kinds() -> list[str]:
-    """Kinds of layers that the engine computes."""
+    """Return the kinds of layers that the engine computes."""
     return [kind.kind for kind in (*_PASSES, Concat, Copy)]
 
 
@@ -305,7 +319,7 @@ def _check_window(op: Op) -> None:
 
 
 def _window(op: Op) -> Window:
-    """Its window; of one output only, strides say nothing."""
+    """Return the window of a layer, with a stride of 1 if the output is one pixel."""
     window = op.window
     if op.output.shape[1:] == (1, 1):
         return Window(kernel=window.kernel, padding=window.padding, dilation=window.dilation)
@@ -313,7 +327,7 @@ def _window(op: Op) -> Window:
 
 
 def _geometry(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, Any]:
-    """What every pass of a layer has, from this map into its own from a block on."""
+    """Return the fields that all passes of a layer share, for a source and a first block of the target."""
     return {
         "name": op.name,
         "source": source,
@@ -327,9 +341,9 @@ def _geometry(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, Any]
     }
 
 
-def _rule(kind: IntegerType, zero_point: int, low: int, high: int) -> Rule:
-    less = offset(kind)
-    return Rule(zero_point=zero_point - less, low=low - less, high=high - less)
+def _rule(integer_type: IntegerType, zero_point: int, low: int, high: int) -> Rule:
+    shift = offset(integer_type)
+    return Rule(zero_point=zero_point - shift, low=low - shift, high=high - shift)
 
 
 def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -359,7 +373,7 @@ def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _spread(op: Conv) -> np.ndarray:
-    """The weights of groups as those of one, with zeros for the channels of others."""
+    """Return the weights of a grouped convolution as a dense one, with zeros for the channels of other groups."""
     maps, channels = op.outputs // op.groups, op.channels // op.groups
     whole = np.zeros((op.groups, maps, op.groups, channels, *op.window.kernel), np.int64)
     for group, weights in enumerate(op.weights.reshape(op.groups, maps, channels, *op.window.kernel)):
@@ -376,15 +390,15 @@ def _group(
     rule: Rule | None,
     parameters: np.ndarray | None,
 ) -> Pass:
-    """One of so many groups, which lie on whole blocks."""
+    """Return the pass of one of ``groups`` groups, whose channels are whole blocks."""
     channels, maps = op.channels // groups, op.outputs // groups
-    those = slice(group * maps, (group + 1) * maps)
+    outputs = slice(group * maps, (group + 1) * maps)
     return Pass(
         channels=channels,
         maps=maps,
-        weights=None if weights is None else weights[those],
+        weights=None if weights is None else weights[outputs],
         rule=rule,
-        parameters=None if parameters is None else parameters[those],
+        parameters=None if parameters is None else parameters[outputs],
         **_geometry(op, (edge, group * blocks(channels)), block=group * blocks(maps)),
     )
 
@@ -403,9 +417,9 @@ def _check_weights(op: Conv) -> None:
         raise ModelError(f"{op.name}: the engine can't add a bias finer than its products (by {op.fraction} bits)")
 
 
-def _requantised(op: Op, given: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
-    """The rule and the parameters of each map, if the engine has the like."""
-    if not given.float32 and not _rounds_alike(op, given):
+def _requantised(op: Op, requantisation: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
+    """Return the rule and the parameter words of a requantisation; refuse one that the engine can't compute."""
+    if not requantisation.float32 and not _rounds_alike(op, requantisation):
         raise ModelError(
             f"{op.name}: the model rounds this layer's products once, because a constant factor or a scale of another "
             "map went into them; the engine rounds them to float32 before, and some outputs would differ; "
@@ -413,22 +427,28 @@ def _requantised(op: Op, given: Requantisation, bias: np.ndarray) -> tuple[Rule,
         )
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
         raise ModelError(f"{op.name}: biases must fit 32 bits with the zero point folded in, not {np.abs(bias).max()}")
-    rule = _rule(op.output.type, given.zero_point, given.low, given.high)
-    return rule, parameter_words(bias, given.significand, given.shift)
+    rule = _rule(op.output.type, requantisation.zero_point, requantisation.low, requantisation.high)
+    return rule, parameter_words(bias, requantisation.significand, requantisation.shift)
 
 
-def _rounds_alike(op: Op, given: Requantisation) -> bool:
-    """Whether rounding to float32 on the way changes no output, as where a layer only clips or rescales integers.
+def _rounds_alike(op: Op, requantisation: Requantisation) -> bool:
+    """Whether rounding to float32 before requantisation changes no output, as in layers that clip or rescale integers.
 
-    Only layers are looked at each of whose outputs depends on one input: all sums can be tried then.
+    Only layers whose outputs each depend on a single input are tried, because all their sums can be enumerated.
     """
     if not isinstance(op, Conv) or np.count_nonzero(op.weights, axis=(1, 2, 3)).max() > 1:
         return False
-    kind = op.input.type
-    values = np.arange(kind.minimum, kind.maximum + 1) - op.input.zero_point  # padding is 0, one of them
+    integer_type = op.input.type
+    values = (
+        np.arange(integer_type.minimum, integer_type.maximum + 1) - op.input.zero_point
+    )  # padding is 0, which the range includes
     sums = (op.weights.sum(axis=(1, 2, 3))[:, None] * values << op.fraction) + op.bias[:, None]
     bound = int(np.abs(sums).max())
-    return bool((requantise(sums, given, bound) == requantise(sums, replace(given, float32=True), bound)).all())
+    return bool(
+        (
+            requantise(sums, requantisation, bound) == requantise(sums, replace(requantisation, float32=True), bound)
+        ).all()
+    )
 
 
 def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -451,15 +471,15 @@ def _lookup_table(op: Lookup) -> Tables:
     return Tables(first=ACTIVATION, entries=by_value(outputs - offset(op.output.type), op.input.type)[None])
 
 
-def _kept(op: Op, edges: Sequence[str], kind: IntegerType, *, maximum: bool = False) -> Pass:
-    """Of each window the greatest value, or its only one, as it is."""
+def _kept(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
+    """Return a channelwise pass that keeps values unchanged: the maximum of a window, or its only value."""
     (edge,) = edges
     ones, one = np.ones(LANES, np.int64), np.full(LANES, 1 << 23)
     return Pass(
         channels=LANES,
         maps=op.outputs,
         weights=np.ones((LANES, 1, *op.window.kernel), np.int64),
-        rule=_rule(kind, offset(kind), kind.minimum, kind.maximum),
+        rule=_rule(integer_type, offset(integer_type), integer_type.minimum, integer_type.maximum),
         parameters=parameter_words(0 * ones, one, 23 * ones),
         channelwise=True,
         maximum=maximum,
@@ -468,13 +488,13 @@ def _kept(op: Op, edges: Sequence[str], kind: IntegerType, *, maximum: bool = Fa
 
 
 def _select(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """A convolution with one weight of 1 for each output channel."""
+    """Return a convolution with a single weight of 1 per output channel."""
     assert isinstance(op, Select)
     return (_picked(op, edges, op.index),)
 
 
 def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
-    """For each output channel the input channel with that number, as it is."""
+    """Return a pass that copies, to each output channel, the input channel of that index."""
     weights = (np.arange(op.channels) == np.array(index)[:, None]).astype(np.int64)[..., None, None]
     one, shift = np.full(op.outputs, 1 << 23), np.full(op.outputs, 23)
     task = replace(_kept(op, edges, op.output.type), channelwise=False, channels=op.channels, weights=weights)
@@ -482,33 +502,33 @@ def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
 
 
 def _upsample(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """A copy for each place in the blocks of pixels."""
+    """Return a copy of the map for each pixel of a block."""
     assert isinstance(op, Upsample)
     kept = replace(_kept(op, edges, op.output.type), rows=op.height, columns=op.width)
     return tuple(replace(kept, lattice=each) for each in _lattices(op.factors))
 
 
 def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """For each place in the blocks of pixels its channels: a copy of whole blocks of channels, or picked."""
+    """Return a pass for each pixel of a block, which copies the pixel's channels as whole blocks or one by one."""
     assert isinstance(op, DepthToSpace)
-    found = []
-    for number, lattice in enumerate(_lattices(op.blocks)):
-        first = number * op.outputs
+    tasks = []
+    for pixel_index, lattice in enumerate(_lattices(op.blocks)):
+        first = pixel_index * op.outputs
         if op.outputs % LANES:
             task = _picked(op, edges, range(first, first + op.outputs))
         else:
             task = replace(_kept(op, edges, op.output.type), source=(edges[0], first // LANES))
-        found.append(replace(task, rows=op.height, columns=op.width, lattice=lattice))
-    return tuple(found)
+        tasks.append(replace(task, rows=op.height, columns=op.width, lattice=lattice))
+    return tuple(tasks)
 
 
 def _lattices(step: tuple[int, int]) -> list[Lattice]:
-    """One for each place in blocks of so many rows and columns, row by row."""
+    """Return the lattices of all pixels of a block of ``step`` rows and columns, row by row."""
     return [Lattice(step=step, first=first) for first in np.ndindex(step)]
 
 
 def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """A convolution whose kernel is a block of pixels, with one weight of 1 for each output channel."""
+    """Return a convolution whose kernel is a block of pixels, with a single weight of 1 per output channel."""
     assert isinstance(op, SpaceToDepth)
     down, right = op.blocks
     if down != right or down not in STRIDES:
@@ -524,22 +544,22 @@ def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """A copy of each map that doesn't lie there already, through its table."""
+    """Return a copy through its table for each input map that is not already stored in the output."""
     assert isinstance(op, Concat)
-    first, found = 0, []
-    for edge, source, table, there in zip(edges, op.inputs, op.tables, inside, strict=True):
-        if first % LANES:
+    channel, copies = 0, []
+    for edge, source, table, is_inside in zip(edges, op.inputs, op.tables, inside, strict=True):
+        if channel % LANES:
             sizes = " and ".join(str(each.channels) for each in op.inputs)
             raise ModelError(
                 f"{op.name}: maps that the engine joins must have multiples of {LANES} channels, not {sizes}"
             )
-        if not there:
+        if not is_inside:
             kept = replace(op, input=source, more=(), labels=(op.labels[0], op.labels[-1]), output=source)
             entries = by_value(table - offset(op.output.type), source.type)
-            task = replace(_kept(kept, (edge,), source.type), target=(op.name, first // LANES))
-            found.append(replace(task, tables=(Tables(first=ACTIVATION, entries=entries[None]),)))
-        first += source.channels
-    return tuple(found)
+            task = replace(_kept(kept, (edge,), source.type), target=(op.name, channel // LANES))
+            copies.append(replace(task, tables=(Tables(first=ACTIVATION, entries=entries[None]),)))
+        channel += source.channels
+    return tuple(copies)
 
 
 def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -551,13 +571,13 @@ def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _add(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """The first map as it is, and the second one on its way out."""
+    """Return a pass that copies the first map and adds the second one on its output path."""
     assert isinstance(op, Add)
     return (_with_sum(_kept(op, edges[:1], op.input.type), op, edges, 0),)
 
 
-def _sum_tables(op: Add, place: int) -> np.ndarray:
-    """What the values of the operand with that number add to the sum, those of the other one, and its rounding.
+def _sum_tables(op: Add, operand: int) -> np.ndarray:
+    """Return the tables of a sum: the shares of operand ``operand``, the shares of the other operand, the rounding.
 
     Raises
     ------
@@ -565,15 +585,15 @@ def _sum_tables(op: Add, place: int) -> np.ndarray:
         If the engine's tables have too few bits.
     """
     shares = find_shares(op)
-    operands = [by_value(np.array(table), each.type) for table, each in zip(shares.tables, op.inputs, strict=True)]
-    words = np.array([operands[place], operands[1 - place], np.array(shares.rounding)])
-    more = FRACTION - shares.fraction
-    if more < 0 or int(np.abs(words[:2]).max()) << more >= 1 << SHARE_BITS - 1:
+    operands = [by_value(np.array(table), source.type) for table, source in zip(shares.tables, op.inputs, strict=True)]
+    words = np.array([operands[operand], operands[1 - operand], np.array(shares.rounding)])
+    extra_bits = FRACTION - shares.fraction
+    if extra_bits < 0 or int(np.abs(words[:2]).max()) << extra_bits >= 1 << SHARE_BITS - 1:
         raise ModelError(
             f"{op.name}: the engine's tables have {SHARE_BITS} bits, {FRACTION} of them behind the point, "
             f"too few to add at scales {op.labels}"
         )
-    return words << more
+    return words << extra_bits
 
 
 _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {

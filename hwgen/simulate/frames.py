@@ -18,7 +18,7 @@ from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import WORD, pack_map, unpack_map
-from hwgen.program.maps import Place
+from hwgen.program.maps import MapLocation
 from hwgen.progress import Step, listener
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, verilator
@@ -211,11 +211,11 @@ def maps_of(
     return {
         layer.name: unpack_map(_words(image, place), layer.output)
         for layer in schedule.network.layers
-        if (place := schedule.frame_places[-1].get(layer.name)) is not None
+        if (place := schedule.frame_locations[-1].get(layer.name)) is not None
     }
 
 
-def _words(image: bytes, place: Place) -> np.ndarray:
+def _words(image: bytes, place: MapLocation) -> np.ndarray:
     """A map, without the gaps that it has in memory."""
     shape = place.blocks, place.height, place.width
     strides = place.block_bytes, place.row_bytes, WORD

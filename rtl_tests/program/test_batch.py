@@ -133,7 +133,7 @@ def test_rows_of_frames_lie_in_turn():
         weights=np.random.default_rng(1).integers(-20, 21, (11, 20, 2, 3)),
     )
     found = schedule(Network(name="two", layers=(layer, dense)), SMALL, frames=4)
-    inputs, maps, outputs = ([each[name] for each in found.frame_places] for name in (INPUT, "conv", "dense"))
+    inputs, maps, outputs = ([each[name] for each in found.frame_locations] for name in (INPUT, "conv", "dense"))
     assert [place.address - inputs[0].address for place in inputs] == [0, 96, 192, 288]
     assert [place.address - maps[0].address for place in maps] == [0, 24, 48, 72]
     assert (maps[0].row_bytes, maps[0].block_bytes) == (4 * 24, 2 * 4 * 24)

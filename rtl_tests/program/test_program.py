@@ -97,13 +97,13 @@ def test_searches_side_by_side_find_the_same(monkeypatch):
 def check_bare(whole: Work, found: Schedule) -> None:
     """Without its weights a pass is cut as with them, and has the same jobs."""
     engine, task, bare = found.engine, whole.task, whole.task.bare
-    room, places = Room.whole(engine), {edge: found.places[edge] for edge in task.edges}
+    room, places = Room.whole(engine), {edge: found.locations[edge] for edge in task.edges}
     assert bare.shape == task.shape
     assert best_tilings(bare, engine, room, 2) == best_tilings(task, engine, room, 2)
     assert bare.weights is None or len(bare.weights) <= 9
     emitters = [Emitter(engine, {edge: (edge, 0) for edge in places}, places, room) for _ in range(2)]
     for each, emitter in zip((task, bare), emitters, strict=True):
-        emitter.add(replace(whole, task=each, data=whole.nowhere))
+        emitter.add(replace(whole, task=each, data=whole.unplaced_data))
         emitter.end()
     assert emitters[0].jobs == emitters[1].jobs
 
@@ -236,9 +236,9 @@ def test_refusals_of_random_graphs(network, engine):
 
 def test_maps_are_computed_into_concatenations():
     found = schedule(joined_maps(), SMALL)
-    outer = found.places["outer"]
-    assert found.places["inner"] == outer.part(0, 4)
-    assert found.places["second"] == outer.part(2, 2)
+    outer = found.locations["outer"]
+    assert found.locations["inner"] == outer.part(0, 4)
+    assert found.locations["second"] == outer.part(2, 2)
     # Only what changes is moved: the third map, of another scale, and the input.
     assert [work.task.name for work in found.works] == ["first", "second", "third", "outer", "outer", "last"]
     check(found)

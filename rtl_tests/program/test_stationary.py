@@ -22,7 +22,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Conv
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.given import box_words, problem, words
+from hwgen.program.nests import box_words, problem, words
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Room, Tiling, best_tilings, steps
 

@@ -13,7 +13,7 @@ from refusals import left_out_if
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.given import given_tiling
+from hwgen.program.nests import tiling_cost
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Room, Tiling, candidates
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
@@ -41,7 +41,7 @@ def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
     assume(compared)
     tiling = data.draw(st.sampled_from(compared))
     with left_out_if("buffers don't hold"):
-        given_tiling(task, engine, tiling)
+        tiling_cost(task, engine, tiling)
     check(schedule(network, engine, double_buffered=data.draw(st.booleans()), tilings={task.name: tiling}))
 
 

@@ -77,7 +77,7 @@ class EngineSections(Sections):
                     "weights, parameters": -(-(each.read - each.maps - each.jobs) // batch),
                     "jobs": -(-each.jobs // batch),
                 },
-                "alone": _taken(group, step) + group.schedule.places[step.name].size,
+                "alone": _taken(group, step) + group.schedule.locations[step.name].size,
             }
             for each, step in _computed(group)
         ]
@@ -143,7 +143,7 @@ def _computed(group: EngineGroup) -> list[tuple[Figures, Step]]:
 
 def _taken(group: EngineGroup, step: Step) -> int:
     """Bytes of the maps that a layer reads, each counted once."""
-    return sum(group.schedule.places[edge].size for edge in dict.fromkeys(step.edges))
+    return sum(group.schedule.locations[edge].size for edge in dict.fromkeys(step.edges))
 
 
 def _layer(group: EngineGroup, each: Figures, step: Step) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _layer(group: EngineGroup, each: Figures, step: Step) -> dict[str, Any]:
         "maps": taken,
         "maps_again": each.maps / (taken * group.template.batch) if taken else 0.0,
         "weights": sum(op.weight_count * op.weight_bits // 8 for op in step.ops),
-        "output": group.schedule.places[step.name].size,
+        "output": group.schedule.locations[step.name].size,
         "passes": [_cut(tiling) for tiling in dict.fromkeys(each.tilings)],
     }
 

@@ -29,10 +29,10 @@ from hwgen.program.tiles import (
     steps,
 )
 
-__all__ = ["given_tiling", "nest", "problem", "words"]
+__all__ = ["tiling_cost", "nest", "problem", "words"]
 
 
-def given_tiling(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
+def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
     """What a tiling costs that was chosen elsewhere; in the room of a pass by itself if none is given.
 
     Raises
