@@ -227,7 +227,7 @@ def schedule(
     return Schedule(
         network=network,
         engine=engine,
-        works=tuple(replace(work, data=each) for work, each in zip(works, data, strict=True)),
+        works=tuple(replace(work, data=addresses) for work, addresses in zip(works, data, strict=True)),
         groups=tuple(emitter.groups),
         jobs=tuple(emitter.jobs),
         owners=tuple(emitter.owners),

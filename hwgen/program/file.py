@@ -1,14 +1,14 @@
-"""Programs as files: a header, what lies where as JSON, and the bytes that lie in memory before the first frame.
+"""Program files: a header, a description as JSON, and the bytes that memory stores before the first frame.
 
 ======  =====  ================================================
-offset  bytes  what
+offset  bytes  content
 ======  =====  ================================================
 0       8      ``hwgenPRG``
-8       4      version of this format, little endian as all
-12      4      CRC-32 of all that follows
+8       4      version of the format; all integers are little-endian
+12      4      CRC-32 of all bytes that follow
 16      16     digits of the engine's digest
-32      8      bytes of the JSON that follows
-40      8      bytes of the image behind it
+32      8      number of bytes of the JSON that follows
+40      8      number of bytes of the image behind the JSON
 ======  =====  ================================================
 """
 
@@ -33,18 +33,20 @@ from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, map_bytes
 
 MAGIC, VERSION = b"hwgenPRG", 2
-#: Of programs that compute several frames: readers of the other version take programs for those of one.
+#: Version of programs that compute several frames. Readers of the other version would compute a single frame.
 BATCH_VERSION = 3
 _HEADER = struct.Struct("<8sII16sQQ")
-#: Bytes of the header that the checksum doesn't cover.
+#: Number of header bytes that the checksum doesn't cover.
 _UNCHECKED = 16
 _WORD_BYTES = WORD_BITS // 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """A map that the host writes or reads, and its address; that of the next frame lies ``frame_bytes`` behind it, or
-    at its end if they are not given."""
+    """Memory region of a map that the host writes or reads.
+
+    The maps of successive frames are ``frame_bytes`` apart; by default they are adjacent.
+    """
 
     name: str
     map: FeatureMap
@@ -53,38 +55,38 @@ class Region:
 
     @property
     def size(self) -> int:
-        """Bytes of a frame."""
+        """Number of bytes of one frame's map."""
         return map_bytes(self.map)
 
     def at(self, frame: int) -> slice:
-        """The bytes of a frame in memory."""
+        """Return the slice of memory that stores a frame's map."""
         begin = self.address + frame * (self.frame_bytes or self.size)
         return slice(begin, begin + self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What an engine needs to compute frames of a network.
+    """A program: the memory image and the addresses with which an engine computes frames of a network.
 
     Parameters
     ----------
     name : str
-        The network's.
+        Name of the network.
     engine : EngineConfig
     image : bytes
-        What lies in memory from address 0 on before the first frame, the first job first.
+        Bytes of memory from address 0 on before the first frame. The first job comes first.
     size : int
-        Bytes of memory, maps included.
+        Number of bytes of memory, maps included.
     input : Region
     outputs : tuple of Region
     layers : tuple of str
-        Of each pass the layer.
+        Layer of each pass.
     owners : tuple of int
-        Of each job the pass.
+        Index of each job's pass.
     ends : dict
-        The model's tensors at both ends, as ``plan.json`` has them: by these, software quantises and dequantises.
+        Tensors of the model at both ends, as in ``plan.json``. Software quantises and dequantises by these.
     batch : int
-        Frames of a run.
+        Number of frames of a run.
     """
 
     name: str
@@ -100,63 +102,68 @@ class Program:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        packed = (self.image[Job.BYTES * number :][: Job.BYTES] for number in range(len(self.owners)))
+        packed = (self.image[Job.BYTES * index :][: Job.BYTES] for index in range(len(self.owners)))
         return tuple(map(Job.unpack, packed))
 
     @property
     def version(self) -> int:
-        """Of its file."""
+        """Version of the file format of this program."""
         return VERSION if self.batch == 1 else BATCH_VERSION
 
     def __bytes__(self) -> bytes:
-        """The contents of the file."""
-        told = json.dumps(
+        """Return the contents of the file."""
+        description = json.dumps(
             {
                 "name": self.name,
                 "engine": asdict(self.engine),
                 "size": self.size,
-                "input": _told(self.input),
-                "outputs": [_told(each) for each in self.outputs],
+                "input": _described(self.input),
+                "outputs": [_described(region) for region in self.outputs],
                 "layers": self.layers,
                 "owners": self.owners,
                 "ends": self.ends,
                 **({"batch": self.batch} if self.batch > 1 else {}),
             }
         ).encode()
-        body = digest(self.engine).encode() + struct.pack("<QQ", len(told), len(self.image)) + told + self.image
+        body = (
+            digest(self.engine).encode()
+            + struct.pack("<QQ", len(description), len(self.image))
+            + description
+            + self.image
+        )
         return MAGIC + struct.pack("<II", self.version, zlib.crc32(body)) + body
 
     def write(self, path: Path) -> None:
-        """Write the file, or leave what was there."""
+        """Write the file; a write that fails leaves an existing file unchanged."""
         draft = path.with_name(f"{path.name}.part")
         draft.write_bytes(bytes(self))
         draft.replace(path)
 
     @classmethod
     def read(cls, path: Path, engine: EngineConfig | None = None) -> Program:
-        """Read a file, for this engine if one is given.
+        """Read a file, and refuse it if it is not for ``engine`` (if an engine is given).
 
         Raises
         ------
         InputError
-            If it can't be read, is none, of another version, cut off or changed, or for another engine; if a job is one
-            that engines refuse.
+            If the file can't be read, is no program, has another version, is truncated or changed, or is for another
+            engine; if the engine would refuse one of its jobs.
         """
         try:
             data = path.read_bytes()
-        except (OSError, ValueError) as error:  # a name with a zero in it is no OSError
+        except (OSError, ValueError) as error:  # a path with a null character raises ValueError
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"program {path} can't be read: {reason}; make it with hwgen compile") from None
         if len(data) < _HEADER.size or not data.startswith(MAGIC):
             raise InputError(f"{path}: is not a program of hwgen, which begins with {MAGIC.decode()}")
-        _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)
+        _, version, checksum, made_for, description_size, image_size = _HEADER.unpack_from(data)
         if version not in (VERSION, BATCH_VERSION):
             raise InputError(
                 f"{path}: has version {version} of the format, this hwgen reads {VERSION} and {BATCH_VERSION}; "
                 "compile it again"
             )
-        if len(data) != _HEADER.size + told_size + image_size:
-            size = _HEADER.size + told_size + image_size
+        if len(data) != _HEADER.size + description_size + image_size:
+            size = _HEADER.size + description_size + image_size
             raise InputError(f"{path}: has {len(data):,} bytes where {size:,} should be; copy or compile it again")
         if zlib.crc32(data[_UNCHECKED:]) != checksum:
             raise InputError(f"{path}: has been changed or damaged, its checksum differs; copy or compile it again")
@@ -164,9 +171,12 @@ class Program:
             raise InputError(
                 f"{path}: is for engine {made_for.decode()}, this one is {digest(engine)}; compile it for this one"
             )
-        told, image = data[_HEADER.size : _HEADER.size + told_size], data[_HEADER.size + told_size :]
-        program = cls._of(Entries.parsed(told, f"{path}: its description", help="compile it again"), image)
-        if version != program.version:  # which the checksum doesn't cover
+        description, image = (
+            data[_HEADER.size : _HEADER.size + description_size],
+            data[_HEADER.size + description_size :],
+        )
+        program = cls._of(Entries.parsed(description, f"{path}: its description", help="compile it again"), image)
+        if version != program.version:  # the checksum doesn't cover the version
             raise InputError(
                 f"{path}: has been changed: its version is not that of its frames; copy or compile it again"
             )
@@ -175,63 +185,65 @@ class Program:
         return program
 
     @classmethod
-    def _of(cls, told: Entries, image: bytes) -> Program:
-        """Return the program of a description whose fields fit each other and the image."""
-        known = [each.name for each in fields(EngineConfig)]
+    def _of(cls, description: Entries, image: bytes) -> Program:
+        """Return the program of a description; refuse fields that don't fit each other or the image."""
+        known = [field.name for field in fields(EngineConfig)]
         try:
-            engine = EngineConfig(**told.entries("engine").sizes(known))
+            engine = EngineConfig(**description.entries("engine").sizes(known))
         except ConfigError as error:
-            told.refuse(f"describes no engine: {error}")
-        layers = told.texts("layers")
+            description.refuse(f"describes no engine: {error}")
+        layers = description.texts("layers")
         program = cls(
-            name=told.text("name"),
+            name=description.text("name"),
             engine=engine,
             image=image,
-            size=told.integer("size", len(image), ADDRESSES),
-            input=_region(told.entries("input")),
-            outputs=tuple(map(_region, told.objects("outputs"))),
+            size=description.integer("size", len(image), ADDRESSES),
+            input=_region(description.entries("input")),
+            outputs=tuple(map(_region, description.objects("outputs"))),
             layers=layers,
-            owners=told.integers("owners", 0, len(layers) - 1),
-            ends=dict(told.entries("ends", {}).values),
-            batch=told.integer("batch", 1, MOST_FRAMES, default=1),
+            owners=description.integers("owners", 0, len(layers) - 1),
+            ends=dict(description.entries("ends", {}).values),
+            batch=description.integer("batch", 1, MOST_FRAMES, default=1),
         )
-        program._check_places(told)
+        program._check_addresses(description)
         return program
 
-    def _check_places(self, told: Entries) -> None:
-        """Refuse jobs and maps that don't lie in memory."""
+    def _check_addresses(self, description: Entries) -> None:
+        """Refuse jobs and maps outside the program's memory."""
         if not self.outputs:
-            told.refuse("has no outputs")
+            description.refuse("has no outputs")
         if len(self.owners) * Job.BYTES > len(self.image):
-            told.refuse(f"has {len(self.owners):,} jobs, more than the image of {len(self.image):,} bytes")
+            description.refuse(f"has {len(self.owners):,} jobs, more than the image of {len(self.image):,} bytes")
         for region in (self.input, *self.outputs):
             if region.frame_bytes is not None and region.frame_bytes < region.size:
-                told.refuse(f"puts frames of map {region.name!r} {region.frame_bytes:,} bytes apart, into each other")
+                description.refuse(
+                    f"puts frames of map {region.name!r} {region.frame_bytes:,} bytes apart, into each other"
+                )
             if (end := region.at(self.batch - 1).stop) > self.size:
-                told.refuse(f"ends map {region.name!r} at byte {end:,}, behind its memory of {self.size:,}")
+                description.refuse(f"ends map {region.name!r} at byte {end:,}, behind its memory of {self.size:,}")
         if self.input.address < len(self.image):
-            told.refuse(f"puts the input at byte {self.input.address:,}, into the image of {len(self.image):,}")
+            description.refuse(f"puts the input at byte {self.input.address:,}, into the image of {len(self.image):,}")
 
 
 def _faults(program: Program) -> Iterator[str]:
-    """For what an engine would refuse the program's jobs."""
-    number, end = 0, False
+    """Yield the reasons for which an engine would refuse the program's jobs."""
+    job_index, end = 0, False
     while not end:
-        sealed = program.image[number * Job.BYTES :][: Job.BYTES]
+        sealed = program.image[job_index * Job.BYTES :][: Job.BYTES]
         packed, word = sealed[:-_WORD_BYTES], int.from_bytes(sealed[-_WORD_BYTES:], "little")
-        if len(sealed) < Job.BYTES or word != seal(program.engine, number, packed):
-            yield f"job {number} is damaged, of another engine or of another place in a program"
+        if len(sealed) < Job.BYTES or word != seal(program.engine, job_index, packed):
+            yield f"job {job_index} is damaged, of another engine or of another place in a program"
             return
         job = Job.unpack(packed)
-        yield from faults(program.engine, number, job)
-        yield from _escapes(program, number, job)
-        number, end = number + 1, job.load.end
-    if number != len(program.owners):
-        yield f"describes {len(program.owners):,} jobs, but has {number:,}"
+        yield from faults(program.engine, job_index, job)
+        yield from _escapes(program, job_index, job)
+        job_index, end = job_index + 1, job.load.end
+    if job_index != len(program.owners):
+        yield f"describes {len(program.owners):,} jobs, but has {job_index:,}"
 
 
 def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
-    """Yield which bytes a job accesses outside of the program's memory, or writes inside its image."""
+    """Yield a message for each access of a job outside the program's memory, or write inside its image."""
     for access in accesses(program.engine):
         begin, end = access.span(job)
         first = len(program.image) if access.writes else 0
@@ -242,37 +254,37 @@ def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
             )
 
 
-def _told(region: Region) -> dict[str, Any]:
+def _described(region: Region) -> dict[str, Any]:
     return {name: value for name, value in asdict(region).items() if name != "frame_bytes" or value is not None}
 
 
-def _region(told: Entries) -> Region:
-    """Return a map of at most 8 bits and its place."""
-    entry = told.entries("map")
-    number = entry.entries("type")
-    kind = IntegerType(bits=number.integer("bits", 1, LANES), signed=number.flag("signed"))
+def _region(entries: Entries) -> Region:
+    """Return the region that a description has; refuse maps of more than 8 bits."""
+    entry = entries.entries("map")
+    type_entry = entry.entries("type")
+    integer_type = IntegerType(bits=type_entry.integer("bits", 1, LANES), signed=type_entry.flag("signed"))
     try:
         source = FeatureMap(
             channels=entry.integer("channels", 1),
             height=entry.integer("height", 1),
             width=entry.integer("width", 1),
-            type=kind,
-            zero_point=entry.integer("zero_point", kind.minimum, kind.maximum, default=0),
+            type=integer_type,
+            zero_point=entry.integer("zero_point", integer_type.minimum, integer_type.maximum, default=0),
             scale=entry.number("scale", None),
         )
     except ConfigError as error:
         entry.refuse(f"is no map: {error}")
     return Region(
-        name=told.text("name"),
+        name=entries.text("name"),
         map=source,
-        address=_address(told, "address"),
-        frame_bytes=_address(told, "frame_bytes") if "frame_bytes" in told else None,
+        address=_address(entries, "address"),
+        frame_bytes=_address(entries, "frame_bytes") if "frame_bytes" in entries else None,
     )
 
 
-def _address(told: Entries, key: str) -> int:
-    """Return a place in memory, where a word begins."""
-    address = told.integer(key, 0, ADDRESSES - 1)
+def _address(entries: Entries, key: str) -> int:
+    """Return a byte address, which must be a multiple of a word's bytes."""
+    address = entries.integer(key, 0, ADDRESSES - 1)
     if address % WORD:
-        told.refuse(f"must be a multiple of {WORD}, not {address:,}", key)
+        entries.refuse(f"must be a multiple of {WORD}, not {address:,}", key)
     return address

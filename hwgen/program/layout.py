@@ -1,4 +1,4 @@
-"""How maps, weights and parameters lie in memory, as bytes; all values signed (docs/reference/engine.md)."""
+"""Memory layout of maps, weights and parameters, as bytes; all values are signed (docs/reference/engine.md)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hwgen.network.maps import FeatureMap, IntegerType
 WORD = LANES
 """Bytes of a word: 8 channels of a pixel, or the parameters of a map."""
 
-#: What a parameter's significand and shift may be.
+#: Range of a parameter's significand, and its largest shift.
 SIGNIFICANDS, MAX_SHIFT = (1 << 23, 1 << 24), (1 << 8) - 1
 
 
-def offset(kind: IntegerType) -> int:
-    """By how much values of a type are more than what lies in memory for them."""
-    return 0 if kind.signed else 128
+def offset(integer_type: IntegerType) -> int:
+    """Return the difference between values of a type and the signed bytes that memory stores for them."""
+    return 0 if integer_type.signed else 128
 
 
 def blocks(channels: Any) -> Any:
@@ -27,20 +27,20 @@ def blocks(channels: Any) -> Any:
 
 
 def map_bytes(source: FeatureMap) -> int:
-    """Of a map in memory."""
+    """Return the number of bytes of a map in memory."""
     return blocks(source.channels) * source.height * source.width * WORD
 
 
-def pack_map(frame: np.ndarray, kind: IntegerType) -> bytes:
-    """A frame ``(C, H, W)`` of integers of at most 8 bits as a map in memory; lanes past ``C`` are 0."""
+def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
+    """Return a frame ``(C, H, W)`` of integers of at most 8 bits as the bytes of a map; lanes past ``C`` are 0."""
     channels, height, width = frame.shape
     whole = np.zeros((blocks(channels) * LANES, height, width), np.int8)
-    whole[:channels] = frame.astype(np.int64) - offset(kind)
+    whole[:channels] = frame.astype(np.int64) - offset(integer_type)
     return whole.reshape(-1, LANES, height, width).transpose(0, 2, 3, 1).tobytes()
 
 
 def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
-    """A map in memory as integers ``(C, H, W)`` of its type."""
+    """Return the bytes of a map in memory as integers ``(C, H, W)`` of the map's type."""
     channels, height, width = result.shape
     words = np.frombuffer(packed, np.int8).reshape(-1, height, width, LANES)
     values = words.transpose(0, 3, 1, 2).reshape(-1, height, width)[:channels]
@@ -48,9 +48,10 @@ def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
 
 
 def pack_weights(weights: np.ndarray, maps: int) -> bytes:
-    """Weights ``(M, C, Kh, Kw)`` of a fold of ``maps`` maps, in the order of the steps; maps past ``M`` have zeros.
+    """Return the weights ``(M, C, Kh, Kw)`` of a fold of ``maps`` output channels in the order of the steps.
 
-    Steps go through blocks of 8 channels, rows, columns, and the channels of a block.
+    Steps loop over blocks of 8 channels, kernel rows, kernel columns, and the channels of a block. Output channels past
+    ``M`` have zeros.
     """
     count, channels, rows, columns = weights.shape
     steps = []
@@ -63,7 +64,7 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Weights ``(steps, fields, 8)`` of channelwise steps: for each lane those of the low field and of the high one."""
+    """Return the weights ``(steps, fields, 8)`` of channelwise steps, field by field, and lane by lane in a field."""
     count, fields, lanes = weights.shape
     packed = np.zeros((count, maps), np.int8)
     packed[:, : fields * lanes] = weights.reshape(count, -1)
@@ -71,9 +72,10 @@ def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
 
 
 def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """A word for each map, uint64.
+    """Return the parameter word of each output channel, uint64.
 
-    A shift of more than `MAX_SHIFT` gives zero as that does: a sum and a significand are below 2**57 together.
+    A shift above `MAX_SHIFT` is stored as `MAX_SHIFT`: both give zero, because the product of a sum and a significand
+    is below 2**57.
     """
     assert ((SIGNIFICANDS[0] <= significand) & (significand < SIGNIFICANDS[1])).all()
     words = (bias.astype(np.int64) & 0xFFFFFFFF).astype(np.uint64)
@@ -82,27 +84,30 @@ def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray
 
 
 def pack_parameters(words: np.ndarray) -> bytes:
-    """Words of maps, and zeros up to a whole block."""
+    """Return the parameter words as bytes, with zeros up to a whole block of 8 words."""
     whole = np.zeros(blocks(len(words)) * LANES, "<u8")
     whole[: len(words)] = words
     return whole.tobytes()
 
 
 def unpack_parameters(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bias, significand and shift of words, int64 each."""
+    """Return the bias, significand and shift of parameter words, int64 each."""
     bias = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32).astype(np.int32).astype(np.int64)
     significand = (words >> np.uint64(32) & np.uint64(0xFFFFFF)).astype(np.int64)
     return bias, significand, (words >> np.uint64(56)).astype(np.int64)
 
 
-def by_value(entries: np.ndarray, kind: IntegerType) -> np.ndarray:
-    """Entries for a type's values from the least to the greatest, by the 8 bits that lie in memory for each."""
-    places = np.arange(kind.minimum, kind.maximum + 1) - offset(kind)
-    found = np.zeros(TABLE_WORDS, np.int64)
-    found[places & TABLE_WORDS - 1] = entries
-    return found
+def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
+    """Return a table of 256 entries, indexed by the byte that memory stores for a value.
+
+    ``entries`` are in the order of the type's values, from the smallest to the largest.
+    """
+    positions = np.arange(integer_type.minimum, integer_type.maximum + 1) - offset(integer_type)
+    table = np.zeros(TABLE_WORDS, np.int64)
+    table[positions & TABLE_WORDS - 1] = entries
+    return table
 
 
 def pack_tables(entries: np.ndarray) -> bytes:
-    """Tables ``(n, 256)``, a word of 8 bytes an entry."""
+    """Return tables ``(n, 256)`` as bytes, with a word of 8 bytes per entry."""
     return entries.astype("<i8").tobytes()

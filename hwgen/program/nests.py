@@ -1,8 +1,8 @@
-"""Tilings that were chosen elsewhere: whether the engine can compute a pass so, and the nest of loops that it then is.
+"""Tilings that a user or another search chose: their cost on the engine, and their loop nests.
 
-What a nest moves is counted by `hwgen.blocking.count`, as for any accelerator. The engine moves as much, or less where
-its buffers still hold what the count has fetched again: if boxes at the border of a map are smaller, or if the rows
-that a tile reads last are those that the one below it reads first.
+`hwgen.blocking.count` counts the memory accesses of a nest, as for any accelerator. The engine accesses as many bytes,
+or fewer where its buffers still hold data that the count fetches again. Examples are smaller boxes at the border of a
+map, and input rows that two neighbouring tiles share.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ __all__ = ["tiling_cost", "nest", "problem", "words"]
 
 
 def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
-    """What a tiling costs that was chosen elsewhere; in the room of a pass by itself if none is given.
+    """Return the cost of a pass with a tiling; by default the pass has the whole buffers.
 
     Raises
     ------
     PlanError
-        If the engine can't compute the pass so.
+        If the engine can't compute the pass with this tiling.
     """
     room = room or Room.whole(engine)
     _check_sizes(task, tiling)
-    _check_kind(task, tiling, room)
+    _check_boxes(task, tiling, room)
     single = is_single(task, tiling.channels, tiling.taps) and tiling.tap_columns in (None, task.window.kernel[1])
-    most = most_pixels(task, engine, single=single and not room.shared)
-    if tiling.rows * tiling.columns > most or not pools(task, engine, tiling.columns):
+    max_pixels = most_pixels(task, engine, single=single and not room.shared)
+    if tiling.rows * tiling.columns > max_pixels or not pools(task, engine, tiling.columns):
         raise PlanError(
             f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
-            f"output buffer or its pool; {most} pixels at most fit"
+            f"output buffer or its pool; {max_pixels} pixels at most fit"
         )
     cost = _cost(task, engine, room, tiling)
-    most_steps = engine.weight_steps if room.resident else room.weight_steps
-    if cost is None or steps(task, tiling.channels, tiling.taps, tiling.tap_columns) > most_steps:
+    max_steps = engine.weight_steps if room.resident else room.weight_steps
+    if cost is None or steps(task, tiling.channels, tiling.taps, tiling.tap_columns) > max_steps:
         raise PlanError(
             f"{task.name}: the engine's buffers don't hold {tiling}; map_words {room.map_words} or weight_steps "
-            f"{most_steps} must be more"
+            f"{max_steps} must be more"
         )
     return cost
 
@@ -70,13 +70,13 @@ def _check_sizes(task: Pass, tiling: Tiling) -> None:
         "taps": (tiling.taps, rows, 1),
         "tap_columns": (columns if tiling.tap_columns is None else tiling.tap_columns, columns, 1),
     }
-    for name, (size, most, unit) in sizes.items():
-        if not 0 < size <= most or (size % unit and size != most):
+    for name, (size, maximum, unit) in sizes.items():
+        if not 0 < size <= maximum or (size % unit and size != maximum):
             unit_text = f", a multiple of {unit} or all" if unit > 1 else ""
-            raise PlanError(f"{task.name}: {name} of a tiling must be from 1 to {most}{unit_text}, not {size}")
+            raise PlanError(f"{task.name}: {name} of a tiling must be from 1 to {maximum}{unit_text}, not {size}")
 
 
-def _check_kind(task: Pass, tiling: Tiling, room: Room) -> None:
+def _check_boxes(task: Pass, tiling: Tiling, room: Room) -> None:
     rows, columns = task.window.kernel
     if task.maximum and (tiling.taps < rows or tiling.tap_columns not in (None, columns)):
         raise PlanError(f"{task.name}: a chunk of a maximum must have all {rows} x {columns} taps of the kernel")
@@ -89,7 +89,10 @@ def _check_kind(task: Pass, tiling: Tiling, room: Room) -> None:
 
 
 def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> Cost | None:
-    """`Estimator`'s, as if boxes of other kinds had as much to move as plain ones; ``None`` if they don't fit."""
+    """Return the estimated cost, or ``None`` if the buffers are too small.
+
+    Boxes ``by_taps`` or ``rolling`` are estimated as if they loaded as much as plain boxes.
+    """
     plain = replace(tiling, tap_columns=None, by_taps=False, rolling=False)
     if plain == tiling:
         return Estimator(task, engine, room).cost(tiling)
@@ -99,32 +102,32 @@ def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> Cost 
 
 
 def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
-    """Words of a bank of the map buffer that the least takes with which a tile can be computed."""
+    """Return the minimum number of words of each bank of the map buffer with which a tile can be computed."""
     taps = (0, tiling.taps) if tiling.by_taps else None
     rows = _longest(task, 0, tiling.box_rows, taps)
     width = _longest(task, 1, tiling.columns)
     plane = plane_words(task, engine, rows, width, tiling.columns)
-    if tiling.rolling:  # as rows come and go, they may begin at any bank
+    if tiling.rolling:  # rows of a rolling box can begin at any bank
         plane = -(-((rows - 1) * pitch(task, engine, width, tiling.columns) + width) // engine.pixels) + 1
     return plane * blocks(tiling.channels)
 
 
 def _longest(task: Pass, axis: int, step: int, taps: tuple[int, int] | None = None) -> int:
-    """Rows or columns of the input, at most, under a tile."""
-    found = []
+    """Return the maximum number of input rows (axis 0) or columns (axis 1) under a tile."""
+    lengths = []
     for begin in range(0, task.size[axis], step):
         first, last = task.needed(axis, begin, min(begin + step, task.size[axis]), taps)
-        found.append(last - first)
-    return max(found)
+        lengths.append(last - first)
+    return max(lengths)
 
 
 def problem(task: Pass) -> Problem:
-    """The loops of a convolution on the engine: whole blocks of 8 input channels.
+    """Return the loops of a convolution on the engine, with whole blocks of 8 input channels.
 
     Raises
     ------
     PlanError
-        If it is channelwise, has a dilated window, or one with gaps.
+        If the pass is channelwise, or its window is dilated or smaller than the stride.
     """
     window = task.window
     gaps = any(kernel < stride for kernel, stride in zip(window.kernel, window.stride, strict=True))
@@ -146,50 +149,57 @@ def problem(task: Pass) -> Problem:
 
 
 def nest(task: Pass, engine: EngineConfig, tiling: Tiling) -> Nest:
-    """The loops of a pass that is cut so: of a chunk, over the chunks of a tile, the tiles of a box, and then boxes and
-    folds."""
-    whole, fold = problem(task), min(task.fold_maps(engine), task.maps)
-    across = tiling.tap_columns or whole.Fw
-    chunk = {"X": tiling.columns, "Y": tiling.rows, "C": min(tiling.channels, whole.C), "K": fold}
-    inner = [Loop(dim, size) for dim, size in (chunk | {"Fw": across, "Fh": tiling.taps}).items()]
-    tile = [Loop("Fw", whole.Fw), Loop("Fh", whole.Fh), Loop("C", whole.C), Loop("Y", min(tiling.box_rows, whole.Y))]
-    boxes = [Loop("Y", whole.Y), Loop("X", whole.X)] if tiling.rolling else [Loop("X", whole.X), Loop("Y", whole.Y)]
-    folds = [Loop("K", whole.K)]
-    return Nest(whole, (*inner, *tile, *(folds + boxes if tiling.maps_stay else boxes + folds)))
+    """Return the loop nest of a pass with a tiling.
+
+    From inside to outside: loops of a chunk, over the chunks of a tile, over the tiles of a box, then boxes and folds.
+    """
+    loops, fold = problem(task), min(task.fold_maps(engine), task.maps)
+    tap_columns = tiling.tap_columns or loops.Fw
+    chunk = {"X": tiling.columns, "Y": tiling.rows, "C": min(tiling.channels, loops.C), "K": fold}
+    inner = [Loop(dim, size) for dim, size in (chunk | {"Fw": tap_columns, "Fh": tiling.taps}).items()]
+    tile = [Loop("Fw", loops.Fw), Loop("Fh", loops.Fh), Loop("C", loops.C), Loop("Y", min(tiling.box_rows, loops.Y))]
+    boxes = [Loop("Y", loops.Y), Loop("X", loops.X)] if tiling.rolling else [Loop("X", loops.X), Loop("Y", loops.Y)]
+    folds = [Loop("K", loops.K)]
+    return Nest(loops, (*inner, *tile, *(folds + boxes if tiling.maps_stay else boxes + folds)))
 
 
-#: Positions in a nest: behind the loops of a chunk, over kernel columns, over kernel rows, over channels and the tiles
-#: of a box.
+#: Positions in a nest: outside the loops of a chunk; of kernel columns; of kernel rows; of channels and a box's tiles.
 CHUNK, ROW, PART, BOX = 6, 7, 8, 10
 
 
 def words(task: Pass, engine: EngineConfig, tiling: Tiling, positions: dict[str, int] | None = None) -> dict[str, int]:
-    """Bytes of each operand that go over the port, counted by `hwgen.blocking.count`.
+    """Return the bytes of each operand that cross the port, as `hwgen.blocking.count` counts them.
 
-    ``positions`` say, in the nest, what the buffers hold of the input and of the weights. If they are not given, it is
-    the least: weights of a chunk, the input of a chunk or of a tile.
+    Parameters
+    ----------
+    task : Pass
+    engine : EngineConfig
+    tiling : Tiling
+    positions : dict of str to int, optional
+        Positions in the nest up to which the buffers hold ``input`` and ``weights``. By default they hold the minimum:
+        the weights of a chunk, and the input of a chunk or of a tile.
 
     Raises
     ------
     PlanError
-        As `problem`, or if the kernel rows of a chunk leave gaps.
+        For the passes that `problem` refuses, or if a chunk has fewer kernel rows than the stride.
     """
     stride, last = task.stride, task.window.kernel[0] % tiling.taps
     if tiling.by_taps and min(tiling.taps, last or tiling.taps) < stride and tiling.rows > 1:
         raise PlanError(f"{task.name}: chunks of fewer kernel rows than the stride, {stride}, are not counted")
-    found, whole = nest(task, engine, tiling), problem(task)
-    least = BOX if tiling.rolling else ROW if tiling.by_taps else PART
-    places = {"input": least, "weights": CHUNK} | (positions or {})
-    down = (2 if tiling.maps_stay else 1) if tiling.rolling else None
+    loop_nest, loops = nest(task, engine, tiling), problem(task)
+    default = BOX if tiling.rolling else ROW if tiling.by_taps else PART
+    held_at = {"input": default, "weights": CHUNK} | (positions or {})
+    scope = (2 if tiling.maps_stay else 1) if tiling.rolling else None
     counted = {
-        "input": loads(found, "input", places["input"], overlap=tiling.rolling, scope=down),
-        "weights": loads(found, "weights", places["weights"]),
-        "output": loads(found, "output", len(found.loops)),
+        "input": loads(loop_nest, "input", held_at["input"], overlap=tiling.rolling, scope=scope),
+        "weights": loads(loop_nest, "weights", held_at["weights"]),
+        "output": loads(loop_nest, "output", len(loop_nest.loops)),
     }
     assert set(counted) == set(OPERANDS)
-    # Weights of a fold with fewer maps have as many bytes as any; channels past the last lie in memory as well, as
-    # do maps past the last of a block of 8.
+    # A fold with fewer output channels has the weight bytes of a whole fold. Output blocks have all 8 channels in
+    # memory.
     folds = task.folds(engine) * engine.maps
-    counted["weights"] = counted["weights"] // (whole.K * whole.C) * folds * task.channels
-    counted["output"] = counted["output"] // whole.K * blocks(task.maps) * LANES
+    counted["weights"] = counted["weights"] // (loops.K * loops.C) * folds * task.channels
+    counted["output"] = counted["output"] // loops.K * blocks(task.maps) * LANES
     return counted

@@ -1,4 +1,4 @@
-"""How a pass is cut into jobs: the tiles of its output, the channels of a chunk, and what stays on chip."""
+"""Tilings of a pass into jobs: output tiles, channels and kernel rows of a chunk, and the data that stay on chip."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from hwgen.gateware.engine.job import Job
 from hwgen.program.layout import blocks
 from hwgen.program.passes import Pass
 
-#: What a job's fields count.
+#: Maximum values of a job's fields: pixel groups and pixels of a tile, and columns of a pooled tile.
 MOST_GROUPS, MOST_PIXELS, MOST_POOLED = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1
-#: Cycles of a job beyond its steps, about.
+#: Estimated cycles of a job beyond its steps.
 JOB_CYCLES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """How a pass is cut.
+    """Tile sizes and loop order of a pass.
 
     Parameters
     ----------
     rows, columns : int
-        Output pixels of a tile, which is computed by the jobs of its chunks.
+        Rows and columns of output pixels of a tile. The jobs of a tile's chunks compute the tile.
     box_rows : int
-        Output rows, a multiple of ``rows``, that share what is loaded of the input.
+        Output rows of a box, a multiple of ``rows``. The tiles of a box share the input that is loaded for it.
     channels, taps : int
-        Of a chunk: input channels, a multiple of 8 or all, and rows of the kernel.
+        Input channels (a multiple of 8, or all), and kernel rows, of a chunk.
     maps_stay : bool
-        Boxes outside, folds inside; otherwise a fold's weights are used by all boxes.
+        Loop order: whether boxes are the outer loop and folds the inner one. Otherwise all boxes use a fold's weights
+        before the next fold begins.
     tap_columns : int, optional
-        Of a chunk: columns of the kernel; all, if not given.
+        Kernel columns of a chunk; all columns by default.
     by_taps : bool
-        Boxes hold only what the kernel's rows of a chunk read. A box has one tile.
+        Whether a box holds only the input rows that the kernel rows of one chunk read. A box then has one tile.
     rolling : bool
-        A box is the one above it, moved down: rows of the input that both have are not loaded again. Chunks have all
-        channels.
+        Whether a box keeps the input rows that it shares with the box above, so that only new rows are loaded. Chunks
+        then have all channels.
 
-    The compiler makes no tilings with the last three by itself: with its whole buffers, others are better.
+    The compiler itself makes no tilings with the last three fields: with its whole buffers, other tilings are better.
     """
 
     rows: int
@@ -79,29 +80,29 @@ class Tilings(NamedTuple):
         """Return a table of one tiling."""
         return cls(*(np.array([getattr(tiling, name)]) for name in cls._fields))
 
-    def tiling(self, number: int) -> Tiling:
-        """Return the tiling with this number."""
-        return Tiling(**{name: values[number].item() for name, values in self._asdict().items()})
+    def tiling(self, index: int) -> Tiling:
+        """Return the tiling of an index of the table."""
+        return Tiling(**{name: values[index].item() for name, values in self._asdict().items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What a pass may take of the buffers.
+    """Buffer space of a pass, and the conditions under which the pass is computed.
 
     Parameters
     ----------
     map_words, weight_steps : int
-        Of the map and the weight buffer.
+        Words of the map buffer's banks, and steps of the weight buffer, that the pass may use.
     by_rows : bool
-        Whether boxes must be outside, so that another pass may follow row by row.
+        Whether boxes must be the outer loop, so that another pass can follow row by row.
     shared : bool
-        Whether another pass has its turns in between, so that tiles must leave slots for it.
+        Whether the jobs of another pass interleave, so that tiles must leave accumulator slots free.
     resident : bool
-        Whether all weights stay in the buffer, whatever ``weight_steps`` is.
+        Whether all weights stay in the buffer, regardless of ``weight_steps``.
     in_turn : bool
-        Whether the port and the array take turns, instead of working at the same time.
+        Whether the port and the array work alternately instead of at the same time.
     pace : int
-        Cycles of the port for a beat.
+        Cycles per beat of the port.
     """
 
     map_words: int
@@ -114,14 +115,28 @@ class Room:
 
     @classmethod
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
-        """Of a pass by itself."""
+        """Return the space of a pass that is computed alone: the whole buffers."""
         return cls(map_words=engine.map_words, weight_steps=engine.weight_steps, in_turn=in_turn)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cycles, about, of the array and its drain, and of the port; those that nothing hides; words and jobs; words of
-    a bank of the map buffer and steps of the weight buffer that are held at once, with what comes in meanwhile."""
+    """Estimated cost of a tiling.
+
+    Parameters
+    ----------
+    array : int
+        Cycles of the array and its drain.
+    port : int
+        Cycles of the port.
+    ends : int
+        Cycles that nothing hides, before the first step and after the last one.
+    words, jobs : int
+        Words over the port, and number of jobs.
+    map_words, weight_steps : int
+        Words of each bank of the map buffer, and steps of the weight buffer, that are in use at once, prefetch
+        included.
+    """
 
     array: int
     port: int
@@ -133,7 +148,7 @@ class Cost:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What is least of the best; words and jobs tell equal ones apart."""
+        """Sort key, smallest first: cycles, then words, then jobs."""
         return max(self.array, self.port) + self.ends, self.words, self.jobs
 
 
@@ -149,34 +164,36 @@ class Costs(NamedTuple):
     weight_steps: np.ndarray
     fits: np.ndarray
 
-    def best(self, most: int) -> list[int]:
-        """Return the numbers of at most so many tilings, the best first (`Cost.order`); those that fit come first."""
+    def best(self, max_count: int) -> list[int]:
+        """Return the indices of at most ``max_count`` tilings, the best first; tilings that fit precede all others."""
         cycles = np.maximum(self.array, self.port) + self.ends
-        return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:most].tolist()
+        return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
-    def cost(self, number: int) -> Cost:
-        """Return the cost of the tiling with this number."""
-        return Cost(*(values[number].item() for values in self[:-1]))
+    def cost(self, index: int) -> Cost:
+        """Return the cost of the tiling of an index of the table."""
+        return Cost(*(values[index].item() for values in self[:-1]))
 
 
 def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
-    """Positions from a row of a box of this width to the next, for a tile of so many output columns; integers or arrays
-    of them."""
+    """Return the distance of a box's rows in the map buffer, in pixels.
+
+    ``width`` is the number of columns of the box, and ``columns`` of the output tile; integers or arrays.
+    """
     return width + (columns * task.row_step - width) % engine.pixels
 
 
 def plane_words(task: Pass, engine: EngineConfig, rows: Any, width: Any, columns: Any) -> Any:
-    """Words of each bank that a block of a box takes; of integers or arrays of them."""
+    """Return the number of words of each bank that a block of 8 channels of a box occupies; of integers or arrays."""
     return -(-((rows - 1) * pitch(task, engine, width, columns) + width) // engine.pixels)
 
 
 def pieces(size: int, step: int) -> list[tuple[int, int]]:
-    """Half-open intervals of ``step``, but for the last one."""
+    """Return the half-open intervals of length ``step`` that cover ``size``; the last one can be shorter."""
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-    """The channels, and the rows and columns of the kernel, of each chunk."""
+    """Return the intervals of channels, kernel rows and kernel columns of each chunk."""
     rows, columns = task.window.kernel
     return list(
         product(
@@ -188,16 +205,24 @@ def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int,
 
 
 def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) -> Any:
-    """Steps of a group, for so many channels, and rows and columns of the kernel; all columns, if not given. Channels
-    and rows are integers or arrays of them."""
+    """Return the number of steps per pixel group of a chunk.
+
+    Parameters
+    ----------
+    task : Pass
+    channels, taps : int or array
+        Input channels and kernel rows of the chunk.
+    tap_columns : int, optional
+        Kernel columns of the chunk; all columns by default.
+    """
     across = task.window.kernel[1] if tap_columns is None else tap_columns
     return taps * across * (blocks(channels) if task.channelwise else channels)
 
 
 def best_tilings(
-    task: Pass, engine: EngineConfig, room: Room | None = None, most: int = 1
+    task: Pass, engine: EngineConfig, room: Room | None = None, max_count: int = 1
 ) -> list[tuple[Tiling, Cost]]:
-    """The tilings with the fewest cycles by `Estimator`, at most so many, of those that the buffers hold.
+    """Return at most ``max_count`` tilings that fit the buffers, those with the fewest estimated cycles first.
 
     Raises
     ------
@@ -205,95 +230,95 @@ def best_tilings(
         If the buffers hold none.
     """
     room = room or Room.whole(engine)
-    tried = _candidates(task, engine, room)
-    costs = Estimator(task, engine, room).costs(tried)
-    best = [number for number in costs.best(most) if costs.fits[number]]
+    table = _candidates(task, engine, room)
+    costs = Estimator(task, engine, room).costs(table)
+    best = [index for index in costs.best(max_count) if costs.fits[index]]
     if not best:
         raise PlanError(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
             f"{engine.weight_steps} must be more"
         )
-    return [(tried.tiling(number), costs.cost(number)) for number in best]
+    return [(table.tiling(index), costs.cost(index)) for index in best]
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
     """Return the tilings that are compared."""
-    tried = _candidates(task, engine, room)
-    return [tried.tiling(number) for number in range(len(tried.rows))]
+    table = _candidates(task, engine, room)
+    return [table.tiling(index) for index in range(len(table.rows))]
 
 
 def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
     """Return the tilings that are compared, as a table."""
     heights, chunks = _heights(task), _chunks(task, engine, room)
-    parts = [
+    tables = [
         _tilings(task, engine, room, heights, columns, *chunk)
-        for columns in _few([each * task.edge for each in distinct(task.columns // task.edge)])
+        for columns in _few([size * task.edge for size in distinct(task.columns // task.edge)])
         if pools(task, engine, columns)
         for chunk in chunks
     ]
-    return Tilings(*(np.concatenate(each) for each in zip(*parts, strict=True))) if parts else Tilings.none()
+    return Tilings(*(np.concatenate(column) for column in zip(*tables, strict=True))) if tables else Tilings.none()
 
 
 def _few(sizes: Sequence[int]) -> list[int]:
-    """The largest sizes, and some smaller ones, falling."""
+    """Return the four largest sizes and every fourth smaller one, in falling order."""
     falling = sorted(sizes, reverse=True)
     return falling[:4] + falling[4::4]
 
 
-def _chunks(task: Pass, engine: EngineConfig, given: Room) -> list[tuple[int, int]]:
-    """Channels and rows of the kernel of chunks that half of the weight buffer holds.
+def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int]]:
+    """Return the candidate chunks, as pairs of channels and kernel rows, that half of the weight buffer can hold.
 
-    All of it may hold the weights of a whole pass, or the smallest chunk.
+    The weights of a whole pass, or the smallest chunk, can occupy the whole buffer.
     """
-    rows, room = task.window.kernel[0], given.weight_steps
+    rows, weight_steps_limit = task.window.kernel[0], room.weight_steps
     pieces_of = [
         task.channels,
-        *(LANES * each for each in distinct(blocks(task.channels)) if LANES * each < task.channels),
+        *(LANES * count for count in distinct(blocks(task.channels)) if LANES * count < task.channels),
     ]
-    found = [(channels, rows) for channels in pieces_of if steps(task, channels, rows) <= room // 2]
-    if given.resident or weight_steps(task, engine) <= room:
-        found.append((task.channels, rows))
-    for most in (room // 2, room):
-        if not found:
-            least = min(LANES, task.channels)
-            fitting = [each for each in distinct(rows) if steps(task, least, each) <= most]
-            found = [(least, each) for each in fitting[-1:] if each == rows or not task.maximum]
-    return sorted(set(found), reverse=True)
+    sizes = [(channels, rows) for channels in pieces_of if steps(task, channels, rows) <= weight_steps_limit // 2]
+    if room.resident or weight_steps(task, engine) <= weight_steps_limit:
+        sizes.append((task.channels, rows))
+    for limit in (weight_steps_limit // 2, weight_steps_limit):
+        if not sizes:
+            channels = min(LANES, task.channels)
+            fitting = [taps for taps in distinct(rows) if steps(task, channels, taps) <= limit]
+            sizes = [(channels, taps) for taps in fitting[-1:] if taps == rows or not task.maximum]
+    return sorted(set(sizes), reverse=True)
 
 
 def _weight_folds(task: Pass, engine: EngineConfig) -> int:
-    """Folds with weights of their own."""
+    """Return the number of folds with weights of their own."""
     return 1 if task.shares_weights else task.folds(engine)
 
 
 def weight_steps(task: Pass, engine: EngineConfig) -> int:
-    """Of all folds."""
+    """Return the number of steps in the weight buffer of all folds of a pass."""
     return _weight_folds(task, engine) * steps(task, task.channels, task.window.kernel[0])
 
 
 def _heights(task: Pass) -> np.ndarray:
-    """Return rows of a tile, and rows of a box of whole tiles, that are tried: ``(n, 2)``, by rows of a tile."""
-    found = [
+    """Return the candidate rows of a tile and of a box of whole tiles, int64 ``(n, 2)``, sorted by a tile's rows."""
+    sizes = [
         (rows, min(rows * tiles, -(-task.rows // rows) * rows))
         for rows in range(task.edge, (1 if task.is_scattered else task.rows) + 1, task.edge)
         for tiles in _tile_counts(-(-task.rows // rows))
     ]
-    return np.array(found, np.int64).reshape(-1, 2)
+    return np.array(sizes, np.int64).reshape(-1, 2)
 
 
 @lru_cache(maxsize=1 << 12)
 def _tile_counts(tiles: int) -> tuple[int, ...]:
-    """Return the numbers of tiles of a box that are tried where there are so many in all."""
+    """Return the candidate numbers of tiles per box for ``tiles`` tiles in all."""
     return tuple(distinct(tiles))
 
 
 def _tilings(
     task: Pass, engine: EngineConfig, room: Room, heights: np.ndarray, columns: int, channels: int, taps: int
 ) -> Tilings:
-    """Return the tilings of so many columns, and channels and rows of the kernel of a chunk."""
+    """Return the tilings with tiles of ``columns`` columns, and chunks of ``channels`` channels and ``taps`` rows."""
     single = is_single(task, channels, taps) and not room.shared
-    most = most_pixels(task, engine, single=single) // columns
-    fitting = heights[: np.searchsorted(heights[:, 0], most, side="right")]
+    max_rows = most_pixels(task, engine, single=single) // columns
+    fitting = heights[: np.searchsorted(heights[:, 0], max_rows, side="right")]
     stay = (True,) if room.by_rows else (True, False)
     rows, box_rows = np.repeat(fitting, len(stay), axis=0).T
     wide, deep, high = (np.full(len(rows), value) for value in (columns, channels, taps))
@@ -301,12 +326,12 @@ def _tilings(
 
 
 def is_single(task: Pass, channels: int, taps: int) -> bool:
-    """Whether a chunk with all columns of the kernel has all steps of a group."""
+    """Whether a single chunk with all kernel columns covers all channels and kernel rows."""
     return channels >= task.channels and taps >= task.window.kernel[0]
 
 
 def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
-    """That a tile may have, of one chunk or of several."""
+    """Return the maximum number of pixels of a tile with one chunk (``single``) or several."""
     groups = MOST_GROUPS if single else engine.slots // 2
     count = _fold_blocks(task, engine)
     room = engine.output_words // 2 // count * task.edge**2
@@ -316,21 +341,21 @@ def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
 
 
 def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
-    """Blocks of 8 maps of the largest fold."""
+    """Return the number of blocks of 8 output channels of the largest fold."""
     return blocks(min(task.fold_maps(engine), task.maps))
 
 
 def pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
-    """Whether a row of so many computed columns can be pooled, if it must be."""
+    """Whether the engine can pool rows of ``columns`` computed pixels; always true for a pass without pooling."""
     words = columns // task.edge * _fold_blocks(task, engine)
     return not task.pooled or (columns <= MOST_POOLED and words <= engine.pool_words)
 
 
 class Estimator:
-    """What tilings of a pass cost, about, in the room that it has.
+    """Estimator of the cost of a pass's tilings in a given buffer space.
 
-    The array, the drain and the port work at the same time. What comes in before the first step and what leaves behind
-    the last one is at the ends.
+    The array, the drain and the port work at the same time. ``Cost.ends`` has the cycles of the loads before the first
+    step, and of the drain after the last one.
     """
 
     def __init__(self, task: Pass, engine: EngineConfig, room: Room) -> None:
@@ -342,68 +367,69 @@ class Estimator:
         self._group_cycles = self._folds * max(self._fold_weights, self._fold_blocks * engine.pixels)
         outputs = task.rows * task.columns * blocks(task.maps)
         self._finished = outputs // task.edge**2 + (outputs if task.addend else 0)
-        if task.is_scattered:  # a burst each, which takes two cycles
+        if task.is_scattered:  # each word is a burst, which takes two cycles
             self._finished *= 2
 
     def cost(self, tiling: Tiling) -> Cost | None:
         """Return the cost of a tiling; ``None`` if the buffers are too small."""
-        found = self.costs(Tilings.one(tiling))
-        return found.cost(0) if found.fits[0] else None
+        costs = self.costs(Tilings.one(tiling))
+        return costs.cost(0) if costs.fits[0] else None
 
     def costs(self, tilings: Tilings) -> Costs:
         """Return the costs of tilings."""
         task, engine, (tile_rows, tile_columns, box_rows, channels, taps, _) = self._task, self._engine, tilings
-        parts = -(-task.channels // channels) * -(-task.window.kernel[0] // taps)
+        chunks_per_tile = -(-task.channels // channels) * -(-task.window.kernel[0] // taps)
         row_boxes, rows, all_rows = _spans(task, 0, box_rows)
         column_boxes, columns, all_columns = _spans(task, 1, tile_columns)
         plane = plane_words(task, engine, rows, columns, tile_columns)
-        part = blocks(channels) * plane
+        chunk_words = blocks(channels) * plane
         boxes = row_boxes * column_boxes
-        times, halves, map_words, fits = self._map_loads(tilings, self._all_blocks * plane, part, boxes, parts)
-        loaded = all_rows * all_columns * self._all_blocks * times
+        box_loads, double_buffered, map_words, fits = self._map_loads(
+            tilings, self._all_blocks * plane, chunk_words, boxes, chunks_per_tile
+        )
+        loaded = all_rows * all_columns * self._all_blocks * box_loads
         tiles = column_boxes * -(-task.rows // tile_rows)
-        weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, parts)
+        weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, chunks_per_tile)
         weights = self._weights * weight_loads
-        jobs = self._folds * parts * tiles
+        jobs = self._folds * chunks_per_tile * tiles
         words = loaded + self._finished + weights * engine.blocks + jobs * Job.WORDS
         array = _groups(task, engine.pixels, tilings) * self._group_cycles + jobs * JOB_CYCLES
         pace = engine.word_cycles(self._room.pace)
-        # Without a second half, loads and steps take turns.
-        port = (pace * (words + np.where(halves, 0, loaded))).astype(np.int64)
+        # Without double buffering, loads and steps alternate.
+        port = (pace * (words + np.where(double_buffered, 0, loaded))).astype(np.int64)
         if self._room.in_turn:
             port = (pace * words).astype(np.int64) + array
-        first = part * engine.pixels + steps(task, channels, taps) * engine.blocks
+        first = chunk_words * engine.pixels + steps(task, channels, taps) * engine.blocks
         ends = (pace * first).astype(np.int64) + tile_rows * tile_columns * self._fold_blocks
-        if self._room.by_rows:  # who follows waits for the first boxes
+        if self._room.by_rows:  # a pass that follows waits for the first boxes
             ends += np.maximum(array, port) // (2 * row_boxes)
         return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
 
     def _map_loads(
-        self, tilings: Tilings, box: np.ndarray, part: np.ndarray, boxes: np.ndarray, parts: np.ndarray
+        self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return how often each box is loaded, whether there is room for another one meanwhile, the words that they
-        take, and whether the buffer holds them."""
+        """Return the loads of each box, whether it is double-buffered, the words in use, and whether they fit."""
         room, folds = self._room.map_words, self._folds
         if self._task.channelwise:
             return np.full_like(box, folds), 2 * box <= room, np.minimum(2 * box, room), box <= room
         all_fit = box * boxes <= room
-        box_fits = all_fit | (2 * box <= room) | ((box + part <= room) & (parts > 1))
-        part_fits = (part <= room) & (tilings.box_rows == tilings.rows)
-        times = np.where(all_fit | (box_fits & tilings.maps_stay), 1, folds)
-        words = np.where(all_fit, box * boxes, np.minimum(2 * np.where(box_fits, box, part), room))
-        return times, box_fits | (2 * part <= room), words, box_fits | part_fits
+        box_fits = all_fit | (2 * box <= room) | ((box + chunk_words <= room) & (chunks_per_tile > 1))
+        part_fits = (chunk_words <= room) & (tilings.box_rows == tilings.rows)
+        loads = np.where(all_fit | (box_fits & tilings.maps_stay), 1, folds)
+        words = np.where(all_fit, box * boxes, np.minimum(2 * np.where(box_fits, box, chunk_words), room))
+        return loads, box_fits | (2 * chunk_words <= room), words, box_fits | part_fits
 
     def _weight_loads(
-        self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, parts: np.ndarray
+        self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return how often all weights are loaded, and the steps that they take."""
+        """Return how often all weights are loaded, and the steps of the weight buffer in use."""
         room, fold = self._room.weight_steps, self._fold_weights
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
-        fold_fits = (2 * fold <= room) | ((fold <= room) & (parts > 1))
+        fold_fits = (2 * fold <= room) | ((fold <= room) & (chunks_per_tile > 1))
         chunk = steps(self._task, tilings.channels, tilings.taps)
-        times = np.where(fold_fits, np.where(tilings.maps_stay, boxes, 1), tiles)
-        return times, np.minimum(2 * np.where(fold_fits, fold, chunk), room)
+        loads = np.where(fold_fits, np.where(tilings.maps_stay, boxes, 1), tiles)
+        return loads, np.minimum(2 * np.where(fold_fits, fold, chunk), room)
 
 
 def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
@@ -419,16 +445,18 @@ def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return the length of whole pieces and of the last one, which may be empty, and how many there are of each."""
+    """Return the length and the number of the whole pieces, and of the last piece, which can be empty."""
     return [(steps, size // steps), (size % steps, 1)]
 
 
 def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the number of pieces of the output that begin at each multiple of a step, and the rows (axis 0) or columns
-    of the input that they need: the most, and in all."""
-    sizes, places = np.unique(steps, return_inverse=True)
-    found = np.array([_span(task, axis, step) for step in sizes.tolist()], np.int64).reshape(-1, 3)
-    pieces, longest, total = found[places].T
+    """Return, for each step, the number of output pieces, and the input rows (axis 0) or columns that pieces read.
+
+    The input rows are the maximum over all pieces, and their sum.
+    """
+    sizes, positions = np.unique(steps, return_inverse=True)
+    spans = np.array([_span(task, axis, step) for step in sizes.tolist()], np.int64).reshape(-1, 3)
+    pieces, longest, total = spans[positions].T
     return pieces, longest, total
 
 
@@ -436,7 +464,7 @@ def _span(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
     size, limit = task.size[axis], (task.height, task.width)[axis]
     begins = np.arange(0, size, step)
     first, last = task.window.reach(axis, begins, np.minimum(begins + step, size))
-    first = np.clip(first, 0, limit - 1)  # as `Pass.needed` has it
+    first = np.clip(first, 0, limit - 1)  # as in `Pass.needed`
     lengths = np.maximum(np.minimum(last, limit), first + 1) - first
     loaded = -(-lengths // (1 if axis else task.row_step))
     return len(loaded), int(loaded.max()), int(loaded.sum())

@@ -1,4 +1,4 @@
-"""What the array, the port and each layer of a program do in each cycle of a frame, from the exact schedule."""
+"""Timeline of a program: the state of the array, the port and each layer in every cycle, from the exact schedule."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ __all__ = ["ARRAY", "PORT", "Band", "bands"]
 
 ARRAY, PORT = "array", "port"
 _UNITS = {"work": LOAD, "buffer": FETCH, "room": STORE}
-"""Who has the port in each state."""
+"""Unit that uses the port in each state."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Of the array, of the port, or of a layer: what it does when.
+    """Row of the timeline: the states of the array, of the port, or of a layer over the cycles of a run.
 
     Parameters
     ----------
     name : str
-        Of a layer its name.
+        Name of the layer; empty for the array and the port.
     kind : str
         ``array``, ``port`` or ``layer``.
     states : dict of str to array (n, 2)
-        For each state its stretches: first cycle and the one after the last, both counted from ``start``. They are in
-        order, and no cycle is in two of a band. The states are ``work`` (the array multiplies; the port reads maps and
-        weights), ``input`` (what is to be multiplied is not loaded yet; the port has nothing to do), ``buffer`` (sums
-        are not yet drained, or a job begins; the port fetches jobs) and ``room`` (results are stored). Of a layer the
-        other cycles are before it begins and after it ends.
+        Stretches of each state, in order: first cycle and the cycle after the last, counted from ``start``. No cycle is
+        in two states. In ``work`` the array multiplies, or the port reads maps and weights. In ``input`` operands are
+        not loaded yet, or the port is idle. In ``buffer`` sums are not yet drained or a job begins, or the port
+        fetches jobs. In ``room`` results are stored. A layer has no state before it begins and after it ends.
     """
 
     name: str
@@ -41,16 +40,16 @@ class Band:
 
     @property
     def begin(self) -> int:
-        """The first cycle in a state."""
-        return min(int(each[0, 0]) for each in self.states.values() if len(each))
+        """First cycle that has a state."""
+        return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
-        """The cycles in each state between neighbouring edges."""
+        """Return the number of cycles of each state between neighbouring edges."""
         return {state: np.diff(_before(stretches, edges)) for state, stretches in self.states.items()}
 
 
 def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
-    """Of the array, of the port, and of each layer with passes of its own, in the order in which they begin."""
+    """Return the bands of the array, the port, and the layers with passes, in the order in which layers begin."""
     names = [work.task.name for work in schedule.works]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups for job in schedule.jobs])
@@ -61,42 +60,42 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
 
     port = {state: bursts[units == unit] for state, unit in _UNITS.items()}
     port["input"] = _between(0, bursts, end)
-    found = []
+    layer_bands = []
     for name in dict.fromkeys(names):
         own = np.flatnonzero(owners == name)
         first = bursts[np.isin(users, own) & (units != FETCH), 0].min()
         mine = np.isin(jobs, own)
-        found.append(Band(name, "layer", _computing(first, steps[mine], loaded[jobs[mine]], stored[own].max())))
+        layer_bands.append(Band(name, "layer", _computing(first, steps[mine], loaded[jobs[mine]], stored[own].max())))
     array = Band("", ARRAY, _computing(0, steps, loaded[jobs], end))
-    return (array, Band("", PORT, port), *sorted(found, key=lambda band: band.begin))
+    return (array, Band("", PORT, port), *sorted(layer_bands, key=lambda band: band.begin))
 
 
 def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """The states from ``begin`` to ``end``, where there are pixel groups of jobs that were loaded in certain cycles."""
+    """Return the states of the array from ``begin`` to ``end``, given its steps and the cycles that end the loads."""
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])
-    there = np.clip(loaded, waits[:, 0], waits[:, 1])
+    ready = np.clip(loaded, waits[:, 0], waits[:, 1])
     return {
         "work": steps,
-        "input": _some(waits[:, 0], there),
-        "buffer": _some(there, waits[:, 1]),
+        "input": _some(waits[:, 0], ready),
+        "buffer": _some(ready, waits[:, 1]),
         "room": _some(steps[-1:, 1], np.array([end])),
     }
 
 
 def _between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
-    """What lies beside the stretches."""
+    """Return the gaps between ``begin``, the stretches and ``end``."""
     return _some(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
 
 
 def _some(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Those stretches that have a cycle."""
+    """Return the stretches that are not empty."""
     return np.column_stack([begins, ends])[ends > begins]
 
 
 def _before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
-    """Cycles of the stretches that come before each of some cycles."""
+    """Return the number of cycles of the stretches before each of ``cycles``."""
     lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
     begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before
     last = np.maximum(begun - 1, 0)
