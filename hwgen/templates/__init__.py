@@ -1,4 +1,4 @@
-"""Templates: the ways to make hardware of a fusion group, by name, the preferred one first."""
+"""Templates by name, in the order of preference: each one builds the hardware of a fusion group in its own manner."""
 
 from hwgen.templates.base import Template
 from hwgen.templates.engine import EngineTemplate

@@ -1,8 +1,8 @@
-"""What a template is: a way to make hardware of the layers of a fusion group.
+"""Base class of templates, and the fusion group whose hardware a template builds.
 
-A template is a frozen dataclass that holds its own choices for one group, such as the tile of its pyramids. It finds
-these choices, makes the hardware's configuration of them, and writes and reads its part of ``plan.json``. Everything
-above asks a `Group` or its template, and never which template it is.
+A template is a frozen dataclass with its own choices for one group, such as the tile of its pyramids. It searches for
+these choices, makes the hardware's configuration from them, and writes and reads its part of ``plan.json``. Callers
+use a `Group` or its template, and never test which template it is.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from hwgen.templates.task import Task
 
 
 class Template(ABC):
-    """A way to make hardware of a group, with its own choices for one group."""
+    """Generator of the hardware of a fusion group, with its own choices for one group."""
 
     name: ClassVar[str]
-    """In plans, options and messages."""
+    """Name of the template in plans, options and messages."""
     holds_weights: ClassVar[bool] = True
-    """Whether all weights of a group lie on the chip while it runs."""
+    """Whether the chip stores all weights of a group while the group runs."""
 
     @classmethod
     @abstractmethod
@@ -43,32 +43,32 @@ class Template(ABC):
         Parameters
         ----------
         in_turn : bool
-            Other groups run before and after it: its time is one frame's.
+            Whether other groups run before and after this group. Its time is then the latency of one frame.
 
         Raises
         ------
         PlanError
-            If a layer, tile or schedule refuses itself (see `hwgen.templates.refusal.attempt`).
+            If a layer, tile or schedule is refused (see `hwgen.templates.refusal.attempt`).
         """
 
     @classmethod
     @abstractmethod
     def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Template:
-        """The choices that a group of ``plan.json`` holds.
+        """Return the template with the choices of a group of ``plan.json``.
 
         Raises
         ------
         PlanError
-            If they make no sense.
+            If a choice is missing or out of range.
         """
 
     @abstractmethod
     def write(self, config: AcceleratorConfig) -> dict[str, Any]:
-        """What `read` reads."""
+        """Return the fields of ``plan.json`` that `read` reads."""
 
     @abstractmethod
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        """The hardware of a group's layers.
+        """Return the configuration of the hardware of a group's layers.
 
         Raises
         ------
@@ -80,68 +80,72 @@ class Template(ABC):
 
     @classmethod
     def stage(cls, op: Op) -> Stage[Any]:
-        """What becomes of a layer.
+        """Return the stage that builds a layer.
 
         Raises
         ------
         PlanError
-            If its kind has no hardware here.
+            If the template has no hardware for the layer's kind.
         """
         return stage_of(op)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
-        """Pixels of each of the group's inputs that are fetched in a frame, those fetched again counted again."""
+        """Return the number of pixels of each group input that a frame fetches, repeated fetches included."""
         return tuple(source.height * source.width for source in network.input_maps)
 
     def summary(self, group: Group) -> list[str]:
-        """Lines under a plan's table, for people."""
+        """Return the lines below a plan's table, for people."""
         return []
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """Whether one of this template's options makes no difference to a group of these layers."""
+        """Whether one of this template's options has no effect on a group of these layers."""
         return False
 
     alone: ClassVar[str] = ""
-    """Why a plan with other groups beside one of these can't be built yet, as a clause; empty if it can."""
+    """Reason, as a clause, for which a plan can't combine this template's groups with others; empty if it can."""
 
-    # What a template overrides whose groups are not layers with streams in between.
+    # A template overrides the following members if its groups are not layers with streams between them.
 
     streams: ClassVar[bool] = True
-    """Whether its groups are: only then has a `Group` a configuration."""
+    """Whether groups are layers with streams between them. Only then a `Group` has a configuration."""
 
     def rows(self, group: Group) -> list[tuple[str, ...]] | None:
-        """Of a plan's table, one a layer: name, kind, output, and the columns that `hwgen.report.legend` has for it.
+        """Return the rows of a plan's table: a layer's name, kind, output, and this template's columns.
 
-        ``None``: unroll factors, line buffers and FIFOs.
+        `hwgen.report.legend` has the columns' titles. ``None`` stands for the columns of streams: unroll factors, line
+        buffers and FIFOs.
         """
         return None
 
     def document(self, group: Group) -> dict[str, Any] | None:
-        """The group in ``plan.json``, but for the template's name; ``None``: its layers, its FIFOs, and `write`."""
+        """Return the group's fields in ``plan.json``, without the template's name.
+
+        ``None`` stands for the group's layers, its FIFOs, and the fields of `write`.
+        """
         return None
 
     @classmethod
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group | None:
-        """The group of what `document` wrote; ``None``: of layers, FIFOs, and what `read` reads.
+        """Return the group that `document` wrote; ``None`` if layers, FIFOs and the fields of `read` describe it.
 
         Raises
         ------
         PlanError
-            If it makes no sense.
+            If a field is missing or out of range.
         """
         return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Group:
-    """Layers that are fused, with streams in between.
+    """Fusion group: layers that run at the same time, with streams between them.
 
     Parameters
     ----------
     network : Network
-        The group's layers.
+        Network of the group's layers.
     layers : tuple of LayerPlan
-        One for each of them, in order.
+        Choices for each layer, in the network's order.
     template : Template
 
     Raises
@@ -157,16 +161,16 @@ class Group:
     template: Template
 
     def __post_init__(self) -> None:
-        self.config  # noqa: B018 (choices that can't work are refused here)
+        self.config  # noqa: B018 (refuses choices that can't work)
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """The hardware."""
+        """Configuration of the group's hardware."""
         return self.template.configure(self.network, self.layers)
 
     @property
     def circuit(self) -> Any:
-        """Configuration of the circuit, as synthesis takes it."""
+        """Configuration of the circuit that synthesis receives."""
         return self.config
 
     @property
@@ -176,10 +180,10 @@ class Group:
 
     @cached_property
     def map_bytes(self) -> int:
-        """Feature maps over the boundary in a frame: inputs read, halos as often as they are, and outputs written."""
+        """Bytes of feature maps per frame off chip: inputs read, repeated halos included, and outputs written."""
         pixels = zip(self.network.input_maps, self.template.input_pixels(self.network), strict=True)
         read = sum(source.channels * count * source.type.dtype.itemsize for source, count in pixels)
-        return read + sum(each.values * each.type.dtype.itemsize for each in self.network.output_maps)
+        return read + sum(output.values * output.type.dtype.itemsize for output in self.network.output_maps)
 
     @cached_property
     def resources(self) -> Resources:
@@ -187,28 +191,28 @@ class Group:
 
     @cached_property
     def steady(self) -> Cycles:
-        """Cycles when frames follow each other."""
+        """Cycles of frames that follow each other, in the steady state."""
         return self.predict()
 
     @cached_property
     def frame_cycles(self) -> int:
-        """Cycles of one frame alone, from its first input transfer to its last output transfer, both counted."""
+        """Cycles of a single frame, from its first input transfer to its last output transfer, both included."""
         return self.predict(1).latency + 1
 
     def predict(self, frames: int | None = None) -> Cycles:
-        """Cycles of so many frames that follow each other; until the interval is steady if not given."""
+        """Return the cycles of ``frames`` frames that follow each other; by default until the interval is steady."""
         return steady_cycles(self.config) if frames is None else steady_cycles(self.config, frames)
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
-        """Off-chip traffic of a frame; ``loads``: weights are loaded every frame."""
+        """Return the off-chip bytes of a frame; with ``loads``, every frame loads the weights."""
         return {"feature_maps": self.map_bytes, "weights": self.network.weight_bytes if loads else 0}
 
     @property
     def slowest(self) -> int:
-        """Cycles a frame of the slowest layer."""
+        """Cycles per frame of the slowest layer."""
         return max(layer.cycles for layer in self.config.layers)
 
     @property
     def weight_bram36(self) -> float:
-        """The part of its block RAM that holds weights."""
+        """Number of 36-kbit block RAMs that store weights."""
         return sum(layer.compute.resources.bram36 for layer in self.config.layers)

@@ -1,4 +1,4 @@
-"""What a board has to give, against what a plan needs."""
+"""Resource budget: comparison of a plan's resources with the board's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hwgen.templates.stages import stage_of
 
 
 def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
-    """Return which resource of the board runs out, the first of them; ``None`` if all suffice.
+    """Return a refusal that names the first resource of which the board has too little; ``None`` if all suffice.
 
     Parameters
     ----------
@@ -26,15 +26,15 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
             "DSP slices",
             used.dsp,
         )
-    for name, needed, there in (
+    for name, needed, available in (
         ("BRAM36", used.bram36, board.bram36),
         ("LUTs", used.lut, board.lut),
         ("flip-flops", used.ff, board.ff),
     ):
-        if needed > there:
+        if needed > available:
             return Refusal(
                 f"plan needs {needed:,.12g} {name}, but {board.name} ({board.device}) has "
-                f"{there:,}: take fewer layers, fewer DSP slices or a larger board",
+                f"{available:,}: take fewer layers, fewer DSP slices or a larger board",
                 name,
                 needed,
             )
@@ -42,12 +42,12 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
 
 
 def check_budget(used: Resources, board: Board, dsp: int) -> None:
-    """Refuse what the board can't hold.
+    """Refuse resources that exceed the board's.
 
     Raises
     ------
     OverBudgetError
-        Naming the resource that runs out.
+        If a resource runs out; the error names the resource.
     """
     fitting(shortage(used, board, dsp))
 
@@ -59,30 +59,30 @@ def memory_bits(board: Board) -> int:
 
 
 def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return what runs out however the layers are unrolled: memory for their weights, or LUTs for a layer's sums.
+    """Return a refusal for a shortage that no unroll factors avoid: memory for weights, or LUTs for a layer's sums.
 
-    ``None`` if neither surely does.
+    ``None`` if neither shortage is certain.
     """
     return weight_shortage(weights_of(layers), board) or _arithmetic_shortage(layers, board)
 
 
 def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
-    """Name and bits of all weights of each layer that has any."""
+    """Return the name, and the bits of all weights, of each layer that has weights."""
     return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 
 
 def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal | None:
-    """Return the block RAM that the weights of a layer lack, or those of all layers together.
+    """Return a refusal if the weights of one layer, or of all layers together, exceed the device's memory.
 
-    ``None`` if all memory of the device holds them.
+    ``None`` if the device's memory holds all weights.
 
     Parameters
     ----------
     weights : sequence of (str, int)
-        Name of each layer that has weights, and bits of all of them.
+        Name, and bits of all weights, of each layer that has weights.
     """
-    for part in (*([layer] for layer in weights), weights):
-        names, bits = [name for name, _ in part], sum(count for _, count in part)
+    for group in (*([layer] for layer in weights), weights):
+        names, bits = [name for name, _ in group], sum(count for _, count in group)
         needed = -(-bits // board.family.memories.block_bits)
         if bits > memory_bits(board):
             return Refusal(
@@ -95,7 +95,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
 
 
 def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return the LUTs that the first layer lacks whose arithmetic outgrows the device by itself."""
+    """Return a refusal for the first layer whose arithmetic alone needs more LUTs than the device has."""
     for layer in layers:
         if (needed := stage_of(layer).least_luts) > board.lut:
             return Refusal(

@@ -1,4 +1,4 @@
-"""From a network and the choices of a plan to the hardware's configuration."""
+"""Composition of an accelerator's configuration from a network and a plan's choices for its layers."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ def compose(
     pixels: int | None = None,
     stage: Callable[[Op], Stage[Any]] = stage_of,
 ) -> AcceleratorConfig:
-    """The accelerator of one fusion group, row by row.
+    """Return the accelerator of one fusion group, which computes row by row.
 
     Parameters
     ----------
+    network : Network
+    layers : sequence of LayerPlan
     pixels : int, optional
-        Neighbouring pixels of a beat of the group's input; of each input those that the layer which takes it computes
-        at once by default.
+        Number of neighbouring pixels of an input beat. By default each input has as many as its reader computes per
+        cycle.
     stage : function, optional
-        What becomes of each kind of layer.
+        Function that returns the stage of a layer.
 
     Raises
     ------
     PlanError
-        If a choice for a layer is out of range, or layers whose outputs are joined differ in their pixels a cycle.
+        If a choice for a layer is out of range, or layers whose outputs are joined differ in pixels per cycle.
     ConfigError
-        If the choices contradict each other; names the layer.
+        If the choices contradict each other; the message names the layer.
     """
     names = tuple(layer.name for layer in network.layers)
     widths = {edge: pixels or tp for edge, tp in _input_widths(network, layers, stage).items()}
@@ -56,45 +58,45 @@ def compose(
         layer_config(stage(layer), plan, sources, outputs[layer.name])
         for layer, plan, sources in zip(network.layers, layers, inputs, strict=True)
     ]
-    numbers = {edge: SOURCE - place for place, edge in enumerate(network.inputs)}
-    numbers |= {name: number for number, name in enumerate(names)}
-    sources = tuple(tuple(numbers[edge] for edge in edges) for edges in network.edges)
+    index_of = {edge: SOURCE - input_index for input_index, edge in enumerate(network.inputs)}
+    index_of |= {name: index for index, name in enumerate(names)}
+    sources = tuple(tuple(index_of[edge] for edge in edges) for edges in network.edges)
     return AcceleratorConfig(
         name=network.name,
         layers=tuple(configs),
         sources=sources,
         input_names=network.input_names,
-        outputs=tuple(numbers[name] for name in network.output_layers),
+        outputs=tuple(index_of[name] for name in network.output_layers),
         output_names=network.output_names,
     )
 
 
 def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable[[Op], Stage[Any]]) -> dict[str, int]:
-    """Pixels of a beat of each input: as many as the layer that takes it computes at once.
+    """Return the number of pixels per beat of each group input: as many as its reader computes per cycle.
 
-    Where a layer takes several inputs in step and this one is not among them, no more than the map is wide.
+    If the reader takes several inputs in step and this input separately, the number is at most the map's width.
     """
-    found = {}
+    widths = {}
     for layer, edges, plan in zip(network.layers, network.edges, layers, strict=True):
-        for place, (edge, source) in enumerate(zip(edges, layer.inputs, strict=True)):
+        for position, (edge, source) in enumerate(zip(edges, layer.inputs, strict=True)):
             if edge in network.inputs:
-                apart = 0 < stage(layer).in_step <= place
-                found[edge] = min(plan.tp, source.width) if apart else plan.tp
-    return found
+                is_separate = 0 < stage(layer).in_step <= position
+                widths[edge] = min(plan.tp, source.width) if is_separate else plan.tp
+    return widths
 
 
 def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
-    """The streams that a layer takes: ``Tn`` channels of as many pixels as the layers before finish at once.
+    """Return the formats of a layer's input beats: ``Tn`` channels of as many pixels as the previous layer finishes.
 
     Raises
     ------
     PlanError
         If a choice for the layer is out of range.
     """
-    layer, most = stage.op, stage.most_lanes
+    layer, max_lanes = stage.op, stage.most_lanes
     for name, factor, limit, unit in (
-        ("in", plan.tn, most[0], "channels"),
-        ("out", plan.tm, most[1], "channels"),
+        ("in", plan.tn, max_lanes[0], "channels"),
+        ("out", plan.tm, max_lanes[1], "channels"),
         ("taps", plan.tk, layer.window.taps, "of the kernel"),
         ("pixels", plan.tp, layer.output.width, "of a row"),
     ):
@@ -109,23 +111,23 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
             f"not {' and '.join(map(str, in_step))}"
         )
     return tuple(
-        beat_format(each, plan.tn, width, stage.groups) for each, width in zip(layer.inputs, pixels, strict=True)
+        beat_format(source, plan.tn, width, stage.groups) for source, width in zip(layer.inputs, pixels, strict=True)
     )
 
 
 def layer_config(
     stage: Stage[Any], plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
 ) -> LayerConfig:
-    """One layer's hardware between the streams that come in and those that leave to each reader.
+    """Return the configuration of a layer between its input streams and the streams to its readers.
 
-    A sink is ``None`` at an output of the group.
+    The sink of a group output is ``None``.
 
     Raises
     ------
     PlanError
-        If there is not a FIFO for each reader.
+        If the plan does not have one FIFO per reader.
     ConfigError
-        If the choices contradict each other; names the layer.
+        If the choices contradict each other; the message names the layer.
     """
     if len(plan.fifo_depths) != len(sinks):
         count = len(plan.fifo_depths)
@@ -133,5 +135,5 @@ def layer_config(
     try:
         return stage.layer(plan, sources, sinks)
     except ConfigError as error:
-        where = f"{stage.op.name}: "
-        raise ConfigError(where + str(error).removeprefix(where)) from None
+        prefix = f"{stage.op.name}: "
+        raise ConfigError(prefix + str(error).removeprefix(prefix)) from None

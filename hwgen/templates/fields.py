@@ -1,4 +1,4 @@
-"""Fields of ``plan.json``, read with one clear line for whatever is wrong."""
+"""Readers of the fields of ``plan.json``; a one-line error names the field and its fault."""
 
 from __future__ import annotations
 
@@ -12,42 +12,54 @@ from hwgen.templates.layers import LayerPlan
 
 __all__ = ["bounded", "field", "read_input_pixels", "shown"]
 
-#: JSON's names of Python's types.
+#: Names of Python's types in JSON, for messages.
 _KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
 
 
-def bounded(document: Any, key: str, where: str, least: int, most: int, why: str) -> int:
-    """An integer from ``least`` to ``most``; raises PlanError, with ``why``."""
+def bounded(document: Any, key: str, where: str, low: int, high: int, reason: str) -> int:
+    """Return the integer ``key``, which must be from ``low`` to ``high``.
+
+    Raises
+    ------
+    PlanError
+        If it is out of range; the message has ``reason``.
+    """
     value = field(document, key, int, where)
-    if not least <= value <= most:
-        raise PlanError(f"{where}: {key} must be {least:,} to {most:,} ({why}), not {value:,}")
+    if not low <= value <= high:
+        raise PlanError(f"{where}: {key} must be {low:,} to {high:,} ({reason}), not {value:,}")
     return value
 
 
-def field(document: Any, key: str, kind: type, where: str) -> Any:
-    """The value of ``key``, which must be of this kind; raises PlanError."""
+def field(document: Any, key: str, expected: type, where: str) -> Any:
+    """Return the value of ``key``.
+
+    Raises
+    ------
+    PlanError
+        If the value is missing or is not of type ``expected``.
+    """
     if not isinstance(document, dict):
         raise PlanError(f"{where} must be an object, not {shown(document)}")
     if key not in document:
         raise PlanError(f"{where} lacks {key!r}")
     value = document[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise PlanError(f"{where}: {key} must be {_KINDS[kind]}, not {shown(value)}")
-    if kind is int and abs(value) > MOST:
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise PlanError(f"{where}: {key} must be {_KINDS[expected]}, not {shown(value)}")
+    if expected is int and abs(value) > MOST:
         raise PlanError(f"{where}: {key} must be at most {MOST:,}, not {shown(value)}")
     return value
 
 
 def read_input_pixels(group: Any, network: Network, layers: Sequence[LayerPlan]) -> int:
-    """Neighbouring pixels of a beat of a group's input.
+    """Return the number of neighbouring pixels of a beat of a group's input.
 
     Raises
     ------
     PlanError
-        If there are more than in a row.
+        If the beat has more pixels than a row.
     """
     pixels = field(group, "input_pixels", int, "plan group") if "input_pixels" in group else 1
-    most = max(network.input.width, layers[0].tp)  # padding may make rows of the output longer
-    if not 1 <= pixels <= most:
-        raise PlanError(f"plan group: input_pixels must be 1 to {most}, the width of its input, not {pixels!r}")
+    max_pixels = max(network.input.width, layers[0].tp)  # with padding, output rows can be longer
+    if not 1 <= pixels <= max_pixels:
+        raise PlanError(f"plan group: input_pixels must be 1 to {max_pixels}, the width of its input, not {pixels!r}")
     return pixels

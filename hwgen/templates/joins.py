@@ -1,4 +1,4 @@
-"""What becomes of layers without a line buffer: sums by tables, products, concatenations, lookups, moves of values."""
+"""Stages of layers without a line buffer: sums by tables, products, concatenations, lookups, and moves of values."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ from hwgen.templates.memory import block_rams
 from hwgen.templates.stage import Kind, Stage, beat_format
 from hwgen.templates.work import BlockWalk, LayerWork, SelectWalk, TurnWalk, Unroll
 
-#: Bits of a sum of several maps at most: scales far apart take many.
+#: Maximum number of bits of a sum of several maps. Scales of very different size need many bits.
 MOST_SUM_BITS = 53
 
 Built = TypeVar("Built", bound=JoinLayerConfig)
 
 
 class StepStage(Stage[Kind]):
-    """Of a layer without a window: of each input a beat is taken as a step starts."""
+    """Stage of a layer without a window: each step begins with one beat of each input."""
 
     in_step, has_rows = 1, False
 
     @property
     def most_lanes(self) -> tuple[int, int]:
-        most = max(each.channels for each in self.op.inputs)
-        return most, most
+        channels = max(source.channels for source in self.op.inputs)
+        return channels, channels
 
     @abstractmethod
     def compute(self, sources: Sequence[BeatFormat]) -> Compute:
-        """The arithmetic, and in its ``window`` how beats are taken."""
+        """Return the configuration of the layer's arithmetic; its ``window`` says how input beats are read."""
 
     def finish(self, compute: Compute, lanes: int) -> Finish | None:
-        """What makes outputs of its results, for so many channels a beat."""
+        """Return the finish that makes outputs of results, ``lanes`` channels per beat; ``None`` if there is none."""
         return None
 
     def layer(
@@ -79,9 +79,11 @@ class StepStage(Stage[Kind]):
     ) -> JoinLayerConfig:
         return self._layer(JoinLayerConfig, self.compute(sources), plan, sinks)
 
-    def _layer(self, kind: type[Built], compute: Compute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]) -> Built:
+    def _layer(
+        self, config_type: type[Built], compute: Compute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]
+    ) -> Built:
         lanes = plan.fifo_lanes or plan.tm
-        return kind(
+        return config_type(
             name=self.op.name,
             compute=compute,
             finish=self.finish(compute, lanes),
@@ -96,7 +98,7 @@ _KNOWN: WeakKeyDictionary[Add, Shares] = WeakKeyDictionary()
 
 
 class AddStage(StepStage[Add]):
-    """Two tables and an adder for each lane."""
+    """Stage of a sum of two maps: two tables and an adder per lane."""
 
     in_step = 2
 
@@ -104,7 +106,7 @@ class AddStage(StepStage[Add]):
         op, window = self.op, JoinConfig(inputs=tuple(sources))
         if op not in _KNOWN:
             _KNOWN[op] = find_shares(op)
-        shares, kind = _KNOWN[op], op.output.type
+        shares, integer_type = _KNOWN[op], op.output.type
         if op.loaded:
             return self._loaded(window, shares)
         return TableSumConfig(
@@ -115,32 +117,32 @@ class AddStage(StepStage[Add]):
             zero_point=op.zero_after,
             low=op.low,
             high=op.high,
-            bits=kind.bits,
-            signed=kind.signed,
+            bits=integer_type.bits,
+            signed=integer_type.signed,
         )
 
     def _loaded(self, window: JoinConfig, shares: Shares) -> LoadedTableSumConfig:
-        """The same with tables that are loaded, whose fractions have as many bits whatever the scales."""
-        op, kind, more = self.op, self.op.output.type, FRACTION - shares.fraction
-        if more < 0:
+        """Return the sum with tables that are loaded at run time; their fraction has `FRACTION` bits at all scales."""
+        op, integer_type, extra_bits = self.op, self.op.output.type, FRACTION - shares.fraction
+        if extra_bits < 0:
             raise PlanError(
                 f"{op.name}: tables that are loaded have {FRACTION} bits behind the point, too few to add at scales "
                 f"{op.labels}"
             )
         return LoadedTableSumConfig(
             window=window,
-            tables=tuple(tuple(share << more for share in table) for table in shares.tables),
-            rounding=tuple(least << more for least in shares.rounding),
+            tables=tuple(tuple(share << extra_bits for share in table) for table in shares.tables),
+            rounding=tuple(rounding << extra_bits for rounding in shares.rounding),
             zero_point=op.zero_after,
             low=op.low,
             high=op.high,
-            bits=kind.bits,
-            signed=kind.signed,
+            bits=integer_type.bits,
+            signed=integer_type.signed,
         )
 
 
 class MulStage(StepStage[Mul]):
-    """A multiplier for each lane, and the thresholds between outputs."""
+    """Stage of a product of two maps: a multiplier per lane, and the thresholds between outputs."""
 
     @property
     def in_step(self) -> int:  # type: ignore[override]
@@ -148,7 +150,7 @@ class MulStage(StepStage[Mul]):
 
     @property
     def least_finish_slices(self) -> int:
-        """The lane's multiplier; thresholds take no slice."""
+        """Number of DSP slices per lane: the multiplier. Thresholds use no slice."""
         return 1
 
     def compute(self, sources: Sequence[BeatFormat]) -> ProductConfig:
@@ -161,18 +163,31 @@ class MulStage(StepStage[Mul]):
 
 
 def thresholds(
-    op: Op, compute: Compute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], reach: tuple[int, int]
+    op: Op, compute: Compute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], sum_range: tuple[int, int]
 ) -> ThresholdConfig:
-    """Return the thresholds between the ``outputs`` of integers that reach from the least to the greatest."""
-    kind, source, (least, most) = op.output.type, compute.window.input, reach
-    low, high = (int(outputs(np.array(end))) for end in reach)
+    """Return the thresholds between the outputs of integers.
+
+    Parameters
+    ----------
+    op : Op
+    compute : Compute
+        Arithmetic whose results are the integers.
+    lanes : int
+        Channels per output beat.
+    outputs : function
+        Function that returns the outputs of an array of integers. It must not fall.
+    sum_range : tuple of int
+        Smallest and largest integer.
+    """
+    integer_type, source, (low_sum, high_sum) = op.output.type, compute.window.input, sum_range
+    low, high = (int(outputs(np.array(end))) for end in sum_range)
     return ThresholdConfig(
         lanes=lanes,
         accumulator_bits=compute.result.width,
-        thresholds=(first_sums(outputs, least, most, np.arange(low + 1, high + 1)),),
+        thresholds=(first_sums(outputs, low_sum, high_sum, np.arange(low + 1, high + 1)),),
         low=low,
-        bits=kind.bits,
-        signed=kind.signed,
+        bits=integer_type.bits,
+        signed=integer_type.signed,
         beats=UnloadConfig(
             channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=compute.result, groups=source.groups
         ).beats,
@@ -181,7 +196,7 @@ def thresholds(
 
 
 class SumStage(StepStage[Sum]):
-    """Tables of what the values stand for, additions that are rounded, and the thresholds between outputs."""
+    """Stage of a sum of several maps: tables of real values, rounded additions, and thresholds between outputs."""
 
     @property
     def in_step(self) -> int:  # type: ignore[override]
@@ -189,13 +204,16 @@ class SumStage(StepStage[Sum]):
 
     @property
     def _terms(self) -> tuple[tuple[tuple[int, ...], ...], int]:
-        """What values stand for as integers, in steps of ``2**exponent``; and the exponent."""
+        """Tables of the inputs' real values as integers, in steps of ``2**exponent``, and the exponent."""
         terms = np.concatenate(self.op.terms)
         _, exponents = np.frexp(terms[terms != 0])
         exponent = int(exponents.min(initial=0)) - SIGNIFICAND_BITS
-        integers = [[int(each) for each in np.ldexp(part.astype(np.float64), -exponent)] for part in self.op.terms]
-        while all(each % 2 == 0 for part in integers for each in part) and any(map(any, integers)):
-            integers, exponent = [[each // 2 for each in part] for part in integers], exponent + 1
+        integers = [
+            [int(term) for term in np.ldexp(terms_of_input.astype(np.float64), -exponent)]
+            for terms_of_input in self.op.terms
+        ]
+        while all(term % 2 == 0 for terms_of_input in integers for term in terms_of_input) and any(map(any, integers)):
+            integers, exponent = [[term // 2 for term in terms_of_input] for terms_of_input in integers], exponent + 1
         return tuple(map(tuple, integers)), exponent
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
@@ -218,32 +236,36 @@ class SumStage(StepStage[Sum]):
 
 
 class ExtremeStage(StepStage[Max]):
-    """A table for each input whose values change, and comparators."""
+    """Stage of a maximum or minimum of several maps: a table for each input whose values change, and comparators."""
 
     @property
     def in_step(self) -> int:  # type: ignore[override]
         return len(self.op.inputs)
 
     def compute(self, sources: Sequence[BeatFormat]) -> ExtremeConfig:
-        op, kind = self.op, self.op.output.type
+        op, integer_type = self.op, self.op.output.type
         window = JoinConfig(inputs=tuple(sources))
         return ExtremeConfig(
-            window=window, tables=_recoding(op), greatest=op.greatest, bits=kind.bits, signed=kind.signed
+            window=window,
+            tables=_recoding(op),
+            greatest=op.greatest,
+            bits=integer_type.bits,
+            signed=integer_type.signed,
         )
 
 
 def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
-    """The table of each input whose values change; of the others nothing."""
-    kind = op.output.type
-    values = np.arange(kind.minimum, kind.maximum + 1)
+    """Return the table of each input whose values change; an empty tuple for each other input."""
+    integer_type = op.output.type
+    values = np.arange(integer_type.minimum, integer_type.maximum + 1)
     return tuple(
-        () if each.type == kind and (table == values).all() else tuple(table.tolist())
-        for table, each in zip(op.tables, op.inputs, strict=True)
+        () if source.type == integer_type and (table == values).all() else tuple(table.tolist())
+        for table, source in zip(op.tables, op.inputs, strict=True)
     )
 
 
 class ConcatStage(StepStage[Concat]):
-    """A table for each input whose values change."""
+    """Stage of a concatenation: a table for each input whose values change."""
 
     @property
     def in_step(self) -> int:  # type: ignore[override]
@@ -251,22 +273,24 @@ class ConcatStage(StepStage[Concat]):
 
     @property
     def work(self) -> dict[str, Any]:
-        return {**super().work, "walk": TurnWalk(tuple(each.channels for each in self.op.inputs))}
+        return {**super().work, "walk": TurnWalk(tuple(source.channels for source in self.op.inputs))}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
-        kind, window = self.op.output.type, JoinConfig(inputs=tuple(sources), in_turn=True)
-        return RecodeConfig(window=window, tables=_recoding(self.op), bits=kind.bits, signed=kind.signed)
+        integer_type, window = self.op.output.type, JoinConfig(inputs=tuple(sources), in_turn=True)
+        return RecodeConfig(
+            window=window, tables=_recoding(self.op), bits=integer_type.bits, signed=integer_type.signed
+        )
 
 
 class CopyStage(StepStage[Copy]):
-    """Wires."""
+    """Stage of a copy: wires only."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         return _as_they_are(JoinConfig(inputs=tuple(sources), in_turn=True))
 
 
 class UpsampleStage(StepStage[Upsample]):
-    """A row that is kept."""
+    """Stage of an upsampling: a memory of one row."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
@@ -277,25 +301,25 @@ _TABLES: WeakKeyDictionary[Lookup, Weights] = WeakKeyDictionary()
 
 
 class LookupStage(StepStage[Lookup]):
-    """A table in LUTs for each lane; where channels differ, a memory that holds those of its channels."""
+    """Stage of a lookup: a table in LUTs per lane, or a memory of the tables of the lane's channels if they differ."""
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         op = self.op
         if len(op.table) == 1:
             return 0
         folds = -(-op.channels // unroll.tn)
-        each = block_rams(op.output.type.bits, folds << op.input.type.bits)
-        return np.where(folds > 1, unroll.tn * unroll.tp * each, 0)
+        memory_bram36 = block_rams(op.output.type.bits, folds << op.input.type.bits)
+        return np.where(folds > 1, unroll.tn * unroll.tp * memory_bram36, 0)
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig | ChannelTableConfig:
-        op, kind = self.op, self.op.output.type
+        op, integer_type = self.op, self.op.output.type
         window = JoinConfig(inputs=tuple(sources), in_turn=True)
         if len(op.table) == 1:
             tables = (tuple(op.table[0].tolist()),)
-            return RecodeConfig(window=window, tables=tables, bits=kind.bits, signed=kind.signed)
+            return RecodeConfig(window=window, tables=tables, bits=integer_type.bits, signed=integer_type.signed)
         if op not in _TABLES:
             _TABLES[op] = Weights(op.table.astype(np.intc).tobytes())
-        return ChannelTableConfig(window=window, tables=_TABLES[op], bits=kind.bits, signed=kind.signed)
+        return ChannelTableConfig(window=window, tables=_TABLES[op], bits=integer_type.bits, signed=integer_type.signed)
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -307,7 +331,7 @@ class LookupStage(StepStage[Lookup]):
 
 
 class SelectStage(StepStage[Select]):
-    """Registers of a pixel, and for each lane the choice among the channels that it gives."""
+    """Stage of a selection of channels: registers of one pixel, and a multiplexer per lane."""
 
     @property
     def most_lanes(self) -> tuple[int, int]:
@@ -328,30 +352,30 @@ class SelectStage(StepStage[Select]):
 
 
 class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
-    """A memory of some rows."""
+    """Stage of a move between pixels and channels (DepthToSpace, SpaceToDepth): a memory of some rows."""
 
     @property
     def channelwise(self) -> bool:
-        """Lanes keep the channels of a pixel of a block."""
+        """Whether lanes keep their channels: always true, a lane has the channels of one pixel of a block."""
         return True
 
     @property
     def groups(self) -> int:
-        return self._parts[0]
+        return self._block_pixels[0]
 
     @property
-    def _parts(self) -> tuple[int, int]:
-        """Pixels of blocks that are one pixel that comes in, and one that leaves."""
+    def _block_pixels(self) -> tuple[int, int]:
+        """Number of input pixels, and of output pixels, whose channels one pixel of the other map has; one is 1."""
         return (self.op.count, 1) if self.op.to_space else (1, self.op.count)
 
     @property
     def most_lanes(self) -> tuple[int, int]:
-        most = self.op.channels // self.groups
-        return most, most
+        lanes = self.op.channels // self.groups
+        return lanes, lanes
 
     @property
     def work(self) -> dict[str, Any]:
-        return {**super().work, "walk": BlockWalk(*self._parts), "most_pixels": 1}
+        return {**super().work, "walk": BlockWalk(*self._block_pixels), "most_pixels": 1}
 
     def check(self, plan: LayerPlan) -> None:
         super().check(plan)
@@ -369,5 +393,5 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
 
 
 def _as_they_are(window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig) -> RecodeConfig:
-    """Values leave as they came."""
+    """Return a recoding without tables, which passes values on unchanged."""
     return RecodeConfig(window=window, tables=((),), bits=window.input.bits, signed=window.input.signed)

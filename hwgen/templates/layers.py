@@ -1,4 +1,4 @@
-"""The choices for each layer of a group, whatever the template."""
+"""Choices of a plan for each layer of a group; all templates share them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPlan:
-    """The choices for one layer.
+    """Choices of a plan for one layer.
 
     Parameters
     ----------
     name, kind : str
-        As in the network.
+        Name and operator of the layer, as in the network.
     tn, tm, tk, tp : int
-        Unroll factors: input channels, output channels, kernel taps and output pixels a cycle.
+        Unroll factors: input channels, output channels, kernel taps and output pixels per cycle.
     chain : int
-        DSP slices in a chain at most.
+        Maximum number of DSP slices in a cascade.
     line_rows : int
-        Rows the line buffer holds.
+        Number of rows that the line buffer holds.
     fifo_depths : tuple of int
-        Credits of the FIFO in front of each reader of the layer's output, in the order of the network.
+        Depth (credits) of the FIFO in front of each reader of the layer's output, in the network's order.
     macs_per_dsp : int or str
         Name of the layer's multiplier; 1 for a layer without weights.
     weights_in : str, optional
-        Where the weights lie, ``lut`` or ``block`` RAM; by the depth of their memories if not given.
+        Memory of the weights, ``lut`` or ``block`` RAM; by default the depth of the memories decides.
     weights_joined : bool
-        The weights of all positions of a chain lie side by side in one memory.
+        Whether one memory stores the weights of all positions of a chain side by side.
     tables_in : str, optional
-        Where the parameters of the channels lie (bias, factor, shift): as ``weights_in``.
+        Memory of the channels' parameters (bias, factor, shift), ``lut`` or ``block`` RAM; by default the depth
+        decides.
     requantise_in : str
-        What multiplies in the layer's requantiser, if it has one: ``dsp`` slices or ``lut``.
+        Multipliers of the layer's requantiser, if the layer has one: ``dsp`` slices or ``lut``.
     line_in : str, optional
-        Where the rows of the line buffer lie, ``lut`` or ``block`` RAM; by the depth of its banks if not given.
+        Memory of the line buffer, ``lut`` or ``block`` RAM; by default the depth of the banks decides.
     fifos_in : tuple of (str or None)
-        The same of each FIFO; empty if all lie where their depths say.
+        Memory of each FIFO, ``lut`` or ``block`` RAM, or ``None`` if the depth decides. Empty if all depths decide.
     fifo_lanes : int, optional
-        Channels of a beat in these FIFOs; as few as the layer finishes in a cycle if not given.
+        Channels per beat of these FIFOs; by default as few as the layer finishes per cycle.
     """
 
     name: str
@@ -62,7 +63,7 @@ class LayerPlan:
 def with_buffers(
     layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[Sequence[int]]
 ) -> tuple[LayerPlan, ...]:
-    """The same choices with other line buffers and FIFOs."""
+    """Return the choices of all layers with other line buffers and FIFO depths."""
     return tuple(
         replace(layer, line_rows=row, fifo_depths=tuple(depth))
         for layer, row, depth in zip(layers, rows, depths, strict=True)

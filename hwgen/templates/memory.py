@@ -1,4 +1,4 @@
-"""Block RAM of weight memories, for arrays of unroll factors at once."""
+"""Block RAM of weight memories, computed for arrays of unroll factors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hwgen.gateware.lookup import MEMORIES
 
 
 def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> Any:
-    """Block RAM of a convolution's weight memories, one for each position in its chains; arrays of choices at once.
+    """Return the block RAM of a convolution's weight memories, one memory per position in its chains.
 
     Parameters
     ----------
     products : int or array
-        Of one output channel in a step, ``Tk * Tn``.
+        Number of products of one output channel per step, ``Tk * Tn``.
     lane_bits : int or array
-        Weights of all output channels for one product, ``Tm * weight bits``.
+        Bits of the weights of all output channels for one product, ``Tm * weight bits``.
     chain : int
-        Slices in a chain at most.
+        Maximum number of DSP slices in a chain.
     depth : int or array
-        Words: steps of one window.
+        Words of each memory: the steps of one window.
     """
     chains = -(-products // chain)
     positions = -(-products // chains)
@@ -31,8 +31,8 @@ def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> 
 
 def block_rams(width: Any, depth: Any) -> Any:
     """Return `hwgen.devices.Memories.block_rams` of many memories: arrays of widths, depths or both."""
-    takes = [
+    counts = [
         share * -(-width // block_width) * -(-depth // block_depth)
         for share, block_width, block_depth in MEMORIES.shapes
     ]
-    return np.where(depth <= MEMORIES.lut_depth, 0.0, np.minimum.reduce(takes))
+    return np.where(depth <= MEMORIES.lut_depth, 0.0, np.minimum.reduce(counts))

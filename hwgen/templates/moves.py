@@ -1,8 +1,8 @@
-"""Memories that are moved where block RAM runs out: line buffers, FIFOs, weights, and tables of requantisers.
+"""Moves of memories out of block RAM where it runs out: line buffers, FIFOs, weights, and tables of requantisers.
 
-Each memory of a group may stay in block RAM or lie in LUTs; the weights of a layer may be joined in one memory, too.
-What is moved is a knapsack problem: that which takes the fewest LUTs of all choices that free the block RAM that is
-lacking. It is solved exactly, by dynamic programming over halves of block RAMs.
+Each memory of a group can stay in block RAM or move to LUTs; the weights of a layer can also be joined in one memory.
+The choice is a knapsack problem: free the missing block RAM with the fewest LUTs. Dynamic programming over halves of
+block RAMs solves it exactly.
 """
 
 from __future__ import annotations
@@ -23,107 +23,110 @@ from hwgen.templates.layers import LayerPlan
 
 @dataclass(frozen=True)
 class Move:
-    """A memory that may lie elsewhere.
+    """Move of one memory of a layer out of block RAM, or a merger of a layer's weight memories.
 
     Parameters
     ----------
     layer : int
-        Number of its layer in the group.
+        Index of the layer in the group.
     field : str
-        Of the layer's plan: ``line_in``, ``fifos_in``, ``weights_in`` or ``tables_in`` for LUTs, ``weights_joined``.
-    number : int
-        Of the FIFO among the layer's.
+        Field of the layer's plan: ``line_in``, ``fifos_in``, ``weights_in`` or ``tables_in`` for a move to LUTs,
+        ``weights_joined`` for a merger.
+    fifo : int
+        Index of the FIFO among the layer's FIFOs; 0 for other memories.
     halves : int
         Block RAM that becomes free, in halves of 18 kbit.
     luts : int
-        LUTs that it takes more.
+        Number of additional LUTs.
     is_ram : bool
-        Whether these are LUT RAM, which not all LUTs can be.
+        Whether these are LUT RAM, for which only a share of the LUTs can serve.
     """
 
     layer: int
     field: str
-    number: int
+    fifo: int
     halves: int
     luts: int
     is_ram: bool
 
     @property
     def memory(self) -> tuple[int, str, int]:
-        """Which memory it moves; of several moves of one, one can be made."""
-        return self.layer, self.field.partition("_")[0], self.number
+        """Key of the memory that moves. At most one of the moves with the same key can be made."""
+        return self.layer, self.field.partition("_")[0], self.fifo
 
     def apply(self, plan: LayerPlan) -> LayerPlan:
-        """The layer's plan with this memory moved."""
+        """Return the layer's plan with this move made."""
         if self.field == "weights_joined":
             return replace(plan, weights_joined=True)
         if self.field != "fifos_in":
             return replace(plan, **{self.field: "lut"})
-        places = list(plan.fifos_in or (None,) * len(plan.fifo_depths))
-        places[self.number] = "lut"
-        return replace(plan, fifos_in=tuple(places))
+        memories = list(plan.fifos_in or (None,) * len(plan.fifo_depths))
+        memories[self.fifo] = "lut"
+        return replace(plan, fifos_in=tuple(memories))
 
 
 def moves_of(group: Group) -> list[Move]:
-    """What may be moved in a group: all memories in block RAM that are shallow enough for LUTs, and weights that take
-    less side by side."""
-    return [move for number, layer in enumerate(group.config.layers) for move in _of_layer(number, layer)]
+    """Return all possible moves of a group: memories that are shallow enough for LUTs, and weights to be joined."""
+    return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 
-def _of_layer(number: int, layer: LayerConfig) -> Iterator[Move]:
+def _of_layer(index: int, layer: LayerConfig) -> Iterator[Move]:
     window, compute, finish = layer.window, layer.compute, layer.finish
     if layer.has_line_buffer and window.in_block_ram and window.bank_depth <= DEEPEST_LUT_RAM:
-        yield _move(number, "line_in", 0, window.resources, replace(window, memory_in="lut").resources, is_ram=True)
+        yield _move(index, "line_in", 0, window.resources, replace(window, memory_in="lut").resources, is_ram=True)
     for reader, fifo in enumerate(layer.fifos):
         if fifo.in_block_ram and fifo.depth <= DEEPEST_LUT_RAM:
             moved = replace(fifo, memory_in="lut").resources
-            yield _move(number, "fifos_in", reader, fifo.resources, moved, is_ram=True)
+            yield _move(index, "fifos_in", reader, fifo.resources, moved, is_ram=True)
     if isinstance(compute, MultiplyConfig) and compute.weight_memory == "block" and not compute.weights_joined:
         joined = replace(compute, weights_joined=True).resources
-        yield _move(number, "weights_joined", 0, compute.resources, joined, is_ram=False)
+        yield _move(index, "weights_joined", 0, compute.resources, joined, is_ram=False)
         if compute.rom_depth <= (DEEPEST_LUT_RAM if compute.loaded else DEEPEST_LUT_ROM):
             memory_luts = MEMORIES.deep_memory_luts if compute.loaded else MEMORIES.lut_rom_luts
             luts = memory_luts(sum(compute.rom_widths), compute.rom_depth)
             freed = round(2 * compute.resources.bram36)
-            yield Move(layer=number, field="weights_in", number=0, halves=freed, luts=luts, is_ram=compute.loaded)
+            yield Move(layer=index, field="weights_in", fifo=0, halves=freed, luts=luts, is_ram=compute.loaded)
     if isinstance(compute, ChannelTableConfig) and compute.in_block_ram and compute.depth <= DEEPEST_LUT_ROM:
         moved = replace(compute, tables_in="lut").resources
-        yield _move(number, "tables_in", 0, compute.resources, moved, is_ram=False)
+        yield _move(index, "tables_in", 0, compute.resources, moved, is_ram=False)
     deepest = DEEPEST_LUT_RAM if layer.stores else DEEPEST_LUT_ROM
     if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= deepest:
         moved = replace(finish, tables_in="lut").resources
-        yield _move(number, "tables_in", 0, finish.resources, moved, is_ram=False)
+        yield _move(index, "tables_in", 0, finish.resources, moved, is_ram=False)
 
 
-def _move(layer: int, field: str, number: int, now: Resources, moved: Resources, *, is_ram: bool) -> Move:
-    return Move(layer, field, number, round(2 * (now.bram36 - moved.bram36)), moved.lut - now.lut, is_ram)
+def _move(layer: int, field: str, fifo: int, now: Resources, moved: Resources, *, is_ram: bool) -> Move:
+    return Move(layer, field, fifo, round(2 * (now.bram36 - moved.bram36)), moved.lut - now.lut, is_ram)
 
 
 def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
-    """Of all choices that free so many halves of block RAMs, the one that takes the fewest LUTs, then the fewest moves;
-    ``None`` if all together don't free as many. Of the moves of one memory one is made at most."""
+    """Return the moves that free ``halves`` halves of block RAMs with the fewest LUTs, then the fewest moves.
+
+    ``None`` if all moves together free less. At most one move is made per memory.
+    """
     memories: dict[tuple[int, str, int], list[Move]] = {}
     for move in moves:
         if move.halves > 0:
             memories.setdefault(move.memory, []).append(move)
-    found: list[tuple[int, int, tuple[Move, ...]] | None] = [(0, 0, ()), *[None] * halves]
+    best_choices: list[tuple[int, int, tuple[Move, ...]] | None] = [(0, 0, ()), *[None] * halves]
     for options in memories.values():
         for freed in range(halves, -1, -1):
-            if (before := found[freed]) is None:
+            if (choice := best_choices[freed]) is None:
                 continue
             for move in options:
-                after = (before[0] + move.luts, before[1] + 1, (*before[2], move))
-                there = found[total := min(freed + move.halves, halves)]
-                if there is None or after[:2] < there[:2]:
-                    found[total] = after
-    best = found[halves]
-    return None if best is None else best[2]
+                longer = (choice[0] + move.luts, choice[1] + 1, (*choice[2], move))
+                known = best_choices[total := min(freed + move.halves, halves)]
+                if known is None or longer[:2] < known[:2]:
+                    best_choices[total] = longer
+    cheapest_choice = best_choices[halves]
+    return None if cheapest_choice is None else cheapest_choice[2]
 
 
 def moved(group: Group, board: Board) -> Group:
-    """The group with memories moved where it has more block RAM than the board; as it is, if that can't be mended.
+    """Return the group with memories moved out of block RAM until the board has enough of it.
 
-    FIFOs and line buffers keep their sizes.
+    The group is returned unchanged if the board has enough block RAM, or if no moves suffice. FIFOs and line buffers
+    keep their sizes.
     """
     lacking = round(2 * (group.resources.bram36 - board.bram36))
     if lacking <= 0:
@@ -139,5 +142,5 @@ def moved(group: Group, board: Board) -> Group:
 
 
 def latencies(group: Group) -> list[int]:
-    """What FIFOs depend on: cycles from the start of an output fold to its first beat."""
+    """Return each layer's cycles from the start of an output fold to its first beat, which determine FIFO depths."""
     return [layer.pipeline_latency for layer in group.config.layers]

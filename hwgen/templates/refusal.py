@@ -15,7 +15,7 @@ Parameters = ParamSpec("Parameters")
 
 
 class OverBudgetError(PlanError):
-    """A plan that needs more than the board has; ``resource`` says of what, ``needed`` how much."""
+    """Error of a plan that needs more than the board has: ``needed`` is the amount of the ``resource``."""
 
     def __init__(self, message: str, resource: str, needed: float):
         super().__init__(message)
@@ -34,7 +34,7 @@ class Refusal:
         Resource of the board that runs out: ``DSP slices``, ``BRAM36``, ``LUTs`` or ``flip-flops``. Empty if the layers
         can't be built with more of any resource either.
     needed : float
-        Amount of the resource that would do for what was tried.
+        Amount of the resource that would suffice for the attempted plan.
     """
 
     reason: str
@@ -42,28 +42,28 @@ class Refusal:
     needed: float = 0
 
     def __str__(self) -> str:
-        return str(self.error)  # without control characters that names may have
+        return str(self.error)  # the error removes control characters that names can contain
 
     @property
     def over_budget(self) -> bool:
-        """Whether more of a resource would do."""
+        """Whether more of a resource would suffice."""
         return bool(self.resource)
 
     @property
     def error(self) -> PlanError:
-        """Exception that says the same."""
+        """Exception with the same reason, resource and amount."""
         if self.over_budget:
             return OverBudgetError(self.reason, self.resource, self.needed)
         return PlanError(self.reason)
 
 
 def fitting(outcome: Fit | Refusal) -> Fit:
-    """Return what fits.
+    """Return the outcome of a search; raise its refusal.
 
     Raises
     ------
     PlanError
-        If nothing fits; an `OverBudgetError` names what runs out.
+        If the outcome is a refusal; an `OverBudgetError` names the resource that runs out.
     """
     if isinstance(outcome, Refusal):
         raise outcome.error
@@ -73,10 +73,7 @@ def fitting(outcome: Fit | Refusal) -> Fit:
 def attempt(
     search: Callable[Parameters, Fit | Refusal], *args: Parameters.args, **options: Parameters.kwargs
 ) -> Fit | Refusal:
-    """Return what a search returns. A layer, tile or schedule that refuses itself on the way becomes a `Refusal`.
-
-    Configurations and schedules check themselves and raise. Here their exceptions become values.
-    """
+    """Return the outcome of a search, with the errors that its configurations and schedules raise as a `Refusal`."""
     try:
         return search(*args, **options)
     except PlanError as error:

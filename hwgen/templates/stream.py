@@ -1,4 +1,4 @@
-"""Streams: a group is computed row by row, through a line buffer in front of each layer (DeCoILFNet)."""
+"""Stream template: a group is computed row by row, with a line buffer in front of each layer (DeCoILFNet)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hwgen.templates.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(Template):
-    """A group that is computed row by row. There is nothing to choose but for each layer."""
+    """Template of a group that is computed row by row. It has no choices besides those of each layer."""
 
     name = STREAM
 
