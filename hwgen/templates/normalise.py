@@ -1,4 +1,8 @@
-"""What becomes of local response normalisation: a running sum, and tables from which outputs follow exactly."""
+"""Stage of local response normalisation: a running sum, and tables that give the outputs exactly.
+
+The distance of an output from its zero point falls as the scale (the sum with its bias) grows. A fall is a scale from
+which on the distance is one less.
+"""
 
 from __future__ import annotations
 
@@ -21,50 +25,51 @@ from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import beat_format
 from hwgen.templates.work import LayerWork, SerialWalk, Unroll
 
-#: Leading bits of a scale at most that choose a factor, and bits of a factor behind the point that are tried in turn.
+#: Maximum number of leading bits of a scale that select a factor, and the candidate fraction bits of a factor.
 _MOST_FACTOR_BITS, _FRACTIONS = 13, range(6, 17)
 
-#: Beyond any distance.
+#: A distance that is larger than any distance of an output from its zero point.
 _FAR = 1 << 20
 
-#: Bits of a float32 number below the leading one; a sum has two more, which decide how it is rounded.
+#: Number of bits of a float32 number below its leading one, and of guard bits of a sum, which decide its rounding.
 _BELOW, _GUARD = 23, 2
 
 
 @dataclass(frozen=True)
 class Sums:
-    """The integers that stand for the terms, and for sums of them."""
+    """Integers that stand for the terms of the normalisation's sum, and the range of the sums."""
 
     terms: np.ndarray
-    """By magnitude, int64."""
+    """Term of each magnitude, int64."""
     start: int
-    least: int
-    most: int
+    low: int
+    high: int
     origin: int
-    """The bits of the float32 number of the scale that the hardware gives as 0."""
+    """Bits of the float32 scale that the hardware represents as 0."""
 
 
 def sums_of(scale: Scale) -> Sums:
-    """In units of the bias, from it on, where no sum is rounded; otherwise in quarters of the least sum's unit.
+    """Return the integers of a scale's terms and sums.
 
-    What a term has below a quarter can't be told apart then, but that it is there, which sets its last bit.
+    If no sum is rounded, the integers count the scale's steps above the bias. Otherwise they count quarters of the
+    smallest sum's last place; the last bit of a term is then set if the term has any fraction below a quarter.
     """
     if scale.steady:
-        most = min(scale.size, scale.channels) * int(scale.steps.max())
-        return Sums(scale.steps, 0, 0, most, int(to_bits(np.float32(scale.bias))))
-    low = int(scale.ranges[0].min())
-    least, most = (float(number) for number in from_bits(np.array([low, scale.passed])))
-    unit = float(np.spacing(np.float32(least))) / (1 << _GUARD)
+        largest = min(scale.size, scale.channels) * int(scale.steps.max())
+        return Sums(scale.steps, 0, 0, largest, int(to_bits(np.float32(scale.bias))))
+    low_bits = int(scale.ranges[0].min())
+    smallest, largest = (float(bound) for bound in from_bits(np.array([low_bits, scale.passed])))
+    unit = float(np.spacing(np.float32(smallest))) / (1 << _GUARD)
     exact = scale.terms.astype(np.float64) / unit
     whole = np.floor(exact).astype(np.int64)
     terms = np.where(exact == whole, whole, whole | 1)
-    power = low >> _BELOW << _BELOW  # from there on sums are as long as the least one
-    return Sums(terms, round(scale.bias / unit), int(least / unit), int(most / unit), power)
+    power = low_bits >> _BELOW << _BELOW  # sums in this binade are as long as the smallest sum
+    return Sums(terms, round(scale.bias / unit), int(smallest / unit), int(largest / unit), power)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a `NormaliseConfig`."""
+    """Tables of a `NormaliseConfig`."""
 
     factors: tuple[int, ...]
     shift: int
@@ -76,20 +81,28 @@ class Tables:
 
 
 def find_tables(op: LRN, origin: int, bits: int) -> Tables:
-    """Tables that give the layer's outputs at every scale that a magnitude can meet, scales of ``bits`` bits.
+    """Return the tables that give the layer's outputs at every scale that a magnitude can have.
+
+    Parameters
+    ----------
+    op : LRN
+    origin : int
+        Bits of the float32 scale that the hardware represents as 0.
+    bits : int
+        Number of bits of the hardware's scales.
 
     Raises
     ------
     PlanError
-        If there are none of an acceptable size.
+        If no tables of an acceptable size give the outputs.
     """
-    kind = op.input.type
-    count = magnitudes(kind.minimum, kind.maximum, op.input.zero_point)
+    integer_type = op.input.type
+    count = magnitudes(integer_type.minimum, integer_type.maximum, op.input.zero_point)
     falls = _Falls.of(op.falls, count, origin, bits)
     (least, most), limit = op.scale.ranges, _limit(op)
-    reach = least[:count] - origin, most[:count] - origin
+    ranges = least[:count] - origin, most[:count] - origin
     for shift in range(bits, max(bits - _MOST_FACTOR_BITS, 0) - 1, -1):
-        guesses = _Guesses.of(falls, reach, limit, shift, bits)
+        guesses = _Guesses.of(falls, ranges, limit, shift, bits)
         for fraction in _FRACTIONS if guesses.possible else ():
             if (factors := guesses.factors(fraction)) is not None:
                 return _tables(falls, guesses, factors, fraction)
@@ -100,16 +113,20 @@ def find_tables(op: LRN, origin: int, bits: int) -> Tables:
 
 
 def _limit(op: LRN) -> int:
-    """The greatest distance of an output from its zero point."""
+    """Return the largest distance of an output from its zero point."""
     zero = op.output.zero_point
     return max(op.high - zero, zero - op.low)
 
 
 @dataclass(frozen=True)
 class _Falls:
-    """Those of a layer in the hardware's scales, by magnitude: where they are, and the first scales behind ripples."""
+    """Falls of a layer, in the hardware's scales, by magnitude.
 
-    least: list[int]
+    ``smallest`` has the distance after all falls, ``at`` the scale of each fall, ``ends`` the first scale behind the
+    fall's ripples, and ``ripples`` their mask.
+    """
+
+    smallest: list[int]
     at: list[np.ndarray]
     ends: list[np.ndarray]
     ripples: list[np.ndarray]
@@ -118,80 +135,83 @@ class _Falls:
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:
-        """Those of the first ``count`` magnitudes."""
-        # Falls before the first scale have happened.
+        """Return the falls of the first ``count`` magnitudes, in scales of ``bits`` bits from ``origin`` on."""
+        # Falls before the first hardware scale are moved to it.
         before = np.maximum(origin - falls.at, 0)
         never = (1 << bits) - 1
         at = np.minimum(np.maximum(falls.at - origin, 0), never)
         ripples = falls.ripples >> np.minimum(before, RIPPLE)
         lengths = np.array([int(ripple).bit_length() for ripple in ripples], np.int64)
-        parts = [np.split(each, falls.first[1:-1])[:count] for each in (at, at + lengths, ripples)]
-        return cls(falls.least[:count].tolist(), *parts, never=never)
+        split = [np.split(values, falls.first[1:-1])[:count] for values in (at, at + lengths, ripples)]
+        return cls(falls.least[:count].tolist(), *split, never=never)
 
 
 @dataclass(frozen=True)
 class _Guesses:
-    """For magnitudes and leading bits of scales that meet: from which ``k`` to which one may be guessed."""
+    """Permitted guesses ``k`` of the distance, from ``low`` to ``high``, for pairs of a magnitude and leading bits."""
 
     falls: _Falls
     limit: int
     shift: int
     count: int
-    """Factors."""
+    """Number of factors."""
     magnitude: np.ndarray
-    place: np.ndarray
-    """The leading bits."""
+    leading: np.ndarray
+    """Leading bits of the scale, which select the factor."""
     low: np.ndarray
     high: np.ndarray
 
     @classmethod
-    def of(cls, falls: _Falls, reach: tuple[np.ndarray, np.ndarray], limit: int, shift: int, bits: int) -> _Guesses:
-        parts = []
-        for v, (least, most) in enumerate(zip(*(end.tolist() for end in reach), strict=True)):
-            place = np.arange(least >> shift, (most >> shift) + 1)
-            begin, end = np.maximum(place << shift, least), np.minimum((place + 1 << shift) - 1, most)
-            still = len(falls.at[v]) - np.searchsorted(falls.ends[v], begin, side="right")
-            always = len(falls.at[v]) - np.searchsorted(falls.at[v], end, side="right")
-            # The distance is one of at most two: k is the lesser; where it is one alone, that or the one below.
-            low, high = np.clip(falls.least[v] + still - 1, 0, limit), falls.least[v] + always
-            parts.append((np.full_like(place, v), place, low, np.where(high < limit, high, _FAR)))
-        return cls(falls, limit, shift, 1 << bits - shift, *map(np.concatenate, zip(*parts, strict=True)))
+    def of(cls, falls: _Falls, ranges: tuple[np.ndarray, np.ndarray], limit: int, shift: int, bits: int) -> _Guesses:
+        columns = []
+        for magnitude, (least, most) in enumerate(zip(*(end.tolist() for end in ranges), strict=True)):
+            leading = np.arange(least >> shift, (most >> shift) + 1)
+            begin, end = np.maximum(leading << shift, least), np.minimum((leading + 1 << shift) - 1, most)
+            remaining = len(falls.at[magnitude]) - np.searchsorted(falls.ends[magnitude], begin, side="right")
+            certain = len(falls.at[magnitude]) - np.searchsorted(falls.at[magnitude], end, side="right")
+            # The distance is k or k + 1. If only one distance is possible, k is this distance or the one below.
+            low, high = (
+                np.clip(falls.smallest[magnitude] + remaining - 1, 0, limit),
+                falls.smallest[magnitude] + certain,
+            )
+            columns.append((np.full_like(leading, magnitude), leading, low, np.where(high < limit, high, _FAR)))
+        return cls(falls, limit, shift, 1 << bits - shift, *map(np.concatenate, zip(*columns, strict=True)))
 
     @property
     def possible(self) -> bool:
         return bool((self.low <= self.high).all())
 
     def factors(self, fraction: int) -> np.ndarray | None:
-        """Factors with so many bits behind the point, int64; ``None`` if there are none."""
-        some = self.magnitude > 0
-        v, place = self.magnitude[some], self.place[some]
+        """Return factors with ``fraction`` fraction bits, int64; ``None`` if no such factors give permitted guesses."""
+        nonzero = self.magnitude > 0
+        magnitude, leading = self.magnitude[nonzero], self.leading[nonzero]
         low, high = np.zeros(self.count, np.int64), np.full(self.count, np.iinfo(np.int64).max)
-        np.maximum.at(low, place, -(-(self.low[some] << fraction) // v))
-        np.minimum.at(high, place, ((self.high[some] + 1 << fraction) - 1) // v)
+        np.maximum.at(low, leading, -(-(self.low[nonzero] << fraction) // magnitude))
+        np.minimum.at(high, leading, ((self.high[nonzero] + 1 << fraction) - 1) // magnitude)
         if (low > high).any():
             return None
         return low
 
 
 def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int) -> Tables:
-    """The falls that are asked for with these factors, magnitude by magnitude."""
-    k = np.minimum(guesses.magnitude * factors[guesses.place] >> fraction, guesses.limit)
-    masks = sorted({0, *(int(ripple) for each in falls.ripples for ripple in each)})
+    """Return the tables of these factors, with the falls that the guesses need, magnitude by magnitude."""
+    k = np.minimum(guesses.magnitude * factors[guesses.leading] >> fraction, guesses.limit)
+    masks = sorted({0, *(int(ripple) for ripples in falls.ripples for ripple in ripples)})
     first: list[int] = []
     at: list[int] = []
     kinds: list[int] = []
-    for v, (least, places, ripples) in enumerate(zip(falls.least, falls.at, falls.ripples, strict=True)):
-        used = k[guesses.magnitude == v]
+    for magnitude, (least, scales, ripples) in enumerate(zip(falls.smallest, falls.at, falls.ripples, strict=True)):
+        used = k[guesses.magnitude == magnitude]
         low, high = int(used.min()), int(used.max())
         first.append(len(at) - low)
         for guess in range(low, high + 1):
-            number = least + len(places) - (guess + 1)
-            if number >= len(places):  # at all scales it is one more
+            fall_index = least + len(scales) - (guess + 1)
+            if fall_index >= len(scales):  # the distance is guess + 1 at all scales
                 at.append(falls.never)
                 kinds.append(0)
             else:
-                at.append(int(places[number]) if number >= 0 else 0)
-                kinds.append(masks.index(int(ripples[number])) if number >= 0 else 0)
+                at.append(int(scales[fall_index]) if fall_index >= 0 else 0)
+                kinds.append(masks.index(int(ripples[fall_index])) if fall_index >= 0 else 0)
     return Tables(
         tuple(factors.tolist()), guesses.shift, fraction, tuple(first), Weights(at), Weights(kinds), tuple(masks)
     )
@@ -202,11 +222,11 @@ _BLOCK_RAM: WeakKeyDictionary[LRN, float] = WeakKeyDictionary()
 
 
 class LRNStage(StepStage[LRN]):
-    """A channel after the other: its sum, a multiplier, and the falls of the outputs."""
+    """Stage of a normalisation, channel by channel: a running sum, a multiplier, and a memory of falls."""
 
     @property
     def channelwise(self) -> bool:
-        """A beat that leaves is a channel, as one that comes in."""
+        """Whether lanes keep their channels: always true, an output beat has the channel of an input beat."""
         return True
 
     @property
@@ -233,7 +253,7 @@ class LRNStage(StepStage[LRN]):
 
     @property
     def origin(self) -> int:
-        """The bits of the float32 number for which the hardware's scale is 0."""
+        """Bits of the float32 scale that the hardware represents as 0."""
         return self._known[0].origin
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -242,11 +262,11 @@ class LRNStage(StepStage[LRN]):
         return unroll.tp * _BLOCK_RAM[self.op]
 
     def window(self, source: BeatFormat) -> RunningScaleConfig:
-        """How beats are taken."""
+        """Return the configuration of the running scale, which reads the input beats."""
         return _window(self.op, self._known[0], source)
 
     def compute(self, sources: Sequence[BeatFormat]) -> NormaliseConfig:
-        op, kind = self.op, self.op.output.type
+        op, integer_type = self.op, self.op.output.type
         (source,), (_, tables) = sources, self._known
         return NormaliseConfig(
             window=self.window(source),
@@ -262,8 +282,8 @@ class LRNStage(StepStage[LRN]):
             zero_point=op.output.zero_point,
             low=op.low,
             high=op.high,
-            bits=kind.bits,
-            signed=kind.signed,
+            bits=integer_type.bits,
+            signed=integer_type.signed,
         )
 
     def layer(
@@ -273,13 +293,13 @@ class LRNStage(StepStage[LRN]):
 
 
 def _window(op: LRN, sums: Sums, source: BeatFormat) -> RunningScaleConfig:
-    kind, zero = op.input.type, op.input.zero_point
-    terms = sums.terms[np.abs(np.arange(kind.minimum, kind.maximum + 1) - zero)]
+    integer_type, zero_point = op.input.type, op.input.zero_point
+    terms = sums.terms[np.abs(np.arange(integer_type.minimum, integer_type.maximum + 1) - zero_point)]
     return RunningScaleConfig(
         input=source,
         terms=tuple(terms.tolist()),
         size=op.scale.size,
         start=sums.start,
-        lowest=sums.least,
-        highest=sums.most,
+        lowest=sums.low,
+        highest=sums.high,
     )

@@ -1,7 +1,7 @@
-"""Pyramids: a group is computed tile by tile, with what neighbouring tiles share kept or computed again (Alwani 2015).
+"""Pyramid template: a group is computed tile by tile; overlaps of neighbouring tiles are kept or recomputed.
 
-The tile of the group's output is the tip of the pyramid. `hwgen.templates.pyramid_tiles` derives the tile of each layer
-from the tip, and `hwgen.templates.tips` lists the tips that a search tries.
+The scheme is Alwani's (2015). The tile of the group's output is the pyramid's tip. `hwgen.templates.pyramid_tiles` derives the
+tiles of all layers from the tip, and `hwgen.templates.tips` has the candidate tips.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from hwgen.templates.search import GroupSearch
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import IN_TILES, stage_of
 from hwgen.templates.task import Task, lanes_out
-from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, most, tips
+from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, largest, tips
 from hwgen.templates.unroll import Search, Way, interval
 from hwgen.templates.work import LayerWork, ceil_div
 
-#: Overlaps that are tried, the one that is wanted most first.
+#: Candidate treatments of overlaps, in the order of preference.
 TRIED_OVERLAPS = (REUSE, RECOMPUTE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pyramid(Template):
-    """A group that is computed pyramid by pyramid.
+    """Template of a group that is computed pyramid by pyramid.
 
     Parameters
     ----------
     tile : tuple of int
-        Rows and columns of a pyramid's tip, its part of the group's output.
+        Rows and columns of a pyramid's tip, which is a tile of the group's output.
     overlap : str
-        What becomes of what neighbouring pyramids share; see `hwgen.templates.pyramid_tiles`.
+        Treatment of pixels that neighbouring pyramids share; see `hwgen.templates.pyramid_tiles`.
     pixels : int
-        Neighbouring pixels of a beat of the group's input.
+        Number of neighbouring pixels of a beat of the group's input.
     """
 
     tile: tuple[int, int]
@@ -64,12 +64,12 @@ class Pyramid(Template):
     name = PYRAMID
 
     def tiles(self, network: Network) -> list[tuple[Axis, Axis]]:
-        """Rows and columns of each layer's tiles.
+        """Return the rows and columns of each layer's tiles.
 
         Raises
         ------
         PlanError
-            As `hwgen.templates.pyramid_tiles.axes`.
+            For the tips that `hwgen.templates.pyramid_tiles.axes` refuses.
         """
         return axes(network.layers, self.tile, self.overlap)
 
@@ -98,10 +98,12 @@ class Pyramid(Template):
         check_chain(network, network.name)
         pixels = read_input_pixels(document, network, layers)
         overlap = field(document, "overlap", str, "plan group")
-        if several := next((layer for layer in layers if layer.tp != 1), None):
-            raise PlanError(f"plan layer {several.name}: unroll pixels must be 1 in a pyramid, not {several.tp}")
-        if lies := next((layer for layer in layers if layer.line_in is not None), None):
-            raise PlanError(f"plan layer {lies.name}: line_memory must be null in a pyramid, not {lies.line_in!r}")
+        if multi_pixel := next((layer for layer in layers if layer.tp != 1), None):
+            raise PlanError(
+                f"plan layer {multi_pixel.name}: unroll pixels must be 1 in a pyramid, not {multi_pixel.tp}"
+            )
+        if placed := next((layer for layer in layers if layer.line_in is not None), None):
+            raise PlanError(f"plan layer {placed.name}: line_memory must be null in a pyramid, not {placed.line_in!r}")
         return cls(tile=(tile[0], tile[1]), overlap=overlap, pixels=pixels)
 
     def summary(self, group: Group) -> list[str]:
@@ -113,16 +115,16 @@ class Pyramid(Template):
         ]
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """An overlap is, where the tiles are the same whatever becomes of what pyramids share."""
+        """Whether an option has no effect: ``overlap`` has none if both treatments have the same tiles."""
         tiles = self.tiles(network)
-        return option == "overlap" and all(axes(network.layers, self.tile, kind) == tiles for kind in OVERLAPS)
+        return option == "overlap" and all(axes(network.layers, self.tile, overlap) == tiles for overlap in OVERLAPS)
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """See `Template.search`: with reuse, if that fits."""
+        """Return the best group, or a refusal (`Template.search`); overlaps are reused if that fits."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
-            cls.stage(layer)  # that of some kinds doesn't come tile by tile
+            cls.stage(layer)  # refuses kinds that can't compute tile by tile
         preferred, *others = (task.goal.overlap,) if task.goal.overlap else TRIED_OVERLAPS
         group = _best(task, begin, end, in_turn, preferred)
         for overlap in others:
@@ -132,12 +134,19 @@ class Pyramid(Template):
 
 
 def check_chain(network: Network, name: str) -> None:
-    """Refuse layers that branch, or have several inputs or outputs; ``name`` is that of all the network.
+    """Refuse a group that is no chain of layers with one input and one output.
+
+    Parameters
+    ----------
+    network : Network
+        Network of the group.
+    name : str
+        Name of the whole network, for messages.
 
     Raises
     ------
     PlanError
-        Naming the inputs or outputs, or the first layer that joins maps.
+        If it is no chain. The message names the inputs or outputs, or the first layer that joins maps.
     """
     if (count := len(network.output_layers)) > 1:
         names = ", ".join(network.output_names)
@@ -155,34 +164,34 @@ def check_chain(network: Network, name: str) -> None:
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:
-    """Cycles that a pyramid inside the map takes in the layer that is slowest at it."""
+    """Return the cycles of a pyramid inside the map, which are the cycles of its slowest layer."""
     return max(layer.pyramid_cycles or 0 for layer in config.layers)
 
 
 def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> AcceleratorConfig:
-    """The accelerator of a group that is computed pyramid by pyramid, from the one that computes it row by row.
+    """Return the accelerator of a group in pyramids, given the accelerator of the same group row by row.
 
-    Arithmetic, FIFOs and beats stay; tiles and reuse buffers take the place of the line buffers.
+    Arithmetic, FIFOs and beats are unchanged. Tile buffers and reuse buffers replace the line buffers.
 
     Raises
     ------
     ConfigError
-        If the tiles are not those of the layers, a layer computes several pixels at once, or tiles that keep something
-        don't come in whole beats.
+        If the tiles don't fit the layers, a layer computes several pixels per cycle, or a tile with kept pixels isn't a
+        whole number of beats.
     """
     layers = []
     for layer, (rows, columns) in zip(config.layers, tiles, strict=True):
-        parts = {part.name: getattr(layer, part.name) for part in fields(layer)}
+        values = {part.name: getattr(layer, part.name) for part in fields(layer)}
         tile = PyramidBufferConfig(window=layer.window, rows=rows, columns=columns)
-        layers.append(PyramidLayerConfig(**parts, tiles=tile))
+        layers.append(PyramidLayerConfig(**values, tiles=tile))
     return replace(config, layers=tuple(layers))
 
 
 @dataclass(frozen=True)
 class PyramidSearch(GroupSearch):
-    """The search for one group of pyramids with this tip, overlap and input.
+    """Search for one group of pyramids with a given tip, overlap and number of pixels per input beat.
 
-    Layers are balanced inside the map, or with ``in_all`` by what they do in a frame.
+    Layers are balanced by their work per pyramid inside the map or, with ``in_all``, by their work per frame.
     """
 
     template: Pyramid
@@ -198,28 +207,29 @@ class PyramidSearch(GroupSearch):
 
     @cached_property
     def works(self) -> list[LayerWork]:
-        plain = [self.task.work(self.template.stage(layer)) for layer in self.network.layers]
+        untiled = [self.task.work(self.template.stage(layer)) for layer in self.network.layers]
         works = [
             (tiled.in_all if self.in_all else tiled.inside)(work, self._pyramids)
-            for work, tiled in zip(plain, self._each, strict=True)
+            for work, tiled in zip(untiled, self._tiled_works, strict=True)
         ]
-        # So that a layer can hand pixels on faster than it makes them; behind the last one nothing is kept.
+        # With two steps per window, a layer can send pixels faster than it computes them. No layer keeps pixels of the
+        # last output, so the last layer needs no second step.
         return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]
 
     @cached_property
     def _pyramids(self) -> int:
-        """Tips of a frame, or how many inside the map its pyramids are worth."""
+        """Number of pyramids per frame, or the equivalent number of pyramids inside the map if that is larger."""
         last = self.network.output
         tips = ceil_div(last.height, self.template.tile[0]) * ceil_div(last.width, self.template.tile[1])
-        return tips if self.in_all else max(tips, *(tiled.worth for tiled in self._each))
+        return tips if self.in_all else max(tips, *(tiled.worth for tiled in self._tiled_works))
 
     @cached_property
-    def _each(self) -> list[PyramidWork]:
-        return [PyramidWork(tiles, 1 if number else self.template.pixels) for number, tiles in enumerate(self._tiles)]
+    def _tiled_works(self) -> list[PyramidWork]:
+        return [PyramidWork(tiles, 1 if index else self.template.pixels) for index, tiles in enumerate(self._tiles)]
 
     def estimate(self, way: Way) -> int:
-        """Cycles of a frame: of each pyramid, those of its slowest layer."""
-        layers = zip(self._each, self.works, way.unrolls, strict=True)
+        """Return the cycles of a frame: the sum, over all pyramids, of the slowest layer's cycles."""
+        layers = zip(self._tiled_works, self.works, way.unrolls, strict=True)
         return int(np.max([tiled.cycles(work, unroll) for tiled, work, unroll in layers], axis=0).sum())
 
     @cached_property
@@ -227,72 +237,76 @@ class PyramidSearch(GroupSearch):
         return self.template.tiles(self.network)
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
-        """With ample FIFOs. There are no line buffers; the rows of a window stand for them."""
+        """Return the layers' plans, with ample FIFOs. In place of line buffers, they have the rows of a window."""
         return tuple(
             replace(plan, line_rows=min(layer.window.extent[0], layer.input.height), fifo_lanes=lanes)
             for plan, layer, lanes in zip(super()._layers(way), self.network.layers, self._lanes(way), strict=True)
         )
 
     def _fastest(self, search: Search) -> Way | Refusal:
-        """One after the other from the least that slices alone allow: those for wider FIFOs don't fall steadily."""
-        found = search.fastest_within(self.goal.dsp, self._floor)
-        if found is None:
+        """Return the fastest unroll factors within the DSP budget.
+
+        Intervals are tried one by one from a lower bound on, because the slices for wider FIFOs do not fall steadily as
+        the interval grows.
+        """
+        lower_bound = search.fastest_within(self.goal.dsp, self._floor)
+        if lower_bound is None:
             return self._too_few_slices(search)
-        for cycles in search.intervals[bisect_left(search.intervals, found[0]) :]:
+        for cycles in search.intervals[bisect_left(search.intervals, lower_bound[0]) :]:
             way = search.cheapest(cycles)
             if way is not None and self._slices(way) <= self.goal.dsp:
                 return way
         return self._too_few_slices(search)
 
     def _slices(self, way: Way) -> int:
-        """With those of requantisers for wider FIFOs."""
-        more = 0
+        """Return the number of DSP slices, with the slices of requantisers for wider FIFOs."""
+        extra_slices = 0
         for work, unroll, lanes in zip(self.works, way.unrolls, self._lanes(way), strict=True):
             if lanes is not None:
-                more += int(self.task.finish_slices(work, unroll)) * (lanes - int(lanes_out(work, unroll)))
-        return super()._slices(way) + more
+                extra_slices += int(self.task.finish_slices(work, unroll)) * (lanes - int(lanes_out(work, unroll)))
+        return super()._slices(way) + extra_slices
 
     def _lanes(self, way: Way) -> list[int | None]:
-        """Channels of a FIFO's beat, where a pixel must leave faster than its layer makes it.
+        """Return each FIFO's channels per beat if pixels must leave faster than their layer computes them, or ``None``.
 
-        While pixels that were kept come into a tile, new ones wait; they have to come in faster afterwards.
+        New pixels wait while kept pixels enter a tile, and must enter faster afterwards.
         """
         works, unrolls = self.works, way.unrolls
         cycles = interval(works, unrolls) // self._pyramids
         result: list[int | None] = []
-        for number, (rows, columns) in enumerate(self._tiles[1:]):
-            work, unroll = works[number], unrolls[number]
-            folds, new = int(works[number + 1].beats(unrolls[number + 1])), most(rows, "new") * most(columns, "new")
-            left = cycles - (most(rows, "size") * most(columns, "size") - new) * folds
-            beats = max(left // new, folds) // int(work.output_folds(unroll))  # of an output fold
-            wanted = ceil_div(unroll.tm, max(beats, 1))
-            result.append(wanted if wanted > int(lanes_out(work, unroll)) else None)
+        for index, (rows, columns) in enumerate(self._tiles[1:]):
+            work, unroll = works[index], unrolls[index]
+            folds, new = int(works[index + 1].beats(unrolls[index + 1])), largest(rows, "new") * largest(columns, "new")
+            available = cycles - (largest(rows, "size") * largest(columns, "size") - new) * folds
+            beats = max(available // new, folds) // int(work.output_folds(unroll))  # beats per output fold
+            lanes = ceil_div(unroll.tm, max(beats, 1))
+            result.append(lanes if lanes > int(lanes_out(work, unroll)) else None)
         return [*result, None]
 
     def _soonest(self, fastest: Way) -> Way:
-        """Latency is all but the interval where one frame is many pyramids."""
+        """Return the fastest choice: a frame has many pyramids, so that its latency is close to the interval."""
         return fastest
 
 
 def _best(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
-    """Return the best group of pyramids with this overlap: of the tips that fit, that of the least interval."""
+    """Return the best group of pyramids with this overlap: the first tip, from the fastest on, that fits."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):
         return worth_trying
-    *larger, least = (Pyramid(tile=tip, overlap=overlap) for tip in worth_trying)
+    *larger, smallest = (Pyramid(tile=tip, overlap=overlap) for tip in worth_trying)
     for template in larger:
         group = attempt(_with_tip, task, begin, end, in_turn, template)
         if not isinstance(group, Refusal) or group.resource == "DSP slices":
             return group
-    # Slower unrolling, which takes long to search, only where no smaller memory is left to try.
-    return attempt(_with_tip, task, begin, end, in_turn, least, slower=True)
+    # Smaller unroll factors, whose search takes long, are tried only with the tip that needs the least memory.
+    return attempt(_with_tip, task, begin, end, in_turn, smallest, slower=True)
 
 
 def _with_tip(
     task: Task, begin: int, end: int, in_turn: bool, template: Pyramid, slower: bool = False
 ) -> Group | Refusal:
-    """Return the best group of pyramids with this tip; with ``slower`` unrolling, too, where the best is too large."""
+    """Return the best group of pyramids with this tip; with ``slower``, smaller unroll factors are tried, too."""
     search = _with_input(task, begin, end, in_turn, template)
     if isinstance(search, Refusal):
         return search
@@ -300,29 +314,29 @@ def _with_tip(
 
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid) -> PyramidSearch | Refusal:
-    """Return the search with as many pixels a beat of the input as serve the objective, by DSP slices alone."""
-    found: list[tuple[float, int, bool, PyramidSearch, Way]] = []
+    """Return the search with the best number of pixels per input beat for the objective, by DSP slices alone."""
+    options: list[tuple[float, int, bool, PyramidSearch, Way]] = []
     refusal: Refusal | None = None
-    few = task.goal.objective == "dsp"
+    minimises_cost = task.goal.objective == "dsp"
     for in_all, pixels in product((False, True), INPUT_PIXELS):
         choice = PyramidSearch(task, begin, end, in_turn, replace(template, pixels=pixels), in_all=in_all)
         if pixels > choice.network.input.width:
             continue
         try:
             way = choice.quick()
-        except ConfigError:  # tiles don't begin at beats of so many pixels
+        except ConfigError:  # tiles don't begin at whole beats
             continue
         if isinstance(way, Refusal):
             refusal = way
             continue
-        cost = way.cost if few else interval(choice.works, way.unrolls)
-        found.append((cost, pixels, in_all, choice, way))
-    if not found:
+        cost = way.cost if minimises_cost else interval(choice.works, way.unrolls)
+        options.append((cost, pixels, in_all, choice, way))
+    if not options:
         assert refusal is not None
         return refusal
-    # Of each balance the fewest pixels; then what is faster, all pyramids counted as they are.
+    # The fewest pixels for each balance; then the faster balance, with all pyramids counted at their real size.
     best = [
-        min((one for one in found if one[2] == in_all), default=None, key=lambda one: one[:2])
+        min((one for one in options if one[2] == in_all), default=None, key=lambda one: one[:2])
         for in_all in (False, True)
     ]
-    return min(filter(None, best), key=lambda one: (one[0] if few else 0, one[3].estimate(one[4])))[3]
+    return min(filter(None, best), key=lambda one: (one[0] if minimises_cost else 0, one[3].estimate(one[4])))[3]

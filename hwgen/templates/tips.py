@@ -1,7 +1,7 @@
-"""The tip of a group's pyramids: which tile of its output to compute at once, and the work that this makes of layers.
+"""Search for the tip of a group's pyramids: the tile of the group's output, and the work of each layer per pyramid.
 
-Large tips fetch and compute fewer overlaps, small ones need less memory on chip. Rows and columns are cut apart, so
-what a tip costs is a product of what its rows and its columns cost, and hundreds of tips are tried in no time.
+Large tips fetch and compute fewer overlaps; small tips need less memory on chip. Rows and columns are independent, so
+a tip's cost is a product of its rows' and its columns' cost, and hundreds of tips are compared at once.
 """
 
 from __future__ import annotations
@@ -20,101 +20,105 @@ from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
-#: Pixels of a beat of the input of a group of pyramids, tried in turn.
+#: Candidate numbers of pixels per beat of a pyramid group's input.
 INPUT_PIXELS = (1, 2, 4, 8)
 
-#: Pyramids a frame at most that are tried: more are slow to schedule and gain little.
+#: Maximum number of pyramids per frame. More pyramids are slow to schedule and gain little.
 MOST_PYRAMIDS = 4096
 
-#: How much longer than the fastest a tip may take if it needs less memory.
+#: Maximum ratio of a tip's cycles to the fastest tip's cycles, up to which a tip with less memory is preferred.
 SLACK = 1.02
 
 Pair = tuple[int, int]
-"""Rows, columns."""
+"""Pair of a number of rows and a number of columns."""
 
 
 @dataclass(frozen=True)
 class PyramidWork:
-    """What a layer has to do in each pyramid of a frame.
+    """Work of a layer in each pyramid of a frame.
 
     Parameters
     ----------
     tiles : pair of Axis
-        Rows and columns.
+        Rows and columns of the layer's tiles.
     pixels : int
-        Neighbouring pixels of an input beat.
+        Number of neighbouring pixels of an input beat.
 
     Raises
     ------
     ConfigError
-        If tiles don't begin at beats of so many pixels.
+        If tiles don't begin at whole beats.
     """
 
     tiles: tuple[Axis, Axis]
     pixels: int
 
     def __post_init__(self) -> None:
-        self.beats  # noqa: B018 (beats that can't be are refused here)
+        self.beats  # noqa: B018 (refuses tiles that don't begin at whole beats)
 
     @cached_property
     def windows(self) -> np.ndarray:
-        """Windows of each pyramid, by row and column of pyramids."""
+        """Number of windows of each pyramid, by row and column of pyramids."""
         rows, columns = ([span.windows for span in axis.spans] for axis in self.tiles)
         return np.outer(rows, columns)
 
     @cached_property
     def beats(self) -> np.ndarray:
-        """Beats in which the pixels of each pyramid's tile pass, by row and column of pyramids."""
+        """Number of beats of each pyramid's input tile, by row and column of pyramids."""
         rows, columns = self.tiles
         return np.outer([span.size for span in rows.spans], [cut.size for cut in columns.cut(self.pixels)])
 
     @property
     def worth(self) -> int:
-        """How many of its largest pyramids a frame is worth: by its windows or by its beats, whichever is more.
+        """Number of largest pyramids whose work equals a frame's, by windows or by beats, whichever is larger.
 
-        Pyramids at the border are smaller than those inside the map. A frame of 10 windows in pyramids of 4, 4 and 2 is
-        worth 3 pyramids of 4.
+        Pyramids at the border are smaller than pyramids inside the map. A frame of 10 windows in pyramids of 4, 4 and 2
+        is worth 3 pyramids of 4.
         """
-        return max(ceil_div(int(each.sum()), int(each.max())) for each in (self.windows, self.beats))
+        return max(ceil_div(int(counts.sum()), int(counts.max())) for counts in (self.windows, self.beats))
 
     def inside(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """The work of a frame that is so many pyramids inside the map.
+        """Return the work of a frame of ``pyramids`` pyramids inside the map.
 
-        Layers that are balanced by it are as fast as each other inside the map.
+        Layers that are balanced by this work have equal speed inside the map.
         """
         return self._of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
 
     def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """The same, but no less than what the frame really has.
+        """Return the work of ``pyramids`` pyramids inside the map, but at least the work of the whole frame.
 
-        Many pyramids of a small map lie at its border, and layers are better balanced over the whole frame there.
+        Many pyramids of a small map are at its border, and layers are then better balanced over the whole frame.
         """
-        most = (max(pyramids * int(each.max()), int(each.sum())) for each in (self.windows, self.beats))
-        return self._of(work, *most)
+        bounds = (max(pyramids * int(counts.max()), int(counts.sum())) for counts in (self.windows, self.beats))
+        return self._of(work, *bounds)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
-        """Cycles of each pyramid: those of its windows, or of its beats where these are more."""
+        """Return the cycles of each pyramid: the cycles of its windows or of its beats, whichever are more."""
         return np.maximum(self.windows * int(work.pixel_cycles(unroll)), self.beats * int(work.beats(unroll)))
 
     def _of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
         return replace(work, height=windows, width=1, input_height=beats, input_width=1)
 
 
-def most(axis: Axis, what: str) -> int:
-    """The most of something that a span of an axis has: ``windows``, ``new`` pixels, or its ``size``."""
+def largest(axis: Axis, what: str) -> int:
+    """Return the maximum, over all spans of an axis, of ``windows``, ``new`` pixels or ``size``."""
     return max(getattr(span, what) for span in axis.spans)
 
 
 def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
-    """Return the tips that are worth trying: each one slower than the ones before, and with less memory.
+    """Return the candidate tips: each one is slower, and needs less memory, than the tip before.
 
-    A frame takes as long as its multiply-adds, or as the tiles of the layer with the most pixels take to pass. Memory
-    is what is kept, and two tiles of each layer. Of the tips about as fast as any the first has the least memory.
+    The cycles of a frame are the cycles of its multiply-adds, or of the transfers of the layer with the most pixels.
+    The memory is the kept bands and two tiles of each layer. Of all tips within `SLACK` of the fastest, the first
+    candidate needs the least memory.
 
     Parameters
     ----------
+    layers : sequence of Op
+    overlap : str
+        Treatment of pixels that neighbouring pyramids share.
     products : int
-        Multiply-adds a cycle.
+        Number of multiply-adds per cycle.
     """
     last = layers[-1]
     columns = _by_size(layers, overlap, last.output_width, 1)
@@ -123,32 +127,36 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
         return columns
     if isinstance(rows, Refusal):
         return rows
-    found = []
+    options = []
     for tip in product(rows, columns):
         if ceil_div(last.output_height, tip[0]) * ceil_div(last.output_width, tip[1]) <= MOST_PYRAMIDS:
             tiles = list(zip(rows[tip[0]], columns[tip[1]], strict=True))
-            found.append((_cycles(layers, tiles, tip[1], products), _memory(layers, tiles), tip))
-    fast = SLACK * min(cycles for cycles, _, _ in found)
-    front = [min(((memory, tip) for cycles, memory, tip in found if cycles <= fast))]
-    for _, memory, tip in sorted(entry for entry in found if entry[0] > fast):
+            options.append((_cycles(layers, tiles, tip[1], products), _memory(layers, tiles), tip))
+    fast = SLACK * min(cycles for cycles, _, _ in options)
+    front = [min(((memory, tip) for cycles, memory, tip in options if cycles <= fast))]
+    for _, memory, tip in sorted(entry for entry in options if entry[0] > fast):
         if memory < front[-1][0]:
             front.append((memory, tip))
     return [tip for _, tip in front]
 
 
-def _by_size(layers: Sequence[Op], overlap: str, size: int, place: int) -> dict[int, list[Axis]] | Refusal:
+def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[Axis]] | Refusal:
     """Return one axis of every layer's tiles, for each size of the tip that cuts the output into equal parts.
 
-    Sizes of which no pyramid can be made are left out.
+    Sizes for which no pyramid can be built are omitted.
     """
-    tiles = {tip: attempt(axes, layers, (tip, 1) if place == 0 else (1, tip), overlap) for tip in _sizes(size)}
-    found = {tip: [pair[place] for pair in both] for tip, both in tiles.items() if not isinstance(both, Refusal)}
+    tiles = {tip: attempt(axes, layers, (tip, 1) if axis == 0 else (1, tip), overlap) for tip in _sizes(size)}
+    axes_by_size = {
+        tip: [pair[axis] for pair in layer_axes]
+        for tip, layer_axes in tiles.items()
+        if not isinstance(layer_axes, Refusal)
+    }
     whole = tiles[size]
-    return whole if isinstance(whole, Refusal) and not found else found
+    return whole if isinstance(whole, Refusal) and not axes_by_size else axes_by_size
 
 
 def _sizes(size: int) -> Iterable[int]:
-    """1 to ``size``, about four for each doubling."""
+    """Return sizes from 1 to ``size``, about four per doubling, that cut ``size`` into nearly equal parts."""
     sizes, count = set(), 1.0
     while ceil_div(size, int(count)) > 1:
         sizes.add(ceil_div(size, int(count)))
@@ -157,7 +165,7 @@ def _sizes(size: int) -> Iterable[int]:
 
 
 def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]], tip: int, products: int) -> float:
-    """Of a frame, with beats of the group's input as wide as its tiles allow."""
+    """Return the estimated cycles of a frame, with beats of the group's input as wide as its tiles allow."""
     work, passing = 0, 0.0
     for layer, (rows, columns) in zip(layers, tiles, strict=True):
         work += rows.windows * columns.windows * layer.weight_count
@@ -167,12 +175,12 @@ def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]], tip: int, 
 
 
 def _stride(layers: Sequence[Op]) -> int:
-    """Columns of the group's input from one pixel of its output to the next."""
+    """Return the number of input columns of the group per output column."""
     return prod(layer.window.stride[1] for layer in layers)
 
 
 def _memory(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]]) -> int:
-    """Values on chip: the bands that are kept, and two tiles of each layer."""
+    """Return the number of values on chip: the kept bands, and two tiles of each layer."""
     return sum(
         layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)
         for layer, (rows, columns) in zip(layers, tiles, strict=True)

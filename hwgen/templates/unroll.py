@@ -1,10 +1,10 @@
-"""Unroll factors for the layers of a group: the least interval that a number of multipliers allows.
+"""Exact search for the unroll factors of a group's layers: the shortest interval that a number of multipliers allows.
 
-Each layer is a stage of its own, so the interval is that of the slowest and the multipliers add up. Neighbours share
-but one thing: a layer takes as many pixels a beat as the one before finishes at once. So for a given interval the
-cheapest choices are found exactly by dynamic programming from layer to layer, over the pixels a beat of the maps that
-are still to be read (in a chain that is one); and as their total only falls as the interval grows, the least interval
-that fits the budget is found by bisection over the cycle counts that occur.
+Each layer is a stage of its own. So the interval is the slowest layer's, and the multipliers add up. Neighbours are
+coupled in one point only: a layer reads as many pixels per beat as the previous layer computes per cycle. For a given
+interval, dynamic programming from layer to layer finds the cheapest choices. Its state is the pixels per beat of all
+maps that are still to be read (one map in a chain). The total cost only falls as the interval grows, so bisection over
+the possible cycle counts finds the shortest interval within the budget.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ import numpy as np
 
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
-#: Combinations of output pixels a cycle that are followed for a first bound, where layers join many maps.
+#: Maximum number of combinations of output pixels per cycle in the search for a first bound, if layers join many maps.
 MOST_COMBINATIONS = 64
 
-#: Part of a cost by which sums of it may differ when they are rounded.
+#: Relative rounding error of sums of costs.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Unroll factors of one layer, with what they take: cycles a frame and multipliers."""
+    """Unroll factors of one layer, with their cycles per frame and their cost in multipliers."""
 
     cycles: int
     cost: int
     unroll: Unroll
 
 
-#: Cost of a choice, LUTs as `fabric` says, ``Tn``, ``Tm`` and ``Tp``: less is better.
+#: Sort key of a choice, smallest first: its cost, its LUTs by `fabric`, ``Tn``, ``Tm`` and ``Tp``.
 Rank = tuple[float, int, int, int, int]
 
-#: Multipliers that a layer takes with the given factors. ``tn``, ``tm`` and ``tk`` may be arrays, all choices at once.
-#: Must not fall when a factor grows and the folds stay.
+#: Function that returns the multipliers of a layer with given unroll factors. ``tn``, ``tm`` and ``tk`` can be arrays.
+#: The cost must not fall when a factor grows and the number of folds stays.
 Cost = Callable[[LayerWork, Unroll], Any]
 
 
 def fabric(work: LayerWork, unroll: Unroll) -> Any:
-    """LUTs that depend on the factors, roughly: to choose among factors that take as many multipliers.
+    """Return a rough number of the LUTs that depend on the factors, to choose among factors of equal multipliers.
 
-    Of a convolution: each of its ``Tn Tk`` activations is read, padded and delayed, each of its ``Tm`` sums accumulated
-    and unloaded, and the chains of each sum are added up. Of a pool: comparators, and what each channel takes anyhow.
-    The weights' own LUTs are left out, as the number of multipliers says it all about them. Factors may be arrays.
+    A convolution reads, pads and delays its ``Tn Tk`` activations, accumulates and unloads its ``Tm`` sums, and adds up
+    the chains of each sum. A pool has comparators, and a constant number of LUTs per channel. The LUTs of weights are
+    omitted, because the number of multipliers determines them. Factors can be arrays.
     """
     return work.walk.luts(work, unroll)
 
 
 def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
-    """Cycles a frame: as many as the multiply-adds take, or as the input has beats, if those are more.
+    """Return the cycles per frame: the cycles of the multiply-adds or the input beats, whichever are more.
 
-    ``source``: pixels of an input beat.
+    ``source`` is the number of pixels of an input beat.
     """
     return max(
         work.output_steps(unroll.tp) * work.pixel_cycles(unroll),
@@ -67,27 +67,27 @@ def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
 
 
 def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
-    """Cycles a frame of all layers: the slowest one's. An input of the group has its reader's pixels a beat."""
+    """Return the cycles per frame of the slowest layer. A group input has as many pixels per beat as its reader."""
     pixels = [unroll.tp for unroll in unrolls]
-    sources = [pixels[work.source(number)] for number, work in enumerate(works)]
+    sources = [pixels[work.source(index)] for index, work in enumerate(works)]
     return max(cycles(*chosen) for chosen in zip(works, unrolls, sources, strict=True))
 
 
 @dataclass(frozen=True)
 class _Fast:
-    """Choices of one layer that are fast enough."""
+    """Choices of one layer that take at most a given number of cycles."""
 
     index: np.ndarray
-    """Their numbers, rising."""
+    """Indices of the choices, rising."""
     fewest_beats: np.ndarray
-    """The fewest input beats of each and of those before it."""
+    """Running minimum of the choices' input beats."""
     least_cost: float
-    """The least cost of any; infinite if there is none."""
+    """Lowest cost of a choice; infinite if there is none."""
 
 
 @dataclass(frozen=True)
 class _Options:
-    """Choices of one layer with the same ``Tp``, the most wanted first: of the least cost, then as `choices` says."""
+    """Choices of one layer with the same ``Tp``, in order of preference: by cost, then as in `choices`."""
 
     work: LayerWork
     tp: int
@@ -96,22 +96,22 @@ class _Options:
     tk: np.ndarray
     cost: np.ndarray
     cycles: np.ndarray
-    """Of the walk over all windows."""
+    """Cycles of all windows of a frame."""
     beats: np.ndarray
-    """For each step of input pixels."""
+    """Number of beats per step of input pixels."""
     _ranks: dict[int, Rank] = field(default_factory=dict, compare=False, repr=False)
-    """Ranks that were asked for before."""
+    """Cache of `rank`."""
     _fast: dict[int, _Fast] = field(default_factory=dict, compare=False, repr=False)
-    """The choices that are fast enough, by the cycles that were asked for last."""
+    """Cache of the last result of `within`."""
 
-    def within(self, most: int) -> _Fast:
-        """Return the choices that take at most so many cycles."""
-        if most not in self._fast:
+    def within(self, max_cycles: int) -> _Fast:
+        """Return the choices that take at most ``max_cycles`` cycles."""
+        if max_cycles not in self._fast:
             self._fast.clear()
-            index = np.flatnonzero(self.cycles <= most)
+            index = np.flatnonzero(self.cycles <= max_cycles)
             cost = self.cost[index].min().item() if len(index) else inf
-            self._fast[most] = _Fast(index, np.minimum.accumulate(self.beats[index]), cost)
-        return self._fast[most]
+            self._fast[max_cycles] = _Fast(index, np.minimum.accumulate(self.beats[index]), cost)
+        return self._fast[max_cycles]
 
     def unroll(self, index: int) -> Unroll:
         return Unroll(int(self.tn[index]), int(self.tm[index]), int(self.tk[index]), self.tp)
@@ -124,7 +124,7 @@ class _Options:
 
 
 def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
-    """For each number of output pixels a cycle: the choices that none beats in rank, cycles and input beats at once."""
+    """Return, for each number of output pixels per cycle, the Pareto front of rank, cycles and input beats."""
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
@@ -143,18 +143,18 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
     walk, beats = np.asarray(work.pixel_cycles(unroll)), np.asarray(work.beats(unroll))
     by_cycles = np.lexsort((walk, beats))
     run = np.cumsum(np.diff(beats[by_cycles], prepend=beats[by_cycles[:1]]) != 0)
-    found = []
+    tables = []
     for tp in pixels:
         costs = np.broadcast_to(cost(work, Unroll(tn, tm, tk, tp)), tn.shape)  # type: ignore[arg-type]
         order = np.argsort(costs, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        # With as many beats and no more cycles, only a better rank is worth keeping. Runs of equal beats lie one below
-        # the other, so one minimum goes over all.
+        # Among choices of equal beats and no more cycles, only a better rank is kept. Ranks of successive runs of equal
+        # beats are shifted below each other, so that a single running minimum serves all runs.
         height = rank[by_cycles] - run * len(rank)
         kept = np.sort(rank[by_cycles[height <= np.minimum.accumulate(height)]])
         index = order[kept]
-        found.append(
+        tables.append(
             _Options(
                 work=work,
                 tp=tp,
@@ -166,33 +166,33 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
                 beats=beats[index],
             )
         )
-    return found
+    return tables
 
 
 def choices(work: LayerWork, cost: Cost) -> list[Choice]:
-    """Every choice of one output pixel a cycle that no other one beats, by rising cycles.
+    """Return the Pareto front of the choices with one output pixel per cycle, by rising cycles.
 
-    One choice beats another if it takes no more cycles and fewer multipliers; with equally many, if it takes fewer
-    LUTs as `fabric` says; then, if it has fewer lanes. ``Tn``, ``Tm`` and ``Tk`` take the least value for each number
-    of folds.
+    A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the choice with
+    fewer LUTs (`fabric`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest values for
+    their number of folds.
     """
     (options,) = _options(work, cost, [1])
     count = np.maximum(options.cycles, options.beats * work.input_steps(1))
-    order = np.argsort(count, kind="stable")  # options come by rank
+    order = np.argsort(count, kind="stable")  # options are sorted by rank
     front: list[Choice] = []
-    best = len(order)
+    best_rank = len(order)
     for index in order.tolist():
-        if index < best:
-            best = index
+        if index < best_rank:
+            best_rank = index
             front.append(Choice(int(count[index]), int(options.cost[index]), options.unroll(index)))
     return front
 
 
 @dataclass(frozen=True)
 class Way:
-    """Unroll factors of the layers of a group, with what they take in all.
+    """Unroll factors of all layers of a group, with their total cost and LUTs.
 
-    Ways compare by their cost, then by their LUTs as `fabric` says, then layer by layer.
+    `order` compares the cost, then the LUTs by `fabric`, then the layers' ranks.
     """
 
     cost: float
@@ -206,7 +206,7 @@ class Way:
 
 
 class _Longer:
-    """A way with a choice for one more layer, whose ranks and factors are put together only if it is the best."""
+    """A `Way` with a choice for one more layer, whose ranks and factors are joined only if it is the best."""
 
     __slots__ = ("_before", "_index", "_options", "_order", "_rank", "cost", "luts")
 
@@ -216,7 +216,7 @@ class _Longer:
         self.cost, self.luts = before.cost + self._rank[0], before.luts + self._rank[1]
 
     def is_before(self, other: _Longer) -> bool:
-        """Whether the way is less than another one of the same layers, by `Way.order`."""
+        """Whether it precedes another one for the same layers, by `Way.order`."""
         if self.cost != other.cost:
             return self.cost < other.cost
         if self.luts != other.luts:
@@ -225,35 +225,35 @@ class _Longer:
 
     @property
     def _ranks(self) -> tuple[Rank, ...]:
-        """The ranks in the order of the layers' numbers."""
+        """Ranks of the layers, by index of layer."""
         return _in_order(self._order, (*self._before.ranks, self._rank))
 
     @property
     def way(self) -> Way:
-        """The longer way, its layers in the order in which they were added."""
+        """The longer `Way`, with its layers in the order in which they were added."""
         before = self._before
         unroll = self._options.unroll(self._index)
         return Way(self.cost, self.luts, (*before.ranks, self._rank), (*before.unrolls, unroll))
 
 
 def _in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``values`` of layers that were added in ``order``, by the layers' numbers."""
+    """Return ``values`` of layers that were added in ``order``, sorted by index of layer."""
     return tuple(value for _, value in sorted(zip(order, values, strict=False), key=lambda entry: entry[0]))
 
 
 Pixels = tuple[int, ...]
-"""Output pixels that each layer computes in a cycle, of those layers that others have still to read."""
+"""Output pixels per cycle of each layer whose output other layers have still to read."""
 
 
 class Search:
-    """Every choice of unroll factors for the layers of a group under one cost.
+    """Search over all unroll factors of a group's layers under one cost.
 
     Parameters
     ----------
     works : sequence of LayerWork
     cost : Cost
     copies : mapping of int to LayerWork, optional
-        Layers in front of a part, by the number of the layer with which it begins: they stand for the one before it.
+        Layer that stands for the previous layer at the front of a part, by index of the part's first layer.
     """
 
     def __init__(self, works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None):
@@ -265,7 +265,7 @@ class Search:
         self._ways: dict[tuple[int, int, int], Way | None] = {}
 
     def part(self, begin: int, end: int) -> Search:
-        """The same for the layers ``begin`` to ``end`` alone; what both know is computed once."""
+        """Return the search for the layers ``begin`` to ``end`` alone; both searches share their caches."""
         other = object.__new__(Search)
         other.__dict__.update(self.__dict__)
         other._begin, other._end = begin, end
@@ -278,13 +278,13 @@ class Search:
         copy = self._copies.get(self._begin)
         return (*(() if copy is None else (copy,)), *self._all[self._begin : self._end])
 
-    def options(self, number: int) -> list[_Options]:
-        """Of layer ``number`` of this part."""
-        return self._options(self.works[number], first=self.works[number].source(number) == number)
+    def options(self, index: int) -> list[_Options]:
+        """Return the choices of the layer of an index of this part, one table per number of pixels per cycle."""
+        return self._options(self.works[index], first=self.works[index].source(index) == index)
 
-    def alone(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return cycles, rising, and the least cost within them, of layer ``number`` where a group begins with it."""
-        return self._front(self._all[number], first=True)
+    def alone(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rising cycle counts of a group's first layer of this index, and the lowest cost within each."""
+        return self._front(self._all[index], first=True)
 
     def _front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
         key = work, first
@@ -303,234 +303,249 @@ class Search:
 
     @cached_property
     def intervals(self) -> list[int]:
-        """All cycle counts that a layer may come to, sorted."""
-        return np.unique(np.concatenate([self._layer_intervals(number) for number in range(len(self.works))])).tolist()
+        """All cycle counts that some layer can have, sorted."""
+        return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
 
-    def _layer_intervals(self, number: int) -> np.ndarray:
-        """Return the cycle counts that layer ``number`` of this part may come to, sorted."""
-        work, source = self.works[number], self.works[number].source(number)
+    def _layer_intervals(self, index: int) -> np.ndarray:
+        """Return the cycle counts that the layer of an index of this part can have, sorted."""
+        work, source = self.works[index], self.works[index].source(index)
         sources = tuple(options.tp for options in self.options(source))
-        key = work, source == number, sources
+        key = work, source == index, sources
         if key not in self._counts:
             counts = []
-            for options in self.options(number):
+            for options in self.options(index):
                 counts.append(options.cycles)
                 counts += [np.unique(options.beats) * work.input_steps(pixels) for pixels in sources]
             self._counts[key] = np.unique(np.concatenate(counts))
         return self._counts[key]
 
-    def cheapest(self, most: int, budget: float = inf) -> Way | None:
-        """The best way whose interval is at most ``most`` cycles; ``None`` if there is none that costs ``budget``."""
-        key = self._begin, self._end, most
+    def cheapest(self, max_cycles: int, budget: float = inf) -> Way | None:
+        """Return the cheapest factors with an interval of at most ``max_cycles``; ``None`` if they exceed ``budget``."""
+        key = self._begin, self._end, max_cycles
         if key not in self._ways:
-            way = self._cheapest(most, budget)
+            way = self._cheapest(max_cycles, budget)
             if way is None and budget < inf:
                 return None
             self._ways[key] = way
         way = self._ways[key]
         return None if way is None or way.cost > budget else way
 
-    def _cheapest(self, most: int, budget: float) -> Way | None:
-        """The same, not looked up.
+    def _cheapest(self, max_cycles: int, budget: float) -> Way | None:
+        """Return the result of `cheapest`, without the cache.
 
-        Where there are many combinations, the best of a few is found first: all that cost more for sure are left out.
+        With many combinations, a search over a few of them gives a bound first. The exact search then skips all
+        combinations that certainly cost more.
         """
-        least = [min(options.within(most).least_cost for options in self.options(number)) for number in self._order]
-        rest = [0.0, *accumulate(reversed(least))][::-1]
+        least_costs = [
+            min(options.within(max_cycles).least_cost for options in self.options(index)) for index in self._order
+        ]
+        rest = [0.0, *accumulate(reversed(least_costs))][::-1]
         if rest[0] == inf:
             return None
-        way, is_exact = self._best_way(most, rest, budget, MOST_COMBINATIONS)
+        way, is_exact = self._best_way(max_cycles, rest, budget, MOST_COMBINATIONS)
         if not is_exact:
-            way, _ = self._best_way(most, rest, budget if way is None else way.cost * (1 + ROUNDING), None)
+            way, _ = self._best_way(max_cycles, rest, budget if way is None else way.cost * (1 + ROUNDING), None)
         if way is None:
             return None
         ranks, unrolls = (_in_order(self._order, values) for values in (way.ranks, way.unrolls))
         return Way(way.cost, way.luts, ranks, unrolls)
 
-    def _best_way(self, most: int, rest: Sequence[float], bound: float, kept: int | None) -> tuple[Way | None, bool]:
-        """The best way that costs at most ``bound``, its layers in `_order`; and whether ``kept`` left out none.
+    def _best_way(
+        self, max_cycles: int, remaining_costs: Sequence[float], bound: float, max_kept: int | None
+    ) -> tuple[Way | None, bool]:
+        """Return the cheapest factors within a bound, with the layers in `_order`, and whether the search is exact.
 
-        One layer after the other, the best way for each ``Tp`` of the layers that others have still to read: what
-        follows depends on nothing else.
+        The search adds one layer after the other. It keeps the best factors for each combination of ``Tp`` of the
+        layers that are still to be read, because later layers depend on these ``Tp`` only.
 
         Parameters
         ----------
-        rest : sequence of float
-            What the layers cost at least from each on.
-        kept : int, optional
-            Number of combinations of ``Tp`` that are followed at most.
+        max_cycles : int
+            Maximum interval.
+        remaining_costs : sequence of float
+            Lower bound of the cost of all layers from each one on, in `_order`.
+        bound : float
+            Maximum cost.
+        max_kept : int, optional
+            Maximum number of combinations of ``Tp`` that are kept; by default all, and the search is exact.
         """
         ways: dict[Pixels, Way] = {(): Way(0, 0, (), ())}
         is_exact = True
-        for step, (number, source, equal, read_later) in enumerate(self._sweep):
-            work = self.works[number]
+        for step, (index, source, equal, read_later) in enumerate(self._sweep):
+            work = self.works[index]
             best: dict[Pixels, _Longer] = {}
-            for options in self.options(number):
+            for options in self.options(index):
                 tp = options.tp
-                fitting = [(pixels, way) for pixels, way in ways.items() if all(pixels[place] == tp for place in equal)]
-                fast = options.within(most)
+                fitting = [(pixels, way) for pixels, way in ways.items() if all(pixels[index] == tp for index in equal)]
+                fast = options.within(max_cycles)
                 if not len(fast.index) or not fitting:
                     continue
-                # The first, so the best, whose input beats don't take longer either.
-                limits = [most // work.input_steps(pixels[source] if source >= 0 else tp) for pixels, _ in fitting]
-                places = np.searchsorted(-fast.fewest_beats, np.negative(limits))
-                for place, (pixels, way) in zip(places.tolist(), fitting, strict=True):
-                    if place == len(fast.index):
+                # The first choice, which is the best one, whose input beats also fit into the interval.
+                limits = [
+                    max_cycles // work.input_steps(pixels[source] if source >= 0 else tp) for pixels, _ in fitting
+                ]
+                first_choices = np.searchsorted(-fast.fewest_beats, np.negative(limits))
+                for choice, (pixels, way) in zip(first_choices.tolist(), fitting, strict=True):
+                    if choice == len(fast.index):
                         continue
-                    longer = _Longer(way, options, int(fast.index[place]), self._order)
-                    if longer.cost + rest[step + 1] > bound:
+                    longer = _Longer(way, options, int(fast.index[choice]), self._order)
+                    if longer.cost + remaining_costs[step + 1] > bound:
                         continue
                     known = (*pixels, tp)
-                    left = tuple([known[place] for place in read_later])
-                    if left not in best or longer.is_before(best[left]):
-                        best[left] = longer
-            if kept is not None and len(best) > kept:
-                best = dict(sorted(best.items(), key=lambda entry: (entry[1].cost, entry[1].luts))[:kept])
+                    still_read = tuple([known[index] for index in read_later])
+                    if still_read not in best or longer.is_before(best[still_read]):
+                        best[still_read] = longer
+            if max_kept is not None and len(best) > max_kept:
+                best = dict(sorted(best.items(), key=lambda entry: (entry[1].cost, entry[1].luts))[:max_kept])
                 is_exact = False
-            ways = {left: longer.way for left, longer in best.items()}
+            ways = {still_read: longer.way for still_read, longer in best.items()}
         return min(ways.values(), key=lambda way: way.order, default=None), is_exact
 
     @cached_property
     def _sweep(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """For each layer in `_order` its number, and places in the ``Tp`` of layers that were still to be read.
+        """Index of each layer in `_order`, with positions among the layers that are still to be read.
 
-        The place of its source (-1 if there is none), those of layers that must have its own ``Tp``, and those that are
-        still to be read behind it, its own the last.
+        The positions are: of the layer's source (-1 if there is none), of the layers that must have the same ``Tp``,
+        and of the layers that are still to be read afterwards, the layer itself last.
         """
-        found, unread, done = [], [], set()
-        for number in self._order:
-            before = number - self.works[number].back[0]
+        entries, unread, done = [], [], set()
+        for index in self._order:
+            before = index - self.works[index].back[0]
             source = unread.index(before) if before in unread else -1
-            equal = [place for place, layer in enumerate(unread) if self._alike[layer] == self._alike[number]]
-            done.add(number)
-            unread.append(number)
-            later = [place for place, layer in enumerate(unread) if not self._readers[layer] <= done]
-            found.append((number, source, equal, later))
-            unread = [unread[place] for place in later]
-        return found
+            equal = [position for position, layer in enumerate(unread) if self._alike[layer] == self._alike[index]]
+            done.add(index)
+            unread.append(index)
+            read_later = [position for position, layer in enumerate(unread) if not self._readers[layer] <= done]
+            entries.append((index, source, equal, read_later))
+            unread = [unread[position] for position in read_later]
+        return entries
 
     @cached_property
     def _order(self) -> list[int]:
-        """The layers in an order in which as few as can be, by greed, are still to be read in between."""
+        """Order of the layers that greedily minimises how many layers are still to be read in between."""
         count = len(self.works)
-        if all(readers <= {number + 1} for number, readers in enumerate(self._readers)):
+        if all(readers <= {index + 1} for index, readers in enumerate(self._readers)):
             return list(range(count))
-        before = [{number - back for back in work.back if back <= number} for number, work in enumerate(self.works)]
+        before = [{index - back for back in work.back if back <= index} for index, work in enumerate(self.works)]
         order: list[int] = []
         done: set[int] = set()
         unread: list[int] = []
 
-        def behind(number: int) -> int:
-            """How many layers of different ``Tp`` are still to be read behind a layer."""
-            known = {*done, number}
-            return len({self._alike[layer] for layer in (*unread, number) if not self._readers[layer] <= known})
+        def behind(index: int) -> int:
+            """Return the number of layers of different ``Tp`` that are still to be read after a layer."""
+            known = {*done, index}
+            return len({self._alike[layer] for layer in (*unread, index) if not self._readers[layer] <= known})
 
         while len(order) < count:
-            ready = [number for number in range(count) if number not in done and before[number] <= done]
-            order.append(min(ready, key=lambda number: (behind(number), number)))
+            ready = [index for index in range(count) if index not in done and before[index] <= done]
+            order.append(min(ready, key=lambda index: (behind(index), index)))
             done.add(order[-1])
             unread = [layer for layer in (*unread, order[-1]) if not self._readers[layer] <= done]
         return order
 
     @cached_property
     def _alike(self) -> list[int]:
-        """For each layer the first one that must compute as many pixels a cycle, as the same layers join their maps.
+        """Index, for each layer, of the first layer that must have the same ``Tp``, as other layers join their maps.
 
-        Branches that meet are known to be alike before they do, so that few combinations are looked at.
+        Branches that meet are known to be equal before they meet, so that few combinations are examined.
         """
         first = list(range(len(self.works)))
-        for number, work in enumerate(self.works):
-            met = {first[number], *(first[number - back] for back in work.back[: work.in_step] if back <= number)}
+        for index, work in enumerate(self.works):
+            met = {first[index], *(first[index - back] for back in work.back[: work.in_step] if back <= index)}
             first = [min(met) if layer in met else layer for layer in first]
         return first
 
     @cached_property
     def _readers(self) -> list[set[int]]:
-        """For each layer those that read it."""
+        """Indices of the readers of each layer."""
         readers: list[set[int]] = [set() for _ in self.works]
-        for number, work in enumerate(self.works):
+        for index, work in enumerate(self.works):
             for back in work.back:
-                if back <= number:
-                    readers[number - back].add(number)
+                if back <= index:
+                    readers[index - back].add(index)
         return readers
 
     def fastest(self, fits: Callable[[Way], bool], floor: int = 0) -> tuple[int, Way] | None:
-        """The least interval, not below ``floor``, whose best way ``fits``, and that way; ``None`` if none does.
+        """Return the shortest interval from ``floor`` on whose cheapest factors fit, and these factors; else ``None``.
 
         ``fits`` must not turn false as the interval grows.
         """
 
-        def good(most: int) -> bool:
-            way = self.cheapest(most)
+        def is_good(max_cycles: int) -> bool:
+            way = self.cheapest(max_cycles)
             return way is not None and fits(way)
 
         # `True` sorts after `False`: the first interval that fits.
-        return self._at(bisect_left(self.intervals, True, self._first(floor), key=good))
+        return self._at(bisect_left(self.intervals, True, self._first(floor), key=is_good))
 
     def fastest_within(self, budget: float, floor: int = 0) -> tuple[int, Way] | None:
-        """Return the least interval, not below ``floor``, whose best way costs at most ``budget``, and that way.
+        """Return the shortest interval from ``floor`` on whose cheapest factors are within ``budget``, and the factors.
 
-        ``None`` if there is none. A lower bound of the cost is within the budget at an interval mostly a few steps
-        below the one that is sought. So these steps double, and the rest is bisection.
+        ``None`` if no interval fits. The interval at which a lower bound of the cost meets the budget is mostly a few
+        steps below the result. So the search doubles its steps from there, and then bisects.
         """
         intervals = self.intervals
-        low = bisect_left(intervals, True, self._first(floor), key=lambda most: self._least_cost(most) <= budget)
+        low = bisect_left(
+            intervals, True, self._first(floor), key=lambda max_cycles: self._least_cost(max_cycles) <= budget
+        )
         high, step = low, 1
         while high < len(intervals) and self.cheapest(intervals[high], budget) is None:
             low, high, step = high + 1, high + step, 2 * step
         high = min(high, len(intervals))
         return self._at(
-            bisect_left(intervals, True, low, high, key=lambda most: self.cheapest(most, budget) is not None)
+            bisect_left(
+                intervals, True, low, high, key=lambda max_cycles: self.cheapest(max_cycles, budget) is not None
+            )
         )
 
     def _first(self, floor: int) -> int:
-        """Return the index of the least interval that is not below ``floor``, or of the last."""
+        """Return the index of the shortest interval that is not below ``floor``, or of the last one."""
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
     def _at(self, index: int) -> tuple[int, Way] | None:
-        """Return the interval of an index and its best way; ``None`` behind the last."""
+        """Return the interval of an index and its cheapest factors; ``None`` behind the last index."""
         if index == len(self.intervals):
             return None
         way = self.cheapest(self.intervals[index])
         assert way is not None
         return self.intervals[index], way
 
-    def _least_cost(self, most: int) -> float:
-        """Return a lower bound of the cost within ``most`` cycles: each layer by itself."""
+    def _least_cost(self, max_cycles: int) -> float:
+        """Return a lower bound of the cost within ``max_cycles`` cycles: the sum of each layer's lowest cost."""
         total = 0.0
         for cycles, cost in self._layer_fronts:
-            count = cycles.searchsorted(most, side="right")
+            count = cycles.searchsorted(max_cycles, side="right")
             total += cost[count - 1] if count else inf
         return total
 
     @cached_property
     def _layer_fronts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each layer what `alone` returns."""
-        return [self._front(work, work.source(number) == number) for number, work in enumerate(self.works)]
+        """Cycle counts of each layer, rising, and the lowest cost within each (`alone`)."""
+        return [self._front(work, work.source(index) == index) for index, work in enumerate(self.works)]
 
     @property
-    def least(self) -> Way:
-        """The cheapest way of all."""
+    def cheapest_of_all(self) -> Way:
+        """Cheapest factors at any interval."""
         way = self.cheapest(self.intervals[-1])
         assert way is not None
         return way
 
 
 def least_text(search: Search) -> str:
-    """What the cheapest choices take, layer by layer, for a message."""
-    ranks = search.least.ranks
+    """Return the cost of the cheapest choices, layer by layer, as a clause of a message."""
+    ranks = search.cheapest_of_all.ranks
     parts = ", ".join(f"{work.name} {rank[0]}" for work, rank in zip(search.works, ranks, strict=True) if rank[0])
     return f"the least is {sum(rank[0] for rank in ranks)} ({parts})"
 
 
 def _pixel_factors(work: LayerWork, first: bool) -> list[int]:
-    """The least ``Tp`` for each number of output steps; and of input steps, where the input has ``Tp`` too."""
-    found: dict[tuple[int, int], int] = {}
+    """Return the smallest ``Tp`` for each number of output steps, and of input steps if the layer is the first."""
+    factors: dict[tuple[int, int], int] = {}
     for tp in range(1, min(work.most_pixels, work.width) + 1):
-        found.setdefault((work.output_steps(tp), work.input_steps(tp) if first else 0), tp)
-    return list(found.values())
+        factors.setdefault((work.output_steps(tp), work.input_steps(tp) if first else 0), tp)
+    return list(factors.values())
 
 
 def least_factors(channels: int) -> list[int]:
-    """For each possible number of folds of ``channels``, the least factor that gives it."""
+    """Return, for each possible number of folds of ``channels``, the smallest unroll factor that gives it."""
     return sorted({ceil_div(channels, folds) for folds in range(1, channels + 1)})
