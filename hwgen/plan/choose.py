@@ -35,7 +35,7 @@ def promise(task: Task) -> float:
     """What one group would come to if DSP slices were all it took: the least interval, or the fewest slices."""
     if task.goal.objective == "dsp":
         limit = task.goal.interval
-        way = task.search.least if limit is None else task.search.cheapest(limit)
+        way = task.search.cheapest_of_all if limit is None else task.search.cheapest(limit)
         return inf if way is None else way.cost
     found = task.search.fastest_within(task.goal.dsp)
     return inf if found is None else found[0]

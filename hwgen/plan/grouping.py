@@ -285,7 +285,7 @@ class _Cutting:
 
     def _neediest(self, alone: Sequence[Span]) -> tuple[int, Span]:
         """The most slices that layers between two cuts need at the least, and the first such layers."""
-        needs = [int(self.task.search.part(*span).least.cost) for span in alone]
+        needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in alone]
         return max(needs), alone[needs.index(max(needs))]
 
     def _fits(self, span: Span) -> bool:

@@ -198,7 +198,7 @@ class GroupSearch:
 
     def _fewest(self, search: Search) -> Way | Refusal:
         limit = None if self.in_turn else self.goal.interval
-        way = search.least if limit is None else search.cheapest(limit)
+        way = search.cheapest_of_all if limit is None else search.cheapest(limit)
         if way is not None and self._slices(way) <= self.goal.dsp:
             return way
         nearest = search.fastest(lambda way: self._slices(way) <= self.goal.dsp)
@@ -215,7 +215,7 @@ class GroupSearch:
 
     def _too_few_slices(self, search: Search) -> Refusal:
         reason = f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}"
-        return Refusal(reason, "DSP slices", search.least.cost)
+        return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def least_refusal(self, refusal: Refusal) -> Refusal:
         """Return ``refusal``, or that of the fewest slices if it needs less of the same."""
@@ -233,7 +233,7 @@ class GroupSearch:
 
     def least_lack(self) -> Refusal | None:
         """What of the board the fewest slices with the least buffers exceed."""
-        return self._lack(self.search.least)
+        return self._lack(self.search.cheapest_of_all)
 
     def _soonest(self, fastest: Way) -> Way:
         """The least latency found: slices that the interval leaves over make fills and drains shorter.

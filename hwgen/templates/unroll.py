@@ -320,7 +320,7 @@ class Search:
         return self._counts[key]
 
     def cheapest(self, max_cycles: int, budget: float = inf) -> Way | None:
-        """Return the cheapest factors with an interval of at most ``max_cycles``; ``None`` if they exceed ``budget``."""
+        """Return the cheapest factors with an interval of at most ``max_cycles``; ``None`` above ``budget``."""
         key = self._begin, self._end, max_cycles
         if key not in self._ways:
             way = self._cheapest(max_cycles, budget)
