@@ -98,7 +98,9 @@ def steps(network: Network) -> tuple[Step, ...]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
             continue
-        single_use = {edge for edge in edges if network.readers[edge] == (layer.name,) and not network.output_indices(edge)}
+        single_use = {
+            edge for edge in edges if network.readers[edge] == (layer.name,) and not network.output_indices(edge)
+        }
         extendable = [step for name, step in steps_by_name.items() if name in single_use and joined(step.ops, layer)]
         if extendable:  # an addition joins the step of its operand that is computed last
             del steps_by_name[extendable[-1].name]

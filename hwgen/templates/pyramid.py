@@ -1,7 +1,7 @@
 """Pyramid template: a group is computed tile by tile; overlaps of neighbouring tiles are kept or recomputed.
 
-The scheme is Alwani's (2015). The tile of the group's output is the pyramid's tip. `hwgen.templates.pyramid_tiles` derives the
-tiles of all layers from the tip, and `hwgen.templates.tips` has the candidate tips.
+The scheme is Alwani's (2015). The tile of the group's output is the pyramid's tip. `hwgen.templates.pyramid_tiles`
+derives the tiles of all layers from the tip, and `hwgen.templates.tips` has the candidate tips.
 """
 
 from __future__ import annotations
