@@ -1,6 +1,7 @@
-"""Built-in networks that branch, or end in average pools and dense layers, as published; batch normalisation folded.
+"""Built-in networks that branch, or end in average pools and dense layers, with batch normalisations folded.
 
-The four of MLPerf Tiny's closed division (Banbury et al., *MLPerf Tiny Benchmark*, 2021) and larger ones for images.
+The four networks of MLPerf Tiny's closed division (Banbury et al., *MLPerf Tiny Benchmark*, 2021) and larger ones for
+images.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # names are listed without them
 
 @dataclass(frozen=True)
 class Graph:
-    """A network; ``input`` is channels, rows, columns. ``draw`` gives the name of the output, or of each of them."""
+    """Built-in network. ``input`` is channels, height and width. ``draw`` adds all layers, and returns its outputs."""
 
     description: str
     input: Shape
@@ -29,7 +30,7 @@ class Graph:
 
 
 def _resnet8(net: Drawing) -> str:
-    """He et al., *Deep Residual Learning for Image Recognition*, 2016, cut to three stacks of one block."""
+    """Draw ResNet-8 (He et al., *Deep Residual Learning for Image Recognition*, 2016): three stacks of one block."""
     here = net.conv("conv", "image", 16, 3)
     for stack, outputs in enumerate((16, 32, 64), start=1):
         here = _basic(net, f"stack{stack}", here, outputs, 1 if stack == 1 else 2)
@@ -37,7 +38,7 @@ def _resnet8(net: Drawing) -> str:
 
 
 def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """Two 3x3 convolutions and a shortcut, with a 1x1 convolution in it where the size changes."""
+    """Draw two 3x3 convolutions and a shortcut. The shortcut has a 1x1 convolution if the size changes."""
     here = net.conv(f"{name}_conv1", source, outputs, 3, stride)
     here = net.conv(f"{name}_conv2", here, outputs, 3, relu=None)
     short = source
@@ -47,7 +48,7 @@ def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> s
 
 
 def _bottleneck(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """1x1, 3x3 and 1x1 convolutions and a shortcut."""
+    """Draw a bottleneck block: 1x1, 3x3 and 1x1 convolutions, and a shortcut."""
     here = net.conv(f"{name}_conv1", source, outputs // 4, 1)
     here = net.conv(f"{name}_conv2", here, outputs // 4, 3, stride, padding=1)
     here = net.conv(f"{name}_conv3", here, outputs, 1, relu=None)
@@ -72,7 +73,7 @@ def _resnet(
 
 
 def _dscnn(net: Drawing) -> str:
-    """Zhang et al., *Hello Edge: Keyword Spotting on Microcontrollers*, 2017, small."""
+    """Draw the small DS-CNN (Zhang et al., *Hello Edge: Keyword Spotting on Microcontrollers*, 2017)."""
     here = net.conv("conv", "image", 64, (10, 4), 2)
     for number in range(1, 5):
         here = net.conv(f"depthwise{number}", here, 64, 3, depthwise=True)
@@ -81,7 +82,7 @@ def _dscnn(net: Drawing) -> str:
 
 
 def _mobilenet_v1(width: float, classes: int) -> Callable[[Drawing], str]:
-    """Howard et al., *MobileNets*, 2017, table 1."""
+    """Draw MobileNetV1 (Howard et al., *MobileNets*, 2017, table 1)."""
 
     def draw(net: Drawing) -> str:
         here = net.conv("conv", "image", int(32 * width), 3, 2)
@@ -95,7 +96,7 @@ def _mobilenet_v1(width: float, classes: int) -> Callable[[Drawing], str]:
 
 
 def _mobilenet_v2(net: Drawing) -> str:
-    """Sandler et al., *MobileNetV2*, 2018, table 2: expansion, outputs, count and stride of each stage."""
+    """Draw MobileNetV2 (Sandler et al., 2018, table 2: expansion, outputs, count and stride of each stage)."""
     here = net.conv("conv1", "image", 32, 3, 2, relu=6)
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     for stage, (expansion, outputs, count, first) in enumerate(stages, start=1):
@@ -106,7 +107,7 @@ def _mobilenet_v2(net: Drawing) -> str:
 
 
 def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int, stride: int) -> str:
-    """An inverted residual block: expanded, depthwise, projected; a shortcut where the size stays."""
+    """Draw an inverted residual block: expansion, depthwise convolution, projection; a shortcut if the size stays."""
     channels, here = net.shape(source)[0], source
     if expansion > 1:
         here = net.conv(f"{name}_expand", here, expansion * channels, 1, relu=6)
@@ -116,7 +117,7 @@ def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int
 
 
 def _squeezenet(net: Drawing) -> str:
-    """Iandola et al., *SqueezeNet*, 2016, version 1.1."""
+    """Draw SqueezeNet 1.1 (Iandola et al., 2016)."""
     here = net.max_pool("pool1", net.conv("conv1", "image", 64, 3, 2, padding=0), 3, 2)
     for number, (squeeze, expand) in enumerate(
         ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)), start=2
@@ -131,7 +132,7 @@ def _squeezenet(net: Drawing) -> str:
 
 
 def _unet(net: Drawing) -> str:
-    """Ronneberger et al., *U-Net*, 2015: three levels, a quarter as wide; sizes kept, upsampled by neighbours."""
+    """Draw a U-Net (Ronneberger et al., 2015) of three levels and a quarter of the channels, padded to keep sizes."""
     here, skipped = "image", []
     for level, outputs in enumerate((16, 32, 64, 128), start=1):
         for number in (1, 2):
@@ -148,7 +149,7 @@ def _unet(net: Drawing) -> str:
 
 
 def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
-    """Redmon and Farhadi, *YOLOv3*, 2018, the tiny variant of Darknet, with Relu in place of its leaky one.
+    """Draw YOLOv3-tiny (Redmon and Farhadi, 2018; Darknet's variant), with Relu in place of LeakyRelu.
 
     The outputs are what its two detection layers take: 3 boxes of 85 values each, for a 32nd and a 16th of the input.
     """
@@ -169,7 +170,7 @@ def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
 
 
 def _autoencoder(net: Drawing) -> str:
-    """Koizumi et al., *ToyADMOS*, 2019: dense layers only."""
+    """Draw the autoencoder for ToyADMOS (Koizumi et al., 2019), which has fully connected layers only."""
     here = "image"
     for number, outputs in enumerate((128, 128, 128, 128, 8, 128, 128, 128, 128), start=1):
         here = net.dense(f"dense{number}", here, outputs)
@@ -218,7 +219,7 @@ GRAPHS = {
 
 
 def model(name: str) -> tuple[onnx.ModelProto, Shape]:
-    """The float model of ``NAME[@HEIGHTxWIDTH]``, and its input (channels, rows, columns).
+    """Return the float model of ``NAME[@HEIGHTxWIDTH]``, and its input (channels, height, width).
 
     Raises
     ------

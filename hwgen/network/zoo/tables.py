@@ -1,6 +1,6 @@
-"""The built-in networks: every layer's kind, outputs, kernel, stride, padding and groups, as published.
+"""Tables of built-in chains: operator, outputs, kernel, stride, padding and groups of every layer, as published.
 
-`hwgen.network.shapes` makes shapes of them, `hwgen.network.zoo.builtin` whole networks with weights.
+`hwgen.network.shapes` makes shapes of the tables, `hwgen.network.zoo.builtin` networks with weights.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from hwgen.network.maps import Window
 from hwgen.network.ops import Conv, MaxPool, Op
 
 Shape = tuple[int, int, int]
-"""Channels, rows, columns."""
+"""Type of an input shape: channels, height, width."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One layer.
+    """Layer of a table.
 
     Parameters
     ----------
     name : str
-        Unique in the network.
+        Name of the layer, unique in the network.
     op : type of Op
-        Kind of the layer.
+        Operator of the layer.
     outputs : int
-        Output channels; 0 for a pool, which keeps its channels.
+        Number of output channels; 0 for a pool, which keeps its channels.
     kernel, stride, padding : int
-        Of both axes, padding on all four sides.
+        Kernel and stride of both axes, and padding of all four sides, in pixels.
     groups : int
-        Groups of channels (convolutions).
+        Number of groups of channels (convolutions).
     relu : bool
-        Whether Relu follows (layers with weights).
+        Whether a Relu follows (layers with weights).
     dense : bool
-        Whether it is fully connected: its kernel is the whole map.
+        Whether the layer is fully connected: its kernel is the whole map.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Spec:
     dense: bool = False
 
     def window(self, height: int, width: int) -> Window:
-        """The window over a map of this height and width."""
+        """Return the window over a map of this height and width."""
         if self.dense:
             return Window(kernel=(height, width))
         kernel, stride, pad = self.kernel, self.stride, self.padding
@@ -61,10 +61,10 @@ class Spec:
 
 @dataclass(frozen=True)
 class Table:
-    """A network; ``input`` is channels, rows, columns.
+    """Table of a built-in chain. ``input`` is channels, height and width.
 
-    ``classifier``: fully connected layers that follow. `shapes.load` gives them if asked, networks with weights never
-    have them.
+    ``classifier`` has the fully connected layers that follow. `shapes.load` can include them; networks with weights
+    never have them.
     """
 
     description: str
@@ -86,11 +86,11 @@ def _dense(name: str, outputs: int, *, relu: bool = True) -> Spec:
 
 
 CLASSIFIER = (_dense("fc6", 4096), _dense("fc7", 4096), _dense("fc8", 1000, relu=False))
-"""The end of AlexNet, ZFNet and VGG."""
+"""Fully connected layers at the end of AlexNet, ZFNet and VGG."""
 
 
 def _vgg(*blocks: int) -> tuple[Spec, ...]:
-    """VGG with so many 3x3 convolutions in each block; a 2x2 pool ends it (Simonyan and Zisserman, table 1)."""
+    """Return VGG with these numbers of 3x3 convolutions per block (Simonyan and Zisserman, 2015, table 1)."""
     layers = []
     for block, (count, outputs) in enumerate(zip(blocks, (64, 128, 256, 512, 512), strict=True), start=1):
         layers += [_conv(f"conv{block}_{index}", outputs, 3, padding=1) for index in range(1, count + 1)]
@@ -99,7 +99,7 @@ def _vgg(*blocks: int) -> tuple[Spec, ...]:
 
 
 def _alexnet(sets: int) -> tuple[Spec, ...]:
-    """AlexNet; with one set, the half that one of its two GPUs computed."""
+    """Return AlexNet; with one set, the half that one of its two GPUs computed."""
     half = 2 // sets
     groups = sets
     return (
@@ -200,12 +200,12 @@ TABLES = {
 
 
 def base(name: str) -> str:
-    """The network's own name, without prefix, size and bits."""
+    """Return the name of a network without prefix, size and bits."""
     return re.split("[:@,]", name, maxsplit=1)[0]
 
 
 def precision(name: str) -> tuple[str, int]:
-    """``name`` without ``,int8`` or ``,int16`` at its end, and the bits of activations and weights (8 without).
+    """Return a name without ``,int8`` or ``,int16`` at its end, and the width of its integers (8 bits by default).
 
     Raises
     ------
@@ -220,7 +220,7 @@ def precision(name: str) -> tuple[str, int]:
 
 
 def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tuple[int | None, tuple[int, int, int]]:
-    """Number of layers (``None``: all) and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH]``.
+    """Return the number of layers (``None`` for all) and the input shape of ``NAME[:LAYERS][@HEIGHTxWIDTH]``.
 
     ``shape`` is the input that is meant without a size; ``prefix``: whether a number of layers can be asked for.
 
@@ -242,8 +242,9 @@ def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tupl
 
 
 def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
-    """Layers and input (channels, rows, columns) of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``, by the tables; with
-    the classifier if wanted.
+    """Return the layers and the input shape of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``.
+
+    With ``classifier``, the layers include the classifier.
 
     Raises
     ------
@@ -260,10 +261,10 @@ def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tupl
 
 
 def unknown(name: str, known: Iterable[str]) -> ModelError:
-    """The error for a name that is none of ``known``."""
+    """Return the error for a name that is not among ``known`` names."""
     if name and Path(name).exists():
-        found = "this is a folder; " if Path(name).is_dir() else ""
-        return ModelError(f"{name}: {found}a model must be an .onnx file or a built-in network's name")
+        hint = "this is a folder; " if Path(name).is_dir() else ""
+        return ModelError(f"{name}: {hint}a model must be an .onnx file or a built-in network's name")
     known = tuple(known)
     near = difflib.get_close_matches(base(name).lower(), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
