@@ -118,8 +118,8 @@ class FloatSumConfig(ChannelwisePoolConfig):
     Raises
     ------
     ConfigError
-        If the walk is not channelwise, a window needs several steps, padding is not the zero point, the unit is
-        invalid, or values have more than 8 bits.
+        If the walk is not channelwise; if a window needs several steps; if padding is not the zero point; if the unit
+        is invalid; or if values have more than 8 bits.
     """
 
     zero_point: int

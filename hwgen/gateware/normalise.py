@@ -67,8 +67,8 @@ class NormaliseConfig(Weightless):
     Raises
     ------
     ConfigError
-        If some scales have no factor, some distances have no entry in ``first``, ``kinds`` and ``falls`` differ in
-        length, or a ripple has bit 0 set.
+        If some scales have no factor; if some distances have no entry in ``first``; if ``kinds`` and ``falls`` differ
+        in length; or if a ripple has bit 0 set.
     """
 
     window: RunningScaleConfig

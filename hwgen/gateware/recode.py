@@ -35,8 +35,8 @@ class RecodeConfig(ValueTables):
     Raises
     ------
     ConfigError
-        If the inputs are not taken in turn, a table does not have one entry per value, or an input of another type has
-        no table.
+        If the inputs are not taken in turn; if a table does not have one entry per value; or if an input of another
+        type has no table.
     """
 
     window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig

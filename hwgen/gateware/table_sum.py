@@ -46,8 +46,8 @@ class TableSumConfig(PairTables):
     Raises
     ------
     ConfigError
-        If there are not two inputs of at most 8 bits, a table does not have one entry per value, or ``rounding`` does
-        not have 256 entries from 0 to 1.
+        If there are not two inputs of at most 8 bits; if a table does not have one entry per value; or if ``rounding``
+        does not have 256 entries from 0 to 1.
     """
 
     window: JoinConfig

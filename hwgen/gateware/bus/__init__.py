@@ -1,1 +1,1 @@
-"""What stands between an accelerator and the buses of a board: streams of whole bytes, and registers."""
+"""Connections between an accelerator and the buses of a board: streams of whole bytes, and registers."""

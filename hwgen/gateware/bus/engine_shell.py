@@ -220,21 +220,21 @@ class EngineShell(BusShell):
         Returns whether a run is in progress, and whether it ends in this cycle.
         """
         busy = Signal(name="busy")
-        asked = Signal(name="start_request")
+        requested = Signal(name="start_request")
         ended = Signal(name="run_end")
         base = Signal(32 - BASE_BITS, name="base_page")
         m.d.comb += [
-            asked.eq(bank.control[0] & ~busy),
+            requested.eq(bank.control[0] & ~busy),
             # In the cycle of a start, ``done`` still belongs to the run before.
             ended.eq(busy & ~self.start & self.done),
         ]
         m.d.sync += [
-            self.start.eq(asked),
-            busy.eq(asked | (busy & ~ended)),
+            self.start.eq(requested),
+            busy.eq(requested | (busy & ~ended)),
             # Held, because the engine resets itself at the start of a run.
             self.stop.eq(busy & ~ended & (self.stop | bank.control[1])),
         ]
-        with m.If(asked):
+        with m.If(requested):
             m.d.sync += base.eq(bank.program_base[BASE_BITS:])
         for name, member in self.config.memory.members.items():
             engine, memory = (getattr(bus, name) for bus in (self.m_axi, self.mem))

@@ -1,13 +1,13 @@
 """Tile buffer of a pyramid's layer, and the walk over its windows (Alwani 2015, section 3.4; listing 3.4).
 
 The buffer stores two tiles in the two halves of its memories. One tile is filled while the windows of the other are
-read. Position 0 is the first pixel of the tile's first window. So window ``n`` of a tile
-always begins at position ``n S``. Positions in the padding are never written; their values are replaced when they are
-read. Tiles at the borders of the map have fewer windows.
+read. Position 0 is the first pixel of the tile's first window. So window ``n`` of a tile always begins at position
+``n S``. Positions in the padding are never written; their values are replaced when they are read. Tiles at the borders
+of the map have fewer windows.
 
-Rows and columns are interleaved over at least as many banks as a patch has rows and columns, so any patch is read in
-one cycle. Columns have more banks if a beat holds more pixels. Both have more banks if two taps of a dilated kernel
-would otherwise share a bank.
+Rows and columns are interleaved over banks. There are at least as many banks as a patch has rows and columns, so any
+patch is read in one cycle. Columns have more banks if a beat holds more pixels. Both have more banks if two taps of a
+dilated kernel would otherwise share a bank.
 """
 
 from __future__ import annotations
