@@ -161,7 +161,7 @@ class Reorder(wiring.Component):
             Signal(name="block_filled"),
             Signal(name="block_emptied"),
         )
-        out = self._elaborate_places(m, emptied)
+        out = self._elaborate_read_index(m, emptied)
         m.d.comb += [
             self.i.ready.eq(whole != 2),
             taken.eq(self.i.valid & self.i.ready),

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 import hwgen
 from hwgen import progress
+from hwgen.api.design import AcceleratorDesign
 from hwgen.cli import main as cli
 from hwgen.gateware.stream import Order
 from hwgen.network import host, quantise
@@ -184,7 +185,7 @@ def test_all_three_are_equal(here, capfd):
 
 def test_wrong_hardware_is_found(here, capfd, monkeypatch):
     """One value of the second layer is 5 too large in frame 1: the layer is named, and the status is 1."""
-    run = hwgen.Design._run
+    run = AcceleratorDesign._run
     network = hwgen.load(SMALL).network
     layer = network.layers[1]
     columns = layer.output.shape[2]
@@ -195,7 +196,7 @@ def test_wrong_hardware_is_found(here, capfd, monkeypatch):
         taps[1][1, 2, 3 * columns + 1] += 5
         return replace(found, taps=taps)
 
-    monkeypatch.setattr(hwgen.Design, "_run", wrong)
+    monkeypatch.setattr(AcceleratorDesign, "_run", wrong)
     assert cli.main(["compare", SMALL, *BOARD, "--random", "3", "--json", "found.json"]) == 1
     said = capfd.readouterr()
     assert said.err == "hwgen: the hardware differs from the golden model\n"
