@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from hwgen.blocking import cecconi, peemen, yang
 from hwgen.blocking.hierarchy import Memory, Private
-from hwgen.blocking.priced import Found
+from hwgen.blocking.priced import PricedBlocking
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.search import search
 from hwgen.network import shapes
@@ -42,14 +42,14 @@ def main() -> None:
     if arguments.common:
         layers = [Problem.of(layer) for layer in shapes.load("vgg16", dense=True).layers]
         begin = time.process_time()
-        found = yang.common([layer.padded(**yang.at_once(layer)) for layer in layers], 8 << 20)
-        macs = sum(one.nest.problem.macs for one in found.found)
+        found = yang.common([layer.padded(**yang.datapath_block(layer)) for layer in layers], 8 << 20)
+        macs = sum(one.nest.problem.macs for one in found.blockings)
         print(f"| VGG-16, common | {time.process_time() - begin:.1f} | {found.energy / macs:.3f} | {found.gap:.2%} |")
     if not arguments.no_zigzag and importlib.util.find_spec("zigzag") is not None:
         _zigzag()
 
 
-def _ragged(problem: Problem, pair: bool) -> Found:
+def _ragged(problem: Problem, pair: bool) -> PricedBlocking:
     """With blocks that don't divide."""
     return search(problem, yang.diannao(), base=yang.CORE, pair=pair, ragged=True)
 
@@ -58,7 +58,7 @@ def _timed(name: str, run: Callable[[], object]) -> None:
     begin = time.process_time()
     found = run()
     taken = time.process_time() - begin
-    figures = f"{found.per_mac:.3f} | {found.gap:.2%}" if isinstance(found, Found) else "- | -"
+    figures = f"{found.per_mac:.3f} | {found.gap:.2%}" if isinstance(found, PricedBlocking) else "- | -"
     print(f"| {name} | {taken:.2f} | {figures} |", flush=True)
 
 

@@ -24,7 +24,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network.quantise import prepare_inputs
 from hwgen.program.compile import Schedule, schedule
-from hwgen.report.picture import FORMATS, kind_of, picture
+from hwgen.report.picture import FORMATS, picture_format, picture
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming, fetched_jobs, loads, moved, stores
 from hwgen.schedule.engine_core import group_steps
@@ -112,7 +112,7 @@ def main() -> int:
     parser.add_argument("--plot", metavar="FILE", help=f"a picture: {' or '.join(FORMATS)}")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    kind = kind_of(arguments.plot)
+    kind = picture_format(arguments.plot)
     rows = []
     for name in arguments.networks:
         for width, pace in MEMORIES:

@@ -1,7 +1,8 @@
-"""Boards: what a device holds, how fast its clock is, and where its pins are.
+"""Boards: budget of the device, clock frequency, memory bandwidth, and pins.
 
-One TOML file a board states the budgets; a module here or in amaranth-boards holds its Amaranth platform class.
-A board of one's own is such a TOML file, given by its path. A part alone, by its name, stands for a board, too.
+Each board has a TOML file with its budget. A module here or in amaranth-boards holds its Amaranth platform class. A
+user's board is a TOML file too, given by its path. The name of a part alone stands for a board without clock and memory
+of its own.
 """
 
 from __future__ import annotations
@@ -24,46 +25,46 @@ if TYPE_CHECKING:
 __all__ = ["Board", "load", "names"]
 
 
-MOST = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
-"""Budgets beyond those of any device, tenfold and more."""
+MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
+"""Upper limits of budgets, at least ten times those of any device."""
 
 PART_MHZ, PART_GB_S = 100.0, 1.0
-"""Of a part without a board, which has neither a clock nor a memory of its own: taken unless others are asked for."""
+"""Clock in MHz and memory bandwidth in GB/s of a part without a board, unless the user gives others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A board and the budget of its device.
+    """Board, with the budget of its device.
 
     Parameters
     ----------
     name : str
-        Name on the command line, lower case.
+        Name on the command line, in lower case.
     device : str
-        Device as its maker calls it (``XC7Z020``).
+        Manufacturer's name of the device (``XC7Z020``).
     part : str
-        Full part number, as Vivado takes it; capitals become small letters.
+        Full part number for Vivado. Capitals become small letters.
     lut, ff, dsp, bram36 : int
-        6-input LUTs, flip-flops, DSP48E1 slices and 36 kbit block RAMs (Xilinx DS180, DS190).
+        Number of 6-input LUTs, flip-flops, DSP48E1 slices and 36 kbit block RAMs (Xilinx DS180, DS190).
     clock_mhz : float
-        Frequency of the clock of the programmable logic, in MHz: the board's own, if no other is asked for.
+        Default frequency of the clock of the programmable logic, in MHz.
     memory_gb_s : float
-        Peak rate of the off-chip memory, in 1e9 bytes a second.
+        Peak bandwidth of the off-chip memory, in 1e9 bytes per second.
     description : str
-        One line for people.
+        Description in one line.
     platform : str
-        Where the Amaranth platform class is, ``module:class``; empty where there is none.
+        Import path of the Amaranth platform class, ``module:class``; empty without one.
     dma_call_ns, dma_jump_ns : float
-        What a transfer to or from the off-chip memory costs besides its data: to start it, and for each run of
-        neighbouring addresses (`hwgen.blocking.cecconi`).
+        Overhead of a transfer to or from the off-chip memory, in ns: per transfer, and per run of neighbouring
+        addresses (`hwgen.blocking.cecconi`).
     board_parts : tuple of str
-        What Vivado may call its files for the board, the first that it has: patterns such as ``*:pynq-z2:part0:*``.
-        Without them there is no project, only an IP.
+        Patterns of the names of the board's files in Vivado, such as ``*:pynq-z2:part0:*``. The first that Vivado has
+        is used. Without patterns there is an IP, but no project.
 
     Raises
     ------
     BoardError
-        If a budget, the clock or the memory's rate is not positive, or beyond reason, or a cost of transfers negative.
+        If a budget, the clock or the bandwidth is not positive or beyond its limit, or an overhead is negative.
     """
 
     name: str
@@ -85,12 +86,12 @@ class Board:
         for name in ("name", "device", "part", "description", "platform"):
             if not isinstance(getattr(self, name), str):
                 raise BoardError(f"board {self.name}: {name} must be a string, not {getattr(self, name)!r}")
-        for name, most in MOST.items():
+        for name, max_value in MAX_BUDGETS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise BoardError(f"board {self.name}: {name} must be a positive integer, not {value!r}")
-            if value > most:
-                raise BoardError(f"board {self.name}: {name} must be at most {most:,}, not {value:,}")
+            if value > max_value:
+                raise BoardError(f"board {self.name}: {name} must be at most {max_value:,}, not {value:,}")
         for name in ("clock_mhz", "memory_gb_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
@@ -102,10 +103,10 @@ class Board:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
                 raise BoardError(f"board {self.name}: {name} must be between 0 and 1e9, not {value!r}")
 
-        object.__setattr__(self, "part", self.part.lower())  # as Vivado has all parts
-        if isinstance(self.board_parts, list):  # as TOML and JSON have it
+        object.__setattr__(self, "part", self.part.lower())  # Vivado writes all parts in small letters
+        if isinstance(self.board_parts, list):  # TOML and JSON have lists
             object.__setattr__(self, "board_parts", tuple(self.board_parts))
-        if not isinstance(self.board_parts, tuple) or not all(isinstance(each, str) for each in self.board_parts):
+        if not isinstance(self.board_parts, tuple) or not all(isinstance(pattern, str) for pattern in self.board_parts):
             raise BoardError(f"board {self.name}: board_parts must be a list of strings, not {self.board_parts!r}")
 
     @property
@@ -114,17 +115,17 @@ class Board:
         return family_of(self.part) or DEFAULT
 
     def transfer_cycles(self, size: int) -> int:
-        """Clock cycles that ``size`` bytes take over the off-chip memory's port, at its peak rate."""
+        """Return the clock cycles that a transfer of ``size`` bytes takes at the off-chip memory's peak bandwidth."""
         return ceil(size * self.clock_mhz / (1000 * self.memory_gb_s))
 
     @property
     def platform_class(self) -> type[XilinxPlatform]:
-        """The board's Amaranth platform: clock, LEDs, buttons, switches.
+        """Amaranth platform class of the board: clock, LEDs, buttons, switches.
 
         Raises
         ------
         BoardError
-            If the board states no platform, or one that is not there.
+            If the board states no platform, or the platform can't be imported.
         """
         if not self.platform:
             raise BoardError(f"board {self.name} has no platform class; set platform = 'module:class' in its file")
@@ -136,19 +137,20 @@ class Board:
 
 
 def names() -> list[str]:
-    """Names of the boards that come with hwgen, sorted."""
+    """Return the names of hwgen's boards, sorted."""
     return sorted(Path(file.name).stem for file in resources.files(__name__).iterdir() if file.name.endswith(".toml"))
 
 
 def load(name: str) -> Board:
-    """Read a board by its name (in any case), or from a TOML file of one's own (a path ending in ``.toml``).
+    """Read a board by its name (in any case), or from a TOML file.
 
-    The name of a part stands for a board that has `PART_MHZ` and `PART_GB_S`.
+    A TOML file is given by a path that ends with ``.toml``. The name of a part stands for a board with `PART_MHZ` and
+    `PART_GB_S`.
 
     Raises
     ------
     BoardError
-        If the board is unknown, or its file unreadable or incomplete.
+        If the board is unknown, or its file is unreadable or incomplete.
     """
     key = name.lower()
     if key in names():

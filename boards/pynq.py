@@ -1,6 +1,7 @@
 """Amaranth platform of the PYNQ-Z1 (Digilent) and PYNQ-Z2 (TUL), both with an XC7Z020.
 
-Pins of the programmable logic from the boards' reference manuals and master constraints; these are the same on both.
+The pins of the programmable logic are from the boards' reference manuals and master constraints. Both boards have the
+same pins.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ _IO = Attrs(IOSTANDARD="LVCMOS33")
 
 
 class PynqPlatform(XilinxPlatform):
-    """PYNQ-Z1 and PYNQ-Z2: 125 MHz from the Ethernet PHY, four LEDs, two coloured ones, four buttons, two switches."""
+    """Platform of the PYNQ-Z1 and PYNQ-Z2: 125 MHz clock of the Ethernet PHY, LEDs, buttons, switches.
+
+    It has four LEDs, two coloured LEDs, four buttons and two switches.
+    """
 
     device = "xc7z020"
     package = "clg400"

@@ -10,7 +10,10 @@ __all__ = ["VC707Platform"]
 
 
 class VC707Platform(XilinxPlatform):
-    """VC707: 200 MHz differential system clock, reset button, eight LEDs, five buttons, eight switches."""
+    """Platform of the VC707:
+
+    200 MHz differential system clock, reset button, eight LEDs, five buttons, eight switches.
+    """
 
     device = "xc7vx485t"
     package = "ffg1761"

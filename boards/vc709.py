@@ -10,7 +10,10 @@ __all__ = ["VC709Platform"]
 
 
 class VC709Platform(XilinxPlatform):
-    """VC709: 200 MHz differential system clock, reset button, eight LEDs, five buttons, eight switches."""
+    """Platform of the VC709:
+
+    200 MHz differential system clock, reset button, eight LEDs, five buttons, eight switches.
+    """
 
     device = "xc7vx690t"
     package = "ffg1761"

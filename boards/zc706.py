@@ -8,12 +8,15 @@ from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResou
 
 __all__ = ["ZC706Platform"]
 
-# Banks run from supplies of their own: 1.5 V beside the memory module, 2.5 V (VADJ as delivered) elsewhere.
+# The banks have different supplies: 1.5 V beside the memory module, 2.5 V (VADJ as delivered) elsewhere.
 _LOW, _HIGH = Attrs(IOSTANDARD="LVCMOS15"), Attrs(IOSTANDARD="LVCMOS25")
 
 
 class ZC706Platform(XilinxPlatform):
-    """ZC706: 200 MHz differential system clock, reset button, four LEDs, three buttons, four switches."""
+    """Platform of the ZC706:
+
+    200 MHz differential system clock, reset button, four LEDs, three buttons, four switches.
+    """
 
     device = "xc7z045"
     package = "ffg900"
@@ -23,7 +26,7 @@ class ZC706Platform(XilinxPlatform):
     resources = [  # noqa: RUF012 (the base class asks for a plain list)
         Resource("clk200", 0, DiffPairs("H9", "G9", dir="i"), Clock(200e6), Attrs(IOSTANDARD="LVDS")),
         Resource("rst", 0, Pins("A8", dir="i"), _LOW),  # active high
-        # left, centre, right, and one above them
+        # left, centre, right, and one above these three
         *LEDResources(pins={0: "Y21", 2: "W21"}, attrs=_HIGH),
         *LEDResources(pins={1: "G2", 3: "A17"}, attrs=_LOW),
         # left, centre, right

@@ -1,7 +1,7 @@
 """Amaranth platform of the Avnet ZedBoard (XC7Z020).
 
-Pins of the programmable logic, from the ZedBoard Hardware User's Guide. Banks 34 and 35 (buttons and
-switches) run from the adjustable supply, 1.8 V as delivered.
+The pins of the programmable logic are from the ZedBoard Hardware User's Guide. Banks 34 and 35 (buttons and switches)
+use the adjustable supply, 1.8 V as delivered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["ZedBoardPlatform"]
 
 
 class ZedBoardPlatform(XilinxPlatform):
-    """ZedBoard: 100 MHz oscillator, eight LEDs, five buttons, eight switches."""
+    """Platform of the ZedBoard: 100 MHz oscillator, eight LEDs, five buttons, eight switches."""
 
     device = "xc7z020"
     package = "clg484"

@@ -1,12 +1,12 @@
-"""What took long to make and is kept: compiled simulators, Verilog, plans, each by the content of what it was made of.
+"""Cache of simulators, Verilog and plans, each under a digest of its inputs.
 
-Entries are folders ``KIND/KEY`` in ``$HWGEN_CACHE``, else in the user's cache folder. They appear at once, by a rename,
-and say what their files must be, so that what is broken or half there counts as missing and is made anew. Of
-processes that need the same entry one makes it, and the others wait. All entries together take at most ``LIMIT`` bytes:
-those that were not used for longest go first.
+Entries are folders ``KIND/KEY`` in ``$HWGEN_CACHE``, by default in the user's cache folder. An entry appears at once,
+by a rename. It lists the sizes and digests of its files, so that a broken or incomplete entry counts as missing and is
+computed again. If several processes need the same entry, one computes it and the others wait. All entries together have
+at most `LIMIT` bytes; the least recently used entries are dropped first.
 
-Kept simulators are programs that are run. So a cache that another user owns or can write is refused, and such an entry
-counts as missing; the cache is made for its user alone.
+Simulators in the cache are programs that hwgen runs. So hwgen refuses a cache that another user owns or can write, and
+such an entry counts as missing. The cache is created for its user alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hwgen.errors import ToolError
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where processes that need the same entry each make it
+except ImportError:  # not on Windows, where several processes can compute the same entry
     fcntl = None
 
 __all__ = [
@@ -52,59 +52,62 @@ __all__ = [
 ]
 
 LIMIT = 4 << 30
-"""Bytes of all entries together; ``HWGEN_CACHE_LIMIT`` says it otherwise, in MB."""
+"""Largest number of bytes of all entries together; ``HWGEN_CACHE_LIMIT`` overrides it, in MB."""
 GRACE = 600.0
-"""Seconds in which an entry that was used is not dropped: whoever found it may be about to read it."""
+"""Seconds for which a used entry is not dropped, because the process that found it can be about to read it."""
 STALE = 86400.0
-"""Seconds after which what a process was making, and never finished, is taken away where folders can't be locked."""
+"""Seconds after which an unfinished entry is removed on file systems without locks."""
 KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
-"""What there is: plans; Verilog with its memory files; simulators, and what they are linked of: components of designs,
-and what Verilator brings."""
+"""Kinds of entries: plans, Verilog with its memory files, simulators, and the objects that simulators are linked from.
+
+The objects are those of components (``objects``) and of Verilator's runtime (``runtimes``).
+"""
 _LIST = "entry.json"
 _LOCK = ".lock-"
 _UNFINISHED = (".build-", ".made-", ".broken-", ".gone-")
-"""Prefixes of folders in which entries are made or taken away."""
+"""Prefixes of folders in which entries are made or removed."""
 _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
 
 def folder() -> Path:
-    """Where entries are kept."""
-    if given := os.environ.get("HWGEN_CACHE"):
-        return Path(given).absolute()
+    """Return the folder of the cache."""
+    if configured := os.environ.get("HWGEN_CACHE"):
+        return Path(configured).absolute()
     return platformdirs.user_cache_path("hwgen", appauthor=False)
 
 
 def limit() -> int:
-    """Bytes of all entries together."""
+    """Return the largest number of bytes of all entries together."""
     with suppress(ValueError):
         return max(0, int(os.environ.get("HWGEN_CACHE_LIMIT", ""))) << 20
     return LIMIT
 
 
 def refused(error: OSError) -> ToolError:
-    """What is said where the cache can't be written."""
+    """Return the error about a cache that can't be written."""
     return ToolError(f"the cache {folder()} can't be written: {error.strerror or error}; set HWGEN_CACHE")
 
 
 def check() -> None:
-    """Refuse a cache that another user owns or can write, because programs in it are run.
+    """Refuse a cache that another user owns or can write, because its programs are run.
 
     Raises
     ------
     ToolError
+        If the cache is unsafe.
     """
-    place = folder()
-    for path in (place, *(place / kind for kind in KINDS)):
+    root = folder()
+    for path in (root, *(root / kind for kind in KINDS)):
         with suppress(FileNotFoundError, NotADirectoryError):
             if reason := _unsafe(path.stat()):
                 raise ToolError(
-                    f"the cache {place} is not used, because {reason.format(path)}: programs are kept there, and run; "
-                    "set HWGEN_CACHE to a folder of your own, or take this one away"
+                    f"the cache {root} is not used, because {reason.format(path)}: hwgen runs programs from its cache; "
+                    "set HWGEN_CACHE to a folder of your own, or remove this one"
                 )
 
 
 def _unsafe(status: os.stat_result) -> str | None:
-    """Return why a file or folder of this status is not to be trusted; ``None`` if it is."""
+    """Return why a file or folder of this status is unsafe; ``None`` if it is safe."""
     if os.name != "posix":
         return None
     if status.st_uid != os.geteuid():
@@ -115,97 +118,97 @@ def _unsafe(status: os.stat_result) -> str | None:
 
 
 @functools.cache
-def _begin(place: Path) -> None:
-    """Remove, once in a process, what killed processes left unfinished in a cache."""
+def _begin(path: Path) -> None:
+    """Remove, once per process, what killed processes left unfinished in a cache."""
     for kind in KINDS:
-        processes.remove_abandoned(place / kind, *_UNFINISHED)
+        processes.remove_abandoned(path / kind, *_UNFINISHED)
 
 
-def _kind(kind: str) -> Path:
-    """Return the folder of all entries of a kind, made for its user alone if it is missing.
+def _kind(kind_name: str) -> Path:
+    """Return the folder of all entries of a kind. It is created for its user alone if it is missing.
 
     Raises
     ------
     OSError
-        If it can't be made.
+        If the folder can't be created.
     ToolError
-        If the cache is another user's.
+        If the cache is unsafe.
     """
-    place = folder()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    for path in (place, place / kind):
+    root = folder()
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for path in (root, root / kind_name):
         path.mkdir(mode=0o700, exist_ok=True)
     check()
-    return place / kind
+    return root / kind_name
 
 
 # One entry
 
 
-def find(kind: str, key: str, *, sums: bool = True) -> Path | None:
-    """The folder of an entry; ``None`` if it is not there, or not as it was made. It counts as used now.
+def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
+    """Return the folder of an entry, and mark it as used; ``None`` if the entry is missing or changed.
 
-    Without ``sums`` only the sizes of its files are looked at: they may be too large to be read each time.
+    Without ``sums`` only the sizes of its files are checked, because reading all of them can take too long.
 
     Raises
     ------
     ToolError
-        If the cache is another user's, or others can write in it.
+        If the cache is unsafe.
     """
     check()
     _begin(folder())
-    place = folder() / kind / key
+    path = folder() / kind_name / key
     try:
-        if any(_unsafe(path.stat()) for path in (place, place / _LIST)):
+        if any(_unsafe(file.stat()) for file in (path, path / _LIST)):
             return None
-        listed = json.loads((place / _LIST).read_bytes())
-        for name, told in listed.items():
-            status = (place / name).stat()
-            if status.st_size != told[0] or _unsafe(status) or (sums and _sum(place / name) != told):
+        listed = json.loads((path / _LIST).read_bytes())
+        for name, expected in listed.items():
+            status = (path / name).stat()
+            if status.st_size != expected[0] or _unsafe(status) or (sums and _sum(path / name) != expected):
                 return None
-        os.utime(place / _LIST)
+        os.utime(path / _LIST)
     except (OSError, ValueError, AttributeError, LookupError, TypeError):
         return None
-    return place
+    return path
 
 
-def keep(kind: str, key: str, files: Iterable[Path]) -> Path:
-    """Make an entry of some files, which are moved there, in place of one that is broken.
+def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
+    """Make an entry from some files, which are moved into it. A broken entry is replaced.
 
     Returns
     -------
     Path
-        The entry's folder; another process may have made it in the meantime.
+        Folder of the entry. Another process can have made it in the meantime.
 
     Raises
     ------
     OSError
         If the cache can't be written.
     ToolError
-        If the cache is another user's, or others can write in it.
+        If the cache is unsafe.
     """
-    place = _kind(kind) / key
-    with _making(place) as made:
+    path = _kind(kind_name) / key
+    with _making(path) as made:
         for file in files:
             os.replace(file, made / file.name)
-        _put(made, place)
-    return place
+        _put(made, path)
+    return path
 
 
-def keep_files(kind: str, key: str, files: Mapping[str, bytes]) -> None:
-    """The same of contents by name, of which it is no harm if they can't be kept; then drop what is too much."""
+def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
+    """Make an entry from contents by name, then trim the cache. An error of the file system is ignored."""
     with suppress(OSError):
-        place = _kind(kind) / key
-        with _making(place) as made:
+        path = _kind(kind_name) / key
+        with _making(path) as made:
             for name, content in files.items():
                 (made / name).write_bytes(content)
-            _put(made, place)
+            _put(made, path)
         trim()
 
 
 @contextmanager
-def locked(kind: str, key: str) -> Iterator[None]:
-    """Let one process at a time into the block, of those that want this entry.
+def locked(kind_name: str, key: str) -> Iterator[None]:
+    """Let one process at a time into the block, of all processes that need this entry.
 
     Raises
     ------
@@ -215,24 +218,27 @@ def locked(kind: str, key: str) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    place = _kind(kind) / f"{_LOCK}{key}"
-    with _lock(place):
+    path = _kind(kind_name) / f"{_LOCK}{key}"
+    with _lock(path):
         try:
             yield
         finally:
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _lock(place: Path) -> Iterator[None]:
-    """Hold a file that is there; who had it before may take it away while others wait for it."""
+def _lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a file.
+
+    The previous holder can remove the file while others wait for it, so the lock is retried.
+    """
     assert fcntl is not None
     while True:
-        file = place.open("w")
-        with suppress(OSError):  # some network file systems know no locks: then both make it, which is no harm
+        file = path.open("w")
+        with suppress(OSError):  # some network file systems have no locks; two processes can then make the same entry
             fcntl.flock(file, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), place.stat()):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
         file.close()
     with file:
@@ -240,29 +246,29 @@ def _lock(place: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _making(place: Path) -> Iterator[Path]:
-    """A folder in which an entry is made, in the same file system."""
-    with processes.folder(prefix=".made-", dir=place.parent) as made:
+def _making(path: Path) -> Iterator[Path]:
+    """Yield a folder in the same file system in which an entry is made."""
+    with processes.folder(prefix=".made-", dir=path.parent) as made:
         yield made
 
 
-def _put(made: Path, place: Path) -> None:
-    """Make ``made`` the entry at ``place``, all at once."""
+def _put(made: Path, path: Path) -> None:
+    """Rename the folder ``made`` to the entry ``path``, at once."""
     listed = {file.name: _sum(file) for file in sorted(made.iterdir())}
     (made / _LIST).write_text(json.dumps(listed, indent=1))
     for file in made.iterdir():
         file.chmod(file.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     try:
-        os.rename(made, place)
+        os.rename(made, path)
     except OSError:
-        if find(place.parent.name, place.name) is None:
-            with processes.folder(prefix=".broken-", dir=place.parent) as broken:
-                os.rename(place, broken)  # an empty folder gives way
-                os.rename(made, place)
+        if find(path.parent.name, path.name) is None:
+            with processes.folder(prefix=".broken-", dir=path.parent) as broken:
+                os.rename(path, broken)  # an empty folder is replaced
+                os.rename(made, path)
 
 
 def _sum(file: Path) -> list[int | str]:
-    """Size and digest of a file."""
+    """Return the size and the digest of a file."""
     with file.open("rb") as opened:
         return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]
 
@@ -272,65 +278,79 @@ def _sum(file: Path) -> list[int | str]:
 
 @dataclass(frozen=True)
 class Entry:
-    """``size`` in bytes; ``used`` in seconds since 1970, as ``time.time`` gives them."""
+    """Entry of the cache.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of the entry, one of `KINDS`.
+    path : Path
+        Folder of the entry.
+    size : int
+        Size in bytes.
+    used : float
+        Time of the last use, in seconds since 1970 as from ``time.time``.
+    """
 
     kind: str
-    place: Path
+    path: Path
     size: int
     used: float
 
 
 def entries() -> list[Entry]:
-    """All that is kept, what was not used for longest first; what is broken or unfinished is not listed."""
-    found = []
+    """Return all complete entries, the least recently used first."""
+    listed = []
     for kind in _folders(folder()):
-        for place in _folders(kind) if kind.name in KINDS else ():
+        for path in _folders(kind) if kind.name in KINDS else ():
             with suppress(OSError):
-                used = (place / _LIST).stat().st_mtime
-                size = sum(file.stat().st_size for file in place.iterdir())
-                found.append(Entry(kind.name, place, size, used))
-    return sorted(found, key=lambda entry: entry.used)
+                used = (path / _LIST).stat().st_mtime
+                size = sum(file.stat().st_size for file in path.iterdir())
+                listed.append(Entry(kind.name, path, size, used))
+    return sorted(listed, key=lambda entry: entry.used)
 
 
 def clear() -> int:
-    """Take away all that is kept, and nothing else; returns how many bytes that were.
+    """Remove all entries, and nothing else, and return the number of bytes removed.
 
     Raises
     ------
     OSError
-        If something can't be removed.
+        If a file can't be removed.
     """
     freed = sum(entry.size for entry in entries())
     for kind in _folders(folder()):
         if kind.name in KINDS:
-            for place in kind.iterdir():
-                if place.is_dir() and _OURS.fullmatch(place.name):
-                    shutil.rmtree(place)
-                elif place.name.startswith(_LOCK):  # if somebody holds it, two may make the same, which is no harm
-                    place.unlink(missing_ok=True)
-            with suppress(OSError):  # someone is at work in it
+            for path in kind.iterdir():
+                if path.is_dir() and _OURS.fullmatch(path.name):
+                    shutil.rmtree(path)
+                elif path.name.startswith(
+                    _LOCK
+                ):  # if a process holds the lock, two can make the same entry, which is harmless
+                    path.unlink(missing_ok=True)
+            with suppress(OSError):  # another process is at work in the folder
                 kind.rmdir()
     return freed
 
 
-def _folders(place: Path) -> list[Path]:
+def _folders(path: Path) -> list[Path]:
     with suppress(OSError):
-        return [each for each in place.iterdir() if each.is_dir()]
+        return [child for child in path.iterdir() if child.is_dir()]
     return []
 
 
 def trim() -> None:
-    """Drop what was not used for longest, until the rest is within the limit, and what nobody will finish."""
-    now, found = time.time(), entries()
-    size = sum(entry.size for entry in found)
-    for entry in found:
+    """Drop the least recently used entries until the rest is within the limit, and remove stale unfinished entries."""
+    now, listed = time.time(), entries()
+    size = sum(entry.size for entry in listed)
+    for entry in listed:
         if size <= limit() or now - entry.used < GRACE:
             break
-        with suppress(OSError), processes.folder(prefix=".gone-", dir=entry.place.parent) as gone:
-            os.rename(entry.place, gone)  # at once, so that nobody finds a part of it
+        with suppress(OSError), processes.folder(prefix=".gone-", dir=entry.path.parent) as gone:
+            os.rename(entry.path, gone)  # at once, so that no process finds a part of it
             size -= entry.size
     for kind in _folders(folder()):
-        for place in _folders(kind) if kind.name in KINDS else ():
+        for path in _folders(kind) if kind.name in KINDS else ():
             with suppress(OSError):
-                if not (place / _LIST).is_file() and now - place.stat().st_mtime > STALE:
-                    shutil.rmtree(place, ignore_errors=True)
+                if not (path / _LIST).is_file() and now - path.stat().st_mtime > STALE:
+                    shutil.rmtree(path, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""What a value consists of, as a short name: equal values have the same one in every process.
+"""Digests of values by their contents: equal values have the same digest in every process.
 
-A name stands for the whole contents, so that what was made of a value can be found again by it.
+A digest covers the whole contents, so that a cache can find the result of a computation by the digest of its inputs.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ import numpy as np
 
 __all__ = ["of", "source"]
 
-#: Packages whose versions change what hwgen makes.
+#: Packages whose versions change hwgen's results.
 PACKAGES = ("amaranth", "numpy", "onnx", "onnxruntime")
 
 
 def of(*values: object) -> str:
-    """The name of some values: 32 hexadecimal digits.
+    """Return the digest of some values: 32 hexadecimal digits.
 
     Parameters
     ----------
     values
         Numbers, texts, bytes, arrays, enumerations, classes, functions of modules, dataclasses, and collections of
-        such. Any other object must have its contents as bytes, or a digest of them, in an attribute ``digest``.
+        these. Any other object must have an attribute ``digest`` with its contents, or a digest of them, as bytes.
 
     Raises
     ------
     TypeError
-        If a value is something else, of which nobody knows what it consists of.
+        If the contents of a value are unknown.
     """
     return _Walk().of(values).hex()[:32]
 
 
 @cache
 def source() -> str:
-    """The name of hwgen's own code, with the versions of the packages that it works with."""
+    """Return the digest of hwgen's own code and of the versions of the packages that it uses."""
     root = Path(__file__).resolve().parent
     files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.py"))}
     return of(files, [metadata.version(package) for package in PACKAGES])
 
 
 class _Walk:
-    """Values that are met twice are looked into once."""
+    """Traversal of values that visits a value once, even if it occurs twice."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[bytes, object]] = {}
@@ -59,16 +59,16 @@ class _Walk:
             return _hash(type(value).__name__, repr(value).encode())
         if (known := self._known.get(id(value))) is not None:
             return known[0]
-        found = _hash(*self._parts(value))
-        self._known[id(value)] = found, value  # kept, so that no other value gets its address
-        return found
+        value_digest = _hash(*self._contents(value))
+        self._known[id(value)] = value_digest, value  # kept, so that no other value gets its id
+        return value_digest
 
-    def _parts(self, value: Any) -> Sequence[str | bytes | memoryview]:
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    def _contents(self, value: Any) -> Sequence[str | bytes | memoryview]:
+        type_name = f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(value, Enum):
-            return kind, value.name
+            return type_name, value.name
         if isinstance(value, str | bytes | bytearray | memoryview | PurePath):
-            return kind, str(value) if isinstance(value, str | PurePath) else bytes(value)
+            return type_name, str(value) if isinstance(value, str | PurePath) else bytes(value)
         if isinstance(value, np.ndarray | np.generic):
             return (
                 "array",
@@ -79,27 +79,29 @@ class _Walk:
         if isinstance(value, array):
             return "array.array", value.typecode, value.tobytes()
         if isinstance(getattr(value, "digest", None), bytes):
-            return kind, value.digest
+            return type_name, value.digest
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return kind, *(self.of(getattr(value, field.name)) for field in dataclasses.fields(value))
-        return self._collection(kind, value)
+            return type_name, *(self.of(getattr(value, field.name)) for field in dataclasses.fields(value))
+        return self._collection(type_name, value)
 
-    def _collection(self, kind: str, value: Any) -> Sequence[str | bytes]:
+    def _collection(self, type_name: str, value: Any) -> Sequence[str | bytes]:
         if isinstance(value, tuple | list):
-            if all(type(each) is int for each in value):
-                return kind, repr(list(value))
-            return kind, *map(self.of, value)
+            if all(type(entry) is int for entry in value):
+                return type_name, repr(list(value))
+            return type_name, *map(self.of, value)
         if isinstance(value, Mapping):
-            return kind, *(self.of(part) for item in value.items() for part in item)
+            return type_name, *(self.of(entry) for item in value.items() for entry in item)
         if isinstance(value, Set):
-            return kind, *sorted(map(self.of, value))
+            return type_name, *sorted(map(self.of, value))
         if isinstance(value, type) or (callable(value) and "<" not in getattr(value, "__qualname__", "<")):
-            return kind, value.__module__, value.__qualname__
-        raise TypeError(f"nobody knows what a {kind} consists of")
+            return type_name, value.__module__, value.__qualname__
+        raise TypeError(f"nobody knows what a {type_name} consists of")
 
 
-def _hash(*parts: str | bytes | memoryview) -> bytes:
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(hashlib.sha256(part.encode(errors="surrogatepass") if isinstance(part, str) else part).digest())
-    return found.digest()
+def _hash(*contents: str | bytes | memoryview) -> bytes:
+    combined = hashlib.sha256()
+    for content in contents:
+        combined.update(
+            hashlib.sha256(content.encode(errors="surrogatepass") if isinstance(content, str) else content).digest()
+        )
+    return combined.digest()

@@ -1,4 +1,4 @@
-"""Which tools are there, and what to install for the others."""
+"""Check of the tools that hwgen can use, with the command that installs each missing one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,26 @@ __all__ = ["Tool", "examine", "table"]
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """A program or Python package.
+    """Program or Python package that hwgen can use.
 
-    ``required`` says that the main job (plan, build, simulate in Verilator) needs it.
+    Attributes
+    ----------
+    name : str
+        Name of the program or package.
+    is_installed : bool
+        Whether the tool is installed.
+    version : str
+        Installed version; empty if the tool is missing.
+    needed_for : str
+        Task of the tool.
+    install : str
+        Command that installs the tool.
+    required : bool
+        Whether the main tasks (plan, build, simulate in Verilator) need the tool.
     """
 
     name: str
-    found: bool
+    is_installed: bool
     version: str
     needed_for: str
     install: str
@@ -40,7 +53,10 @@ def _package(name: str) -> str | None:
 
 
 def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | None:
-    """Version of a program on the path: the first match of ``pattern`` in its output; ``None`` if it is missing."""
+    """Return the version of a program on the path; ``None`` if the program is missing.
+
+    The version is the first match of ``pattern`` in the output of ``command``.
+    """
     path = shutil.which(command[0])
     if path is None:
         return None
@@ -53,13 +69,13 @@ def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | Non
 
 
 def examine() -> list[Tool]:
-    """Look for everything that hwgen can make use of; the required ones first."""
+    """Return all tools that hwgen can use, the required ones first."""
 
     def package(name: str, needed_for: str, *, required: bool) -> Tool:
         version = _package(name)
         return Tool(
             name=name,
-            found=version is not None,
+            is_installed=version is not None,
             version=version or "",
             needed_for=needed_for,
             install=installing.command(name),
@@ -70,7 +86,7 @@ def examine() -> list[Tool]:
         version = _program([name, *(arguments or ("--version",))])
         return Tool(
             name=name,
-            found=version is not None,
+            is_installed=version is not None,
             version=version or "",
             needed_for=needed_for,
             install=install,
@@ -81,7 +97,7 @@ def examine() -> list[Tool]:
     return [
         Tool(
             name="python",
-            found=True,
+            is_installed=True,
             version=".".join(map(str, sys.version_info[:3])),
             needed_for="everything",
             install="",
@@ -103,14 +119,14 @@ def examine() -> list[Tool]:
 
 
 def _fst(compiler: str) -> Tool:
-    """Whether what Verilator writes waves in .fst with can be compiled."""
+    """Return whether the libraries are installed with which Verilator writes waves in .fst."""
     from hwgen.simulate import verilator
 
     packages = ("liblz4-dev", "zlib1g-dev")
     lacking = list(verilator.fst_lacks(compiler).values() if shutil.which(compiler) else packages)
     return Tool(
         name="lz4.h, zlib.h",
-        found=not lacking,
+        is_installed=not lacking,
         version="",
         needed_for="--waves FILE.fst of Verilator",
         install=f"apt install {' '.join(lacking)}",
@@ -119,13 +135,13 @@ def _fst(compiler: str) -> Tool:
 
 
 def table(tools: Sequence[Tool]) -> str:
-    """One line a tool, then one that says whether the main job can run."""
+    """Return one line per tool, then one line about the main tasks."""
     rows = []
     for tool in tools:
-        mark = "ok     " if tool.found else ("MISSING" if tool.required else "-      ")
-        rows.append((mark, tool.name, tool.version, tool.needed_for, "" if tool.found else tool.install))
+        mark = "ok     " if tool.is_installed else ("MISSING" if tool.required else "-      ")
+        rows.append((mark, tool.name, tool.version, tool.needed_for, "" if tool.is_installed else tool.install))
     lines = columns(rows, left=range(5))
-    missing = [tool for tool in tools if tool.required and not tool.found]
+    missing = [tool for tool in tools if tool.required and not tool.is_installed]
     if missing:
         lines.append("missing: " + ", ".join(f"{tool.name} ({tool.install})" for tool in missing))
     else:

@@ -1,4 +1,4 @@
-"""How to install what is missing: one command, for the environment in which this Python runs."""
+"""Commands that install missing packages into this Python's environment."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["command"]
 
 
 def command(package: str) -> str:
-    """The shell command that installs a package in the versions that hwgen works with.
+    """Return the shell command that installs a package in the versions that hwgen supports.
 
     Parameters
     ----------
     package : str
-        Name of a package that hwgen needs, or that one of its extras brings.
+        Name of a package that hwgen or one of its extras requires.
     """
     python = sys.executable or "python3"
     below = os.path.relpath(python)
@@ -27,7 +27,7 @@ def command(package: str) -> str:
 
 
 def _requirement(package: str) -> str:
-    """Name, extras and versions as pyproject.toml has them; the bare name of anything else."""
+    """Return a package's name, extras and versions as in pyproject.toml; the bare name of any other package."""
     try:
         stated = metadata.requires("hwgen") or []
     except metadata.PackageNotFoundError:  # run from a folder, without an installation

@@ -1,8 +1,8 @@
-"""Text that a terminal or a page can show as it is: characters that are not printable are written as escapes.
+"""Printable text for terminals and pages: unprintable characters become escapes.
 
-Names in a model are anybody's. A terminal obeys control characters in them: it changes its title, moves its cursor or
-hides a line; marks of direction (U+202E, say) show text in another order than it has. So whatever is printed goes
-through `Escaped`, and what is put into a table, a report or a comment through `line`. Data files keep true names.
+Names in a model come from anybody. A terminal obeys control characters in them: it changes its title, moves its cursor
+or hides a line. Marks of direction, such as U+202E, change the order in which text is shown. So all printed text passes
+through `Escaped`, and all text in a table, a report or a comment through `line`. Data files keep the original names.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ __all__ = ["Escaped", "counted", "line", "text"]
 
 
 def text(string: str) -> str:
-    """Return ``string`` with escapes (``\\x1b``) for all that is not printable, but for ends of lines and tabs."""
+    """Return ``string`` with escapes (``\\x1b``) for unprintable characters, except line ends and tabs."""
     if all(map(str.isprintable, string.split("\n"))):  # nearly always
         return string
-    return "".join(each if each in "\n\t" or each.isprintable() else _escape(each) for each in string)
+    return "".join(
+        character if character in "\n\t" or character.isprintable() else _escape(character) for character in string
+    )
 
 
 def line(string: str) -> str:
-    """Return ``string`` with escapes for all that is not printable, ends of lines and tabs as well."""
-    return string if string.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in string)
+    """Return ``string`` with escapes for all unprintable characters, including line ends and tabs."""
+    return (
+        string
+        if string.isprintable()
+        else "".join(character if character.isprintable() else _escape(character) for character in string)
+    )
 
 
 def counted(count: int, noun: str) -> str:
@@ -34,22 +40,24 @@ def _escape(character: str) -> str:
 
 
 class Escaped:
-    """A stream that writes `text` of what it is given to another one, and is that one in all else.
+    """Text stream that escapes what it writes to another stream, and otherwise behaves like that stream.
 
     Attributes
     ----------
     raw : text stream
-        The other one, for what moves the cursor on purpose.
+        The other stream, for callers that move the cursor on purpose.
     """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
 
     def write(self, string: str) -> int:
+        """Write a string with escapes, and return its length."""
         self.raw.write(text(string))
         return len(string)
 
     def writelines(self, strings: list[str]) -> None:
+        """Write several strings with escapes."""
         for string in strings:
             self.write(string)
 

@@ -1,11 +1,11 @@
-"""Programs that hwgen runs and folders that it works in: neither outlives the work, however that ends.
+"""Programs that hwgen runs and folders that it works in, both of which end with the work in every case.
 
-A program gets a process group of its own, which is killed whole when the call that waits for it is left by an
-exception, and leaves its own temporary files in a folder of ours. ``watch`` makes the signals that end a program such
-exceptions; whatever does not come to an end by them within two seconds is ended all the same.
+Each program has its own process group and writes its temporary files into a folder of hwgen. If an exception leaves the
+call that waits for a program, hwgen kills the whole group. ``watch`` turns the signals that end a program into such
+exceptions. If the work does not end within two seconds, hwgen exits anyway.
 
-A process that is killed (SIGKILL) can clean nothing up. So a guardian beside each program ends it when this process is
-gone, and a folder is locked for as long as its process lives: the next one removes folders that nobody has locked.
+A process killed by SIGKILL can clean nothing up. So a guardian beside each program ends it when this process is gone.
+And each folder is locked as long as its process lives: the next process removes all unlocked folders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hwgen.errors import ToolError
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where folders of killed processes stay
+except ImportError:  # not on Windows, where folders of killed processes remain
     fcntl = None
 
 __all__ = [
@@ -49,46 +49,50 @@ __all__ = [
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 PATIENCE = 2.0
-"""Seconds that the work has to come to an end after a signal."""
+"""Seconds that the work has to end after a signal."""
 
 _GUARDIAN = 'read -r group; read -r _; kill -KILL -"$group"'
-"""Script that reads a group of processes, waits until nobody can write to it any more, and ends the group."""
+"""Script that reads the id of a process group, waits until its input is closed, and ends the group."""
 
 _DIGITS = 24
-"""Hexadecimal digits in the name of a folder. Versions that locked no folders had 16."""
+"""Hexadecimal digits in the name of a folder. Versions without locks had 16."""
 _programs: dict[subprocess.Popen[Any], int] = {}
-"""Those that run, and the thread that waits for each."""
+"""Running programs, each with the thread that waits for it."""
 _folders: set[Path] = set()
 
 
 class Stopped(BaseException):
-    """A signal asked hwgen to end; ``status`` is the exit status that says so."""
+    """Signal that asks hwgen to end. ``status`` is the exit status for it."""
 
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
+    def __init__(self, signal_number: int):
+        super().__init__(signal_number)
+        self.signal_number = signal_number
 
     @property
     def status(self) -> int:
-        return 128 + self.number
+        return 128 + self.signal_number
 
     def __str__(self) -> str:
-        return "interrupted" if self.number == signal.SIGINT else f"ended by {signal.Signals(self.number).name}"
+        return (
+            "interrupted"
+            if self.signal_number == signal.SIGINT
+            else f"ended by {signal.Signals(self.signal_number).name}"
+        )
 
 
 # Programs
 
 
 @contextmanager
-def program(command: Sequence[str], place: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A program that runs in the folder ``place``, with its own temporary files there; no longer than the block.
+def program(command: Sequence[str], directory: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Run a program in a folder for at most the block. Its temporary files are in the same folder.
 
-    ``options`` are those of ``subprocess.Popen``; it gets no input unless they say so.
+    ``options`` are options of ``subprocess.Popen``. By default the program has no input.
     """
-    options = {"stdin": subprocess.DEVNULL, "cwd": place, **options}
-    environment = {**(options.pop("env", None) or os.environ), "TMPDIR": str(place)}
+    options = {"stdin": subprocess.DEVNULL, "cwd": directory, **options}
+    environment = {**(options.pop("env", None) or os.environ), "TMPDIR": str(directory)}
     group = {"process_group": 0} if os.name == "posix" else {}
-    with _guardian() as guard:  # before the program, which is never without one
+    with _guardian() as guard:  # the guardian starts first, so that the program always has one
         process = subprocess.Popen(command, env=environment, **group, **options)
         _programs[process] = threading.get_ident()
         try:
@@ -106,9 +110,9 @@ def program(command: Sequence[str], place: str | Path, **options: Any) -> Iterat
 
 @contextmanager
 def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
-    """Start a shell that ends a program when this process is gone, even if it was killed.
+    """Start a shell that ends a program when this process is gone, even if this process was killed.
 
-    Yields the function that tells the shell the program.
+    Yields the function that gives the program to the shell.
     """
     if os.name != "posix":
         yield lambda process: None
@@ -124,29 +128,29 @@ def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
 
 
 def _tell(pipe: IO[bytes], process: subprocess.Popen[Any]) -> None:
-    """Write the number of a process's group into a pipe; a reader that is gone guards nothing."""
+    """Write the id of a process's group into a pipe. A guardian that is gone is ignored."""
     with suppress(BrokenPipeError):
         pipe.write(f"{process.pid}\n".encode())
 
 
 def call(
-    command: Sequence[str], place: str | Path, *, timeout: float | None = None, **options: Any
+    command: Sequence[str], directory: str | Path, *, timeout: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; what it said, and its exit status.
+    """Run a program to its end, and return its output and its exit status.
 
     Raises
     ------
     subprocess.TimeoutExpired
-        If it takes longer than ``timeout`` seconds; it is ended then.
+        If it takes longer than ``timeout`` seconds; the program is then ended.
     """
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
-    with program(command, place, **pipes, **options) as process:
+    with program(command, directory, **pipes, **options) as process:
         out, complaint = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(command, process.returncode, out, complaint)
 
 
 def kill(process: subprocess.Popen[Any]) -> None:
-    """End a program and all that it started."""
+    """End a program and all processes that it started."""
     with suppress(ProcessLookupError, PermissionError):
         if os.name == "posix":
             os.killpg(process.pid, signal.SIGKILL)
@@ -155,18 +159,18 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 def end(thread: int | None = None) -> None:
-    """End all programs that run now, or those that one thread waits for; whoever waits for one goes on."""
+    """End all running programs, or the programs that one thread waits for. The waiting calls then return."""
     for process, waiting in list(_programs.items()):
         if thread in (None, waiting):
             kill(process)
 
 
 def _end_others() -> None:
-    """End the children that libraries started (Amaranth's Yosys, Dask's workers), where the system lists them.
+    """End the children that libraries started (Amaranth's Yosys, Dask's workers), where the system lists children.
 
-    Among them may be a program of which nobody knows yet, as the signal came while it was started. It is ended with all
-    that it has started itself. One child is left: multiprocessing's tracker of what its processes share ends by itself
-    with this process, and would be started anew.
+    A child can be a program that is not registered yet, because the signal came during its start. It is ended with all
+    its own children. One child is spared: multiprocessing's resource tracker ends by itself with this process, and
+    would be started again.
     """
     tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
     spared = getattr(tracker, "_pid", None)
@@ -178,7 +182,7 @@ def _end_others() -> None:
 
 
 def _kill_whole(child: int) -> None:
-    """End a child, and the group of processes that it leads, if it does."""
+    """End a child and, if it leads a process group, the group."""
     with suppress(ProcessLookupError, PermissionError):
         (os.killpg if os.getpgid(child) == child else os.kill)(child, signal.SIGKILL)
 
@@ -188,57 +192,61 @@ def _kill_whole(child: int) -> None:
 
 @contextmanager
 def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Path]:
-    """A folder for the block; a temporary one unless ``dir`` says where. It is known before it is there, so that no
-    signal can come in between. Folders of this prefix that killed processes left in the same place are removed.
+    """Create a folder for the block: a temporary one, or one in ``dir``.
+
+    The folder is registered before it is created, so no signal can come in between. Folders with this prefix that
+    killed processes left in the same directory are removed.
 
     Raises
     ------
     OSError
-        If it can't be made.
+        If the folder can't be created.
     """
     parent = Path(dir or tempfile.gettempdir()).absolute()
     remove_abandoned(parent, prefix)
-    place = parent / f"{prefix}{random.SystemRandom().getrandbits(4 * _DIGITS):0{_DIGITS}x}"
-    _folders.add(place)
+    directory = parent / f"{prefix}{random.SystemRandom().getrandbits(4 * _DIGITS):0{_DIGITS}x}"
+    _folders.add(directory)
     lock = None
     try:
-        while not place.exists():  # before it is locked, another process can take it for abandoned
-            place.mkdir(mode=0o700)
-            lock = _lock(place)
-        yield place
+        while not directory.exists():  # another process can remove the folder until it is locked
+            directory.mkdir(mode=0o700)
+            lock = _lock(directory)
+        yield directory
     finally:
-        if place in _folders:  # not in a child that was forked since
-            shutil.rmtree(place, ignore_errors=True)
-            _folders.discard(place)
+        if directory in _folders:  # not in a child that was forked since
+            shutil.rmtree(directory, ignore_errors=True)
+            _folders.discard(directory)
         if lock is not None:
             os.close(lock)
 
 
 def remove_abandoned(parent: Path, *prefixes: str) -> None:
-    """Remove the folders in ``parent`` that `folder` made with one of the prefixes in processes that were killed."""
+    """Remove folders in ``parent`` that `folder` made with one of the prefixes in processes that were killed."""
     names = re.compile(f"({'|'.join(map(re.escape, prefixes))})[0-9a-f]{{{_DIGITS}}}")
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if names.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                place = parent / entry.name
-                lock = _lock(place, wait=False)
+                directory = parent / entry.name
+                lock = _lock(directory, wait=False)
                 if lock is not None:
                     with suppress(FileNotFoundError):
-                        if os.path.samestat(os.fstat(lock), place.stat()):  # not one that was made anew since
-                            shutil.rmtree(place, ignore_errors=True)
+                        if os.path.samestat(
+                            os.fstat(lock), directory.stat()
+                        ):  # not a folder that was created again since
+                            shutil.rmtree(directory, ignore_errors=True)
                     os.close(lock)
 
 
-def _lock(place: Path, *, wait: bool = True) -> int | None:
+def _lock(directory: Path, *, wait: bool = True) -> int | None:
     """Lock a folder until this process ends or closes the descriptor that is returned.
 
-    ``None``: it can't be locked, because it is gone, its file system has no locks, another process has locked it (not
-    with ``wait``), or it is another user's.
+    The result is ``None`` if the folder can't be locked: it is gone, its file system has no locks, another process
+    holds the lock (without ``wait``), or it belongs to another user.
     """
     if fcntl is None:
         return None
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
@@ -253,31 +261,32 @@ def _lock(place: Path, *, wait: bool = True) -> int | None:
 
 @contextmanager
 def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a folder with room") -> Iterator[Path]:
-    """A folder in which programs work for the block. Where it can't be written, that is what is said of any failure.
+    """Create a folder in which programs work for the block.
 
+    If the folder can't be written, any failure names this reason.
     Raises
     ------
     ToolError
-        If the folder can't be made or is full; ``remedy`` says what helps.
+        If the folder can't be created or is full; ``remedy`` is the end of the message.
     """
     where = f"{'temporary ' * (dir is None)}folder {dir or tempfile.gettempdir()}"
     try:
-        with folder(prefix=".build-" if dir else "hwgen-", dir=dir) as place:
+        with folder(prefix=".build-" if dir else "hwgen-", dir=dir) as directory:
             try:
-                yield place
+                yield directory
             except Exception as error:
-                # A program may take away what it wrote before it ends; then its own words are all there is.
-                said = os.strerror(errno.ENOSPC)
-                if reason := full(place) or (said if said in str(error) else None):
-                    raise ToolError(f"the {where} can't be written: {reason}; {remedy}") from error
+                # A program can delete what it wrote before it ends; then only its own message tells the reason.
+                no_space = os.strerror(errno.ENOSPC)
+                if cause := full(directory) or (no_space if no_space in str(error) else None):
+                    raise ToolError(f"the {where} can't be written: {cause}; {remedy}") from error
                 raise
     except OSError as error:
         raise ToolError(f"the {where} can't be written: {error.strerror or error}; {remedy}") from error
 
 
-def full(place: str | Path) -> str | None:
-    """Why nothing more can be written in a folder, ``None`` if it can: programs that fail there may not say it."""
-    probe = Path(place) / f".hwgen-{random.SystemRandom().getrandbits(64):016x}"
+def full(directory: str | Path) -> str | None:
+    """Return why a folder can't be written, ``None`` if it can; programs that fail there often don't report it."""
+    probe = Path(directory) / f".hwgen-{random.SystemRandom().getrandbits(64):016x}"
     try:
         probe.write_bytes(bytes(4096))
     except OSError as error:
@@ -295,10 +304,10 @@ _watched: _Watch | None = None
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP raise ``Stopped`` in the block, and end the process if that does not help.
+    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the block, and end the process if that does not help.
 
-    Those that are ignored (as under nohup) stay so. When the block is left by ``Stopped``, all programs have ended and
-    all folders are gone. Only in the main thread; elsewhere signals stay what they are.
+    Ignored signals (as under nohup) stay ignored. When `Stopped` leaves the block, all programs have ended and all
+    folders are gone. In other threads than the main thread signals stay unchanged.
     """
     global _watched
     if threading.current_thread() is not threading.main_thread() or _watched is not None:
@@ -307,13 +316,13 @@ def watch() -> Iterator[None]:
     _watched = this = _Watch()
     try:
         yield
-        if this.number is not None:  # it got lost where exceptions are ignored
-            raise Stopped(this.number)
+        if this.signal_number is not None:  # the exception was lost in code that ignores exceptions
+            raise Stopped(this.signal_number)
     except BaseException as error:
-        if this.number is None:
+        if this.signal_number is None:
             raise
         clean()
-        raise Stopped(this.number) from error
+        raise Stopped(this.signal_number) from error
     finally:
         if _watched is this:  # not in a child that was forked since
             this.close()
@@ -322,7 +331,7 @@ def watch() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let no signal come between the steps of the block: it is raised behind it."""
+    """Delay signals until the end of the block."""
     this = _watched
     if this is None:
         yield
@@ -332,20 +341,20 @@ def held() -> Iterator[None]:
         yield
     finally:
         this.holds -= 1
-    if this.number is not None and not this.holds:
-        raise Stopped(this.number)
+    if this.signal_number is not None and not this.holds:
+        raise Stopped(this.signal_number)
 
 
 def clean() -> None:
     """End all programs, and remove all folders."""
     end()
     _end_others()
-    for place in list(_folders):
-        shutil.rmtree(place, ignore_errors=True)
+    for directory in list(_folders):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _leave_to_parent() -> None:
-    """Forget programs, folders and signals in a forked child: they are its parent's, who ends and removes them."""
+    """Forget programs, folders and signals in a forked child, because its parent ends and removes them."""
     global _watched
     _programs.clear()
     _folders.clear()
@@ -359,45 +368,45 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Watch:
-    """Handlers of the signals, and a thread that is told of them even while the main thread is in a library's code."""
+    """Signal handlers, and a thread that receives signals even while the main thread is in a library's code."""
 
     def __init__(self) -> None:
-        self.number: int | None = None
+        self.signal_number: int | None = None
         self.holds = 0
         self._closed = threading.Event()
         self._end, wake = os.pipe()
         os.set_blocking(wake, False)
         self._wake = wake
         self._before = {
-            number: signal.signal(number, self._handle)
-            for number in SIGNALS
-            if signal.getsignal(number) not in (signal.SIG_IGN, None)
+            signal_number: signal.signal(signal_number, self._handle)
+            for signal_number in SIGNALS
+            if signal.getsignal(signal_number) not in (signal.SIG_IGN, None)
         }
         self._wake_before = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         threading.Thread(target=self._insist, name="signals", daemon=True).start()
 
-    def _handle(self, number: int, frame: object) -> None:
-        if self.number is None:  # one is enough: the next must not disturb the cleaning up
-            self.number = number
+    def _handle(self, signal_number: int, frame: object) -> None:
+        if self.signal_number is None:  # one signal is enough; the next must not disturb the clean-up
+            self.signal_number = signal_number
             if not self.holds:
-                raise Stopped(number)
+                raise Stopped(signal_number)
 
     def _insist(self) -> None:
         while (told := os.read(self._end, 1)) not in (b"", b"\0"):
-            if (number := told[0]) in self._before:
+            if (signal_number := told[0]) in self._before:
                 if not self._closed.wait(PATIENCE):
                     clean()
                     with suppress(OSError):
-                        print(f"hwgen: {Stopped(number)}", file=sys.stderr, flush=True)
-                    os._exit(Stopped(number).status)
+                        print(f"hwgen: {Stopped(signal_number)}", file=sys.stderr, flush=True)
+                    os._exit(Stopped(signal_number).status)
                 break
         os.close(self._end)
 
     def restore(self) -> None:
-        """Give the signals back to the handlers that they had before."""
+        """Restore the previous signal handlers."""
         signal.set_wakeup_fd(self._wake_before)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in self._before.items():
+            signal.signal(signal_number, handler)
 
     def close(self) -> None:
         self._closed.set()

@@ -1,8 +1,8 @@
-"""Telling how far work has come.
+"""Progress of long work, as steps that listeners receive.
 
-What takes long tells its steps by `tell`. Who wants to hear of them says so around the work: by `told` with a function
-of their own, or by `shown`, which writes to stderr. There a terminal gets a line for each step at once, and a bar with
-an estimate after a second; a file or a pipe gets a line now and then::
+Long work reports its steps by `tell`. A caller receives them around the work: by `told` with a function of its own, or
+by `shown`, which writes to stderr. A terminal gets a line for each step at once, and a bar with an estimate after a
+second. A file or a pipe gets a line every `PAUSE` seconds::
 
     with hwgen.progress.told(print):
         design = model.plan("zedboard")
@@ -39,24 +39,26 @@ __all__ = [
 ]
 
 PAUSE = 10.0
-"""Seconds between lines, and before the first, where stderr is no terminal."""
+"""Seconds before the first line, and between lines, if stderr is no terminal."""
 
 DELAY = 1.0
-"""Seconds that a step must have taken before a bar is shown."""
+"""Seconds that a step must take before its bar is shown."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """How far one step of the work has come.
+    """Progress of one step of the work.
 
     Attributes
     ----------
     what : str
-        What is being done, and of which network: ``digits: compiling the simulator``.
+        Description of the step, with the name of the network: ``digits: compiling the simulator``.
     done : int
+        Number of units that are done.
     total : int or None
-        Of how many ``unit``; ``None`` if that is not known.
+        Number of units in all; ``None`` if unknown.
     unit : str
+        Name of one unit, such as ``frame``.
     """
 
     what: str
@@ -75,19 +77,19 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 def tell(what: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
-    """Tell whoever listens."""
-    if (found := _listener.get()) is not None:
-        found(Step(what, done, total, unit))
+    """Report a step to the present listener."""
+    if (receiver := _listener.get()) is not None:
+        receiver(Step(what, done, total, unit))
 
 
 def listener() -> Listener:
-    """Who listens now, for other threads, which don't know by themselves."""
+    """Return the present listener, for other threads, which do not inherit it."""
     return _listener.get() or (lambda step: None)
 
 
 @contextmanager
 def told(listener: Listener) -> Iterator[None]:
-    """Call a function with every `Step` of what is done in the block, in whatever thread that happens."""
+    """Call a function with every `Step` of the work in the block, from whatever thread it is reported."""
     token = _listener.set(listener)
     try:
         yield
@@ -97,7 +99,7 @@ def told(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """Show the steps of what is done in the block on stderr."""
+    """Show the steps of the work in the block on stderr."""
     here = Shown()
     try:
         with told(here):
@@ -107,12 +109,12 @@ def shown() -> Iterator[None]:
 
 
 @contextmanager
-def followed(asked: bool | Listener) -> Iterator[None]:
-    """`told` of a function, or `shown` for True unless somebody listens already."""
-    if callable(asked):
-        with told(asked):
+def followed(progress: bool | Listener) -> Iterator[None]:
+    """Report the block's steps to a function, or on stderr for ``True`` unless there is a listener already."""
+    if callable(progress):
+        with told(progress):
             yield
-    elif asked and _listener.get() is None:
+    elif progress and _listener.get() is None:
         with shown():
             yield
     else:
@@ -120,17 +122,18 @@ def followed(asked: bool | Listener) -> Iterator[None]:
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches stderr."""
+    """Return whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 class Lines:
-    """Lines about one piece of work; where stderr is no terminal at most one every ``PAUSE`` seconds."""
+    """Lines about one piece of work. Without a terminal there is at most one line every ``PAUSE`` seconds."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
+        """Print a line, unless the last one was printed too recently."""
         now = time.monotonic()
         if on_terminal() or (sys.stderr is not None and now - self._last >= PAUSE):
             self._last = now
@@ -138,7 +141,7 @@ class Lines:
 
 
 class Shown:
-    """A listener that writes to stderr."""
+    """Listener that writes to stderr."""
 
     def __init__(self) -> None:
         self._lines, self._lock = Lines(), threading.Lock()
@@ -159,13 +162,13 @@ class Shown:
 
     def _move(self, step: Step) -> None:
         if self._bar is not None and (step.total != self._bar.total or step.done < self._bar.n):
-            self._end()  # the same kind of step, once more
-        if self._bar is None:  # only now: what came before would spoil the rate
-            from tqdm import tqdm  # when there is work to show: `hwgen boards` needs no such thing
+            self._end()  # the same kind of step begins again
+        if self._bar is None:  # not earlier, because earlier steps would spoil the rate
+            from tqdm import tqdm  # only when there is work to show: `hwgen boards` does not need it
 
             self._bar = tqdm(
                 desc=printable.line(step.what),
-                file=getattr(sys.stderr, "raw", None),  # the bar itself moves the cursor
+                file=getattr(sys.stderr, "raw", None),  # the raw stream, because the bar moves the cursor
                 total=step.total,
                 initial=step.done,
                 unit=step.unit or "it",
@@ -182,6 +185,6 @@ class Shown:
             self._bar = None
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         with self._lock:
             self._end()

@@ -13,7 +13,7 @@ from math import factorial
 
 from hwgen.blocking import cecconi, energy, peemen, yang
 from hwgen.blocking.nest import Nest
-from hwgen.blocking.priced import Found
+from hwgen.blocking.priced import PricedBlocking
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.search import search
 from hwgen.errors import PlanError
@@ -74,7 +74,7 @@ def flownets() -> tuple[tuple[Problem, int, int, cecconi.Tile, int], ...]:
 
 
 @cache
-def _diannao(name: str, pair: bool) -> Found:
+def _diannao(name: str, pair: bool) -> PricedBlocking:
     return search(yang.layer(name), yang.diannao(), base=yang.CORE, pair=pair)
 
 
@@ -226,7 +226,7 @@ def _totals() -> list[int]:
     return [sum(column) for column in columns]
 
 
-def _weights(found: Found) -> float:
+def _weights(found: PricedBlocking) -> float:
     """pJ that the weights take."""
     own = sum(buffer.accesses * buffer.energy for buffer in found.buffers if buffer.operand == "weights")
     return own + found.behind("weights")
@@ -346,7 +346,7 @@ class _Designed:
 
     wide: float
     narrow: float
-    found: dict[tuple[int, bool], Found]
+    found: dict[tuple[int, bool], PricedBlocking]
 
     def gains(self, limit: int, homed: bool) -> tuple[float, float]:
         taken = self.found[limit, homed].per_mac
@@ -421,7 +421,7 @@ def _cores(layers: dict[str, _Designed]) -> list[str]:
     return [*lines, "", "A dash: the pixels can't be parted evenly."]
 
 
-def _shared(found: Found, cores: int, operand: str) -> str:
+def _shared(found: PricedBlocking, cores: int, operand: str) -> str:
     try:
         return f"{sum(yang.multicore(found, cores, operand).values()) / found.nest.problem.macs:.3f}"
     except PlanError:

@@ -1,6 +1,7 @@
-"""Schedules: in which order and in which blocks a layer is walked so that least is moved.
+"""Blockings of a layer: the loop orders and block sizes that move the fewest words.
 
-`problem` states a layer's loops, `nest` a blocked order of them, and `count` what any buffer then fetches; `reference`
-is the plain simulation that the counts are tested against. On these stand one on-chip buffer with inter-tile reuse
-(`peemen`), double-buffered tiles over a DMA (`cecconi`, `timing`), and whole memory hierarchies (`search`, `yang`).
+`problem` states a layer's loops, `nest` a blocked order of these loops, and `count` the words that any buffer fetches
+in it. The tests compare the counts with a plain simulation. Three searches build on the counts: one on-chip buffer with
+inter-tile reuse (`peemen`), double-buffered tiles over a DMA (`cecconi`, `timing`), and whole memory hierarchies
+(`search`, `yang`).
 """

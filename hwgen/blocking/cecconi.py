@@ -1,19 +1,19 @@
 """Tiles that a DMA moves through a double buffer (Cecconi et al., ACIVS 2017).
 
-A transfer costs ``C + s p + n t``: a call, ``s`` runs of neighbouring addresses, ``n`` words. The paper's tile is ``ss
-x st`` pixels and ``sk`` channels of the input and ``sz`` channels of the output, whole kernels, walked in one order.
-Two models:
+A transfer costs ``C + s p + n t``: one call, ``s`` runs of neighbouring addresses, ``n`` words. The paper's tile is
+``ss x st`` pixels and ``sk`` channels of the input and ``sz`` channels of the output, with whole kernels and one loop
+order. There are two models:
 
-- `printed`: the paper's equations 1 to 6, which leave out the halo and count input pixels where outputs are the unit;
-  and what its program (listing 1.1) moves with the tile that they choose: halo included, every transfer made as
-  written;
-- the corrected one: tiles of the *output* (``a x b`` pixels, ``z`` channels) and ``k`` channels in, their halo
-  included; blocks that need not divide; any order of the three loops; what stays is not fetched again; partial sums
-  aren't read before they were written, their bias takes their place then and only then. Its counts are those of
-  `hwgen.blocking.count`.
+- `printed`: the paper's equations 1 to 6. They ignore the halo, and count input pixels where output pixels are the
+  unit. `listed_words` counts what the paper's program (listing 1.1) moves with the tile of these equations: with the
+  halo, and with every transfer as written.
+- `evaluate` and `optimise`: the corrected model. Tiles are blocks of the *output* (``a x b`` pixels, ``z`` channels)
+  with ``k`` input channels and their halo. Blocks need not divide the layer, and the three loops can have any order. A
+  block that stays in the buffer is not fetched again. Partial sums are read only after they have been written; before
+  that, their bias is read once. The counts are those of `hwgen.blocking.count`.
 
-Maps and weights lie in memory row by row (``[channel][row][column]``, ``[output][input][taps]``), so that whole rows,
-and whole maps, are one run.
+Memory holds maps and weights row by row (``[channel][row][column]``, ``[output][input][taps]``). So whole rows, and
+whole maps, are one run of addresses.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ import numpy as np
 
 from hwgen.blocking.count import Axis, input_axes
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.blocking.tiling import Tiling, candidates, check_number, cut, distinct, divisors, pairs
+from hwgen.blocking.tiling import Tiling, candidates, check_tile_count, cut, distinct, divisors, pairs
 from hwgen.errors import ConfigError, PlanError
 
 __all__ = ["ORDERS", "Tile", "Transfer", "evaluate", "listed_words", "optimise", "printed"]
 
 LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
-"""The paper's loops: pixels, input channels, output channels."""
+"""Dimensions of the paper's loops: pixels ``s``, input channels ``k``, output channels ``z``."""
 
 ORDERS = tuple("".join(order) for order in permutations("skz"))
-"""Orders of the loops, inner to outer; the paper's is ``zks``."""
+"""Loop orders, inner to outer. The paper's order is ``zks``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """What the memory's transfers cost, in any unit (seconds, cycles): a call, a run of addresses, a word."""
+    """Cost of a memory transfer, in any unit (seconds, cycles): per call, per run of addresses, per word."""
 
     call: float = 0.0
     jump: float = 0.0
@@ -53,19 +53,23 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """A tile of a layer, and what it moves.
+    """Tile of a layer, and the words that the tile moves.
 
     Parameters
     ----------
     sizes : dict
-        ``rows``, ``columns`` and ``outputs`` (channels) of the output, ``inputs`` (channels) of the input.
+        Rows, columns and channels of the output (``rows``, ``columns``, ``outputs``), channels of the input
+        (``inputs``).
     order : str
         Loops ``s`` (pixels), ``k``, ``z``, inner to outer.
     room : int
         Words of one of the two buffers: input with halo, weights, biases, outputs.
     words, calls, jumps : int
-        Moved in all: words, transfers, and runs of neighbouring addresses.
+        Totals of the layer: words moved, transfers, and runs of neighbouring addresses.
     cost : float
+        Cost of all transfers, in the unit of the `Transfer`.
+    operands : dict
+        Words moved per operand, and of the biases.
     """
 
     sizes: dict[str, int]
@@ -79,14 +83,15 @@ class Tile:
 
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> Tile:
-    """The corrected model's figures for one tile."""
+    """Return the figures of one tile in the corrected model."""
     return _tile(_single(problem, sizes), 0, order, transfer or Transfer())
 
 
 def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
-    """Words that the paper's program moves with a tile: listing 1.1 as written, with the halo.
+    """Return the words that the paper's program moves with a tile: listing 1.1 as written, with the halo.
 
-    Inputs stay for all ``z``; weights, biases and outputs are fetched for every tile, and outputs written back.
+    Inputs stay in the buffer for all ``z``. Weights, biases and outputs are fetched for every tile, and outputs are
+    written back.
     """
     tiling, order = _single(problem, sizes), _order("zks")
     words = tiling.loads("input", order, scope=1) + tiling.loads("weights", order, scope=0)
@@ -103,22 +108,22 @@ def _single(problem: Problem, sizes: dict[str, int]) -> Tiling:
 
 
 def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS) -> Tile:
-    """The cheapest tile whose buffer has at most ``limit`` words, over all tiles and orders. Whole kernels.
+    """Return the cheapest tile, over all tiles and loop orders, whose buffer has at most ``limit`` words.
 
-    Among equals the one with fewer words, then fewer transfers, then with the smaller buffer. Where runs cost,
-    one size is tried for each number of blocks.
+    Kernels stay whole. Of equal tiles the one with fewer words is chosen, then fewer transfers, then the smaller
+    buffer. If runs of addresses have a cost, the search tries one size for each number of blocks.
 
     Raises
     ------
     PlanError
-        If not even the smallest tile fits, or there are too many (`tiling.check_number`).
+        If not even the smallest tile fits, or there are too many tiles (`tiling.check_tile_count`).
     """
     transfer = transfer or Transfer()
     sizes = candidates(problem, whole_window=True)
     if transfer.jump:
         sizes = {dim: steps if dim in ("Fw", "Fh") else distinct(problem.size(dim)) for dim, steps in sizes.items()}
     tiling = Tiling(problem, sizes)
-    check_number(tiling)
+    check_tile_count(tiling)
     room = np.broadcast_to(_room(tiling), tiling.shape).ravel()
     fits = np.flatnonzero(room <= limit)
     if not len(fits):
@@ -132,9 +137,9 @@ def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, ord
         cost = np.broadcast_to(_cost(figures, transfer), tiling.shape).ravel()[fits]
         words, calls = (np.broadcast_to(figure, tiling.shape).ravel()[fits] for figure in figures[:2])
         ties = np.flatnonzero(cost == cost.min())
-        place = ties[np.lexsort((room[fits[ties]], calls[ties], words[ties]))[0]]
-        figure = (int(words[place]), int(calls[place]), int(room[fits[place]]))
-        entry = (float(cost[place]), *figure, int(fits[place]), order)
+        winner = ties[np.lexsort((room[fits[ties]], calls[ties], words[ties]))[0]]
+        figure = (int(words[winner]), int(calls[winner]), int(room[fits[winner]]))
+        entry = (float(cost[winner]), *figure, int(fits[winner]), order)
         if best is None or entry < best:
             best = entry
     assert best is not None
@@ -147,7 +152,7 @@ def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
 
 
 def _begun(order: str) -> list[str]:
-    """The loops over which sums are begun, in this order: those of the input channels only go on with them."""
+    """Return the loops over which sums begin, inner to outer: loops over input channels only continue sums."""
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 
@@ -189,7 +194,7 @@ def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
 
 
 def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Words, calls and runs; without ``runs`` the last are zeros."""
+    """Return words, calls and runs of addresses; without ``runs`` the last are zeros."""
     words = _words(tiling, "biases", order)
     for operand in OPERANDS:
         words = words + _words(tiling, operand, order)
@@ -222,7 +227,11 @@ def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.
 
 
 def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
-    """Runs of addresses of all blocks of a map: rows; channels where rows are whole; one where channels are, too."""
+    """Return the number of address runs of all blocks of a map.
+
+    A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
+    in all.
+    """
     (columns, _), (rows, _) = axes
     across, down = (_lines(tiling, dims, axis) for dims, axis in axes.items())
     _, partial, whole = (tiling.along(columns, values) for values in across)
@@ -232,7 +241,10 @@ def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) 
 
 
 def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
-    """For each block size: elements in all blocks, blocks that lack some of the map's, blocks that have all of them."""
+    """Return three lists over the block sizes of a dimension: elements of all blocks, partial blocks, and whole blocks.
+
+    A partial block lacks some of the map's elements along the axis. A whole block has all of them.
+    """
     result: list[list[int]] = [[], [], []]
     taps = cut(axis.window, axis.window)
     for step in tiling.sizes[dims[0]]:
@@ -244,11 +256,11 @@ def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]
 
 
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
-    """The paper's choice: its tile of the *input*, the words that its equations state, and those it moves in truth.
+    """Return the paper's tile of the *input*, the words that its equations state, and the words that it really moves.
 
-    Sizes divide the map; the order is the printed one; of equal tiles the one with fewest transfers. In truth the
-    output tile is as many windows as the stride fits into the input tile, at least one, and its halo comes on top,
-    whether or not the buffer holds it.
+    Sizes divide the map, and the loop order is the printed one. Of equal tiles the one with the fewest transfers is
+    chosen. The tile that is really moved has as many windows as the stride fits into the input tile, at least one, plus
+    its halo. The buffer need not hold the halo.
 
     Raises
     ------
@@ -258,7 +270,7 @@ def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
     p, stride = problem, problem.stride[0]
     taps = p.Fw * p.Fh
     rows, columns, inputs, outputs = (
-        np.array(divisors(size)).reshape([-1 if axis == place else 1 for place in range(4)])
+        np.array(divisors(size)).reshape([-1 if axis == dimension else 1 for dimension in range(4)])
         for axis, size in enumerate((p.height, p.width, p.C, p.K))
     )
     kernels = (inputs * outputs * taps + outputs) * p.weighted
@@ -269,12 +281,12 @@ def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
     if not np.isfinite(words).any():
         raise PlanError(f"{p.name}: a buffer of {limit} words can't hold the smallest tile of the paper's model")
     best = np.lexsort((np.broadcast_to(calls, words.shape).ravel(), np.round(words).ravel()))[0]
-    place = np.unravel_index(int(best), words.shape)
-    choice = [int(sizes.ravel()[spot]) for sizes, spot in zip((rows, columns, inputs, outputs), place, strict=True)]
+    indices = np.unravel_index(int(best), words.shape)
+    choice = [int(sizes.ravel()[index]) for sizes, index in zip((rows, columns, inputs, outputs), indices, strict=True)]
     tile: dict[str, int] = dict(zip(("rows", "columns", "inputs", "outputs"), choice, strict=True))
     output = {
         **tile,
         "rows": min(p.Y, max(1, tile["rows"] // stride)),
         "columns": min(p.X, max(1, tile["columns"] // stride)),
     }
-    return tile, float(words[place]), listed_words(p, output)
+    return tile, float(words[indices]), listed_words(p, output)

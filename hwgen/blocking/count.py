@@ -1,18 +1,19 @@
-"""What a blocked nest moves: exact counts of every operand's fetches, for any buffer at any position.
+"""Exact counts of the words that a blocked loop nest fetches, for any buffer at any position.
 
-A buffer at position ``p`` of a nest holds the block of its operand that loops 0 to ``p - 1`` touch. As the loops
-outside walk on, its content changes; what is fetched then depends on the buffer:
+A buffer at position ``p`` of a nest holds the block of its operand that loops 0 to ``p - 1`` touch. The outer loops
+change the block. Which words are fetched then depends on the buffer:
 
-- plain: the whole block, whenever it is another one. While loops run that don't index the operand, the block stays.
+- plain: the whole block, whenever the block changes. The block stays while loops run that don't index the operand.
 - ``overlap``: only the elements that the block before did not have (Peemen's inter-tile reuse; lines of a window).
 
-``scope`` says for how many loops outside the buffer its content survives; beyond, everything is fetched anew. Blocks of
-output are written back when they leave. They come back as partial sums if they were there before; with ``first_read``
-they are also read when they are zeros still.
+``scope`` is the number of loops outside the buffer over which the content survives. Outer loops beyond it fetch
+everything again. Blocks of output are written back when they leave the buffer. They return as partial sums if they were
+there before; with ``first_read`` they are also read while they are still zeros.
 
-The iterations of a nest are the product of its dimensions' blocks, and so are the elements of a block. Every count is
-therefore a product of sums over one axis each, also with blocks that don't divide, strides, halos and padding: the
-words of all blocks, less, for each loop, what two blocks share when that loop steps on. Padding is never fetched.
+The iterations of a nest are the product of the blocks of its dimensions, and so are the elements of a block. So every
+count is a product of sums over one axis each. This also holds for blocks that don't divide the size, strides, halos and
+padding. A sum counts the words of all blocks, minus the words that two consecutive blocks share when a loop steps.
+Padding is never fetched.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ __all__ = ["Axis", "Traffic", "capacity", "input_axes", "loads", "traffic"]
 
 @dataclass(frozen=True)
 class Axis:
-    """Rows or columns of the input: ``outputs`` windows of ``window`` elements over ``size``, ``pad`` before it."""
+    """Rows or columns of the input:
+
+    ``outputs`` windows of ``window`` elements over ``size`` elements, ``pad`` in front.
+    """
 
     outputs: int
     window: int
@@ -43,17 +47,17 @@ class Axis:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """Elements of the map under tap ``f`` of the windows before the ``n``-th, at ``[f, n]``."""
-        places = np.arange(self.outputs) * self.stride - self.pad + np.arange(self.window)[:, None]
-        inside = (places >= 0) & (places < self.size)
+        """Elements of the map under tap ``f`` of the first ``n`` windows, at index ``[f, n]``."""
+        elements = np.arange(self.outputs) * self.stride - self.pad + np.arange(self.window)[:, None]
+        inside = (elements >= 0) & (elements < self.size)
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
 
     def touched(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Elements of the map under taps ``f`` of windows ``x``; arrays broadcast."""
+        """Return the number of map elements under taps ``f`` of windows ``x``; arrays broadcast."""
         return self._inside(self._begin(x, f), self._end(x, f)) if self._dense(x, f) else self._sparse(x, f)
 
     def shared(self, before: tuple[Blocks, Blocks], after: tuple[Blocks, Blocks]) -> np.ndarray:
-        """Elements that two pairs of windows and taps have in common."""
+        """Return the number of elements that two pairs of windows and taps have in common."""
         if self._dense(*before) and self._dense(*after):
             begin = np.maximum(self._begin(*before), self._begin(*after))
             return self._inside(begin, np.minimum(self._end(*before), self._end(*after)))
@@ -63,7 +67,7 @@ class Axis:
         return np.array(counts, np.int64).reshape(shape)
 
     def room(self, outputs: int, window: int) -> int:
-        """Elements under ``window`` taps of ``outputs`` neighbouring windows, wherever they are; at most the map."""
+        """Return the largest number of elements under ``window`` taps of ``outputs`` neighbouring windows."""
         return min(self.size, (outputs - 1) * min(self.stride, window) + window)
 
     def _dense(self, x: Blocks, f: Blocks) -> bool:
@@ -79,21 +83,21 @@ class Axis:
         return np.maximum(0, np.minimum(end, self.size) - np.maximum(begin, 0))
 
     def _sparse(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """As `touched`, where taps of neighbouring windows may leave gaps."""
+        """Return `touched` for taps that can leave gaps between neighbouring windows."""
         taps = np.concatenate([np.zeros((1, self.outputs + 1), np.int64), np.cumsum(self._sums, axis=0)])
         first, last = x.start, x.start + x.length
         below, above = f.start, f.start + f.length
-        apart = taps[above, last] - taps[above, first] - taps[below, last] + taps[below, first]
+        separate = taps[above, last] - taps[above, first] - taps[below, last] + taps[below, first]
         together = self._inside(self._begin(x, f), self._end(x, f))
-        return np.where(f.length >= self.stride, together, apart)
+        return np.where(f.length >= self.stride, together, separate)
 
     def _places(self, x: int, outputs: int, f: int, window: int) -> set[int]:
-        spots = {(x + i) * self.stride + f + j - self.pad for i in range(outputs) for j in range(window)}
-        return {spot for spot in spots if 0 <= spot < self.size}
+        elements = {(x + i) * self.stride + f + j - self.pad for i in range(outputs) for j in range(window)}
+        return {element for element in elements if 0 <= element < self.size}
 
 
 def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
-    """The input's columns and rows, by the two dimensions that index them."""
+    """Return the columns and rows of the input, keyed by the two dimensions that index each."""
     p = problem
     return {
         ("X", "Fw"): Axis(p.X, p.Fw, p.stride[1], p.pad[1], p.width),
@@ -102,7 +106,10 @@ def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
 
 
 def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
-    """Words that hold any block of ``operand`` with these extents; padding takes no room beyond the map's own size."""
+    """Return the words that hold any block of ``operand`` with these extents.
+
+    Padding needs no room beyond the map's size.
+    """
     if operand == "input":
         spans = prod(axis.room(tile[x], tile[f]) for (x, f), axis in input_axes(problem).items())
         return tile["C"] * spans
@@ -112,7 +119,7 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Words of ``operand`` that a buffer at ``position`` takes in while the whole nest runs (see the module)."""
+    """Return the words of ``operand`` that a buffer at ``position`` fetches during the whole nest (see the module)."""
     problem = nest.problem
     if operand == "weights" and not problem.weighted:
         return 0
@@ -129,7 +136,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Blocks at ``position`` just before and after ``loop`` steps on, every time it does, by dimension."""
+    """Return the blocks at ``position`` just before and just after each step of ``loop``, by dimension."""
     before, after = {}, {}
     for dim in DIMS:
         steps = nest.steps(dim, position, loop)
@@ -149,14 +156,14 @@ def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict
 
 
 def steps_of(nest: Nest, dim: str, loop: int) -> int:
-    """The step of ``loop``: what the loops of its dimension inside it reach."""
+    """Return the step of ``loop``: the extent that the inner loops of its dimension reach."""
     return nest.tile(loop)[dim]
 
 
 def _product(
     problem: Problem, operand: str, before: dict[str, Blocks], after: dict[str, Blocks], *, same: bool = False
 ) -> int:
-    """Sum over all pairs of blocks of the elements that both have; with ``same``, of pairs that are one block only."""
+    """Return the common elements of pairs of blocks, summed; with ``same``, only of pairs of identical blocks."""
     total = 1
     for dim in DIMS:
         if not len(before[dim].start):
@@ -186,7 +193,16 @@ def _column(blocks: Blocks) -> Blocks:
 class Traffic:
     """Words that pass between a buffer and the memory behind it.
 
-    ``reads`` go into the buffer; ``writes`` (partial sums and results) come back. ``capacity`` is what it must hold.
+    Attributes
+    ----------
+    operand : str
+        Operand of the buffer.
+    position : int
+        Position of the buffer in the nest.
+    capacity : int
+        Words that the buffer must hold.
+    reads, writes : int
+        Words that enter the buffer, and words (partial sums and results) that it writes back.
     """
 
     operand: str
@@ -197,6 +213,7 @@ class Traffic:
 
     @property
     def words(self) -> int:
+        """Total number of words, in both directions."""
         return self.reads + self.writes
 
 
@@ -208,26 +225,39 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Of every buffer, inner to outer, for each operand; ``positions`` says where they are.
+    """Return the traffic of every buffer, inner to outer, per operand.
+
+    Parameters
+    ----------
+    nest : Nest
+        Loop nest.
+    positions : mapping
+        Increasing positions of each operand's buffers.
+    overlap, scope, first_read
+        Kind of buffer; see the module.
 
     Raises
     ------
     ConfigError
-        If a position is not one of the nest's, or positions don't grow outwards.
+        If a position is not one of the nest's, or positions don't increase.
     """
     result: dict[str, list[Traffic]] = {}
-    for operand, places in positions.items():
+    for operand, operand_positions in positions.items():
         if operand not in OPERANDS:
             raise ConfigError(f"an operand must be one of {', '.join(OPERANDS)}, not {operand!r}")
-        if list(places) != sorted(set(places)) or any(not 0 <= place <= len(nest.loops) for place in places):
-            raise ConfigError(f"buffers of {operand} must be at growing positions up to {len(nest.loops)}: {places}")
+        if list(operand_positions) != sorted(set(operand_positions)) or any(
+            not 0 <= position <= len(nest.loops) for position in operand_positions
+        ):
+            raise ConfigError(
+                f"buffers of {operand} must be at growing positions up to {len(nest.loops)}: {operand_positions}"
+            )
         result[operand] = []
-        for place in places:
-            words = loads(nest, operand, place, overlap=overlap, scope=scope)
+        for position in operand_positions:
+            words = loads(nest, operand, position, overlap=overlap, scope=scope)
             output = operand == "output"
             again = words - (nest.problem.output_words if output and not first_read else 0)
-            size = capacity(nest.problem, operand, nest.tile(place))
+            size = capacity(nest.problem, operand, nest.tile(position))
             result[operand].append(
-                Traffic(operand=operand, position=place, capacity=size, reads=again, writes=words if output else 0)
+                Traffic(operand=operand, position=position, capacity=size, reads=again, writes=words if output else 0)
             )
     return result

@@ -1,7 +1,8 @@
-"""What an access costs, by the size of the memory (Yang, section 3.4 and Table 3).
+"""Energy of a memory access, by the size of the memory (Yang, section 3.4 and Table 3).
 
-Between the table's sizes the energy is interpolated in logarithms of both, for each word length apart. Below 1 KB the
-slope from 1 to 2 KB goes on, above 1 MB the mean slope of the column; above 16 MB it is DRAM.
+Between the sizes of the table, the logarithm of the energy is interpolated over the logarithm of the size, for each
+word length. Below 1 KB the slope from 1 to 2 KB continues. Above 1 MB the mean slope of the column continues, and a
+memory above 16 MB is DRAM.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from hwgen.errors import ConfigError
 __all__ = ["DRAM", "SRAM_LIMIT", "TABLE", "WIDTHS", "WORD_BYTES", "access", "accesses"]
 
 WORD_BYTES = 2
-"""The papers' words: 16 bits."""
+"""Bytes of the papers' words, of 16 bits."""
 
 WIDTHS = (64, 128, 256, 512)
 """Word lengths of the memories, in bits."""
 
 DRAM = 320.0
-"""pJ for 16 bits."""
+"""Energy of a DRAM access, in pJ per 16 bits."""
 
 SRAM_LIMIT = 16 << 20
-"""Bytes; what is larger is DRAM."""
+"""Size limit of SRAM, in bytes. A larger memory is DRAM."""
 
 TABLE = {
     1: (1.20, 0.93, 0.69, 0.57),
@@ -39,22 +40,22 @@ TABLE = {
     512: (23.37, 23.24, 17.93, 15.76),
     1024: (36.32, 32.81, 28.88, 25.22),
 }
-"""Table 3: pJ for 16 bits, by KB and word length."""
+"""Table 3: energies in pJ per 16 bits, by KB and word length."""
 
 
 def access(size: float, width: int) -> float:
-    """pJ of reading or writing 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
+    """Return the energy, in pJ, of an access to 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
 
     Raises
     ------
     ConfigError
-        If the size is not positive, or the width not one of `WIDTHS`.
+        If the size is not positive, or the width is not one of `WIDTHS`.
     """
     return float(accesses(np.array([size], float), width)[0])
 
 
 def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
-    """`access` for many sizes."""
+    """Return `access` for an array of sizes."""
     if width not in WIDTHS:
         raise ConfigError(f"a memory's word length must be one of {', '.join(map(str, WIDTHS))} bits, not {width}")
     if np.any(sizes <= 0):
@@ -62,8 +63,10 @@ def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
     column = WIDTHS.index(width)
     energies = [row[column] for row in TABLE.values()]
     grid, values = np.log2(list(TABLE)), np.log(energies)
-    place = np.log2(sizes / 1024)
-    below = values[0] + place * (values[1] - values[0])
-    above = values[-1] + (place - grid[-1]) * log(energies[-1] / energies[0]) / log2(max(TABLE))
-    result = np.exp(np.where(place < 0, below, np.where(place > grid[-1], above, np.interp(place, grid, values))))
+    log_size = np.log2(sizes / 1024)
+    below = values[0] + log_size * (values[1] - values[0])
+    above = values[-1] + (log_size - grid[-1]) * log(energies[-1] / energies[0]) / log2(max(TABLE))
+    result = np.exp(
+        np.where(log_size < 0, below, np.where(log_size > grid[-1], above, np.interp(log_size, grid, values)))
+    )
     return np.where(sizes > SRAM_LIMIT, DRAM, result)

@@ -1,4 +1,4 @@
-"""Hierarchies of memories that a blocking is searched for: given ones (private or shared), and ones made to measure."""
+"""Memory hierarchies that a blocking is searched for: given memories (private or shared), and co-designed memories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CoDesign", "Hierarchy", "Memory", "Private", "Shared"]
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """A memory of the hierarchy: its size in bytes, and what a word's access costs."""
+    """Memory of a hierarchy: its size in bytes, and the energy of a word's access in pJ."""
 
     name: str
     size: int
@@ -21,7 +21,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """Memories that each operand has to itself, small to large."""
+    """Hierarchy in which each operand has its own memories, small to large."""
 
     memories: Mapping[str, Sequence[Memory]]
     top: float = energy.DRAM
@@ -29,7 +29,7 @@ class Private:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """Memories that all operands share, small to large. Buffers are packed from the inside out."""
+    """Hierarchy of memories that all operands share, small to large. Buffers are packed from the inside out."""
 
     memories: Sequence[Memory]
     top: float = energy.DRAM
@@ -37,20 +37,20 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class CoDesign:
-    """Memories made to measure: every buffer its own, all together at most ``limit`` bytes.
+    """Hierarchy of co-designed memories: every buffer has its own memory, all together at most ``limit`` bytes.
 
     Parameters
     ----------
     limit : int
-        Bytes on chip.
+        Bytes of on-chip memory.
     levels : int
-        Most buffers of an operand.
+        Largest number of buffers per operand.
     widths : mapping
         Word length of each operand's memories, in bits.
     homed : bool
-        Whether an operand's whole array may live on chip, and never be in DRAM; which, is searched.
+        Whether an operand's whole array may be stored on chip and never in DRAM. The search decides for which operands.
     homes : tuple of str
-        Operands whose arrays do.
+        Operands whose whole arrays are stored on chip.
     """
 
     limit: int

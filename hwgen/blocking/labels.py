@@ -1,4 +1,4 @@
-"""Labels of the search: ways to points of the lattice, how they came about, and which of them no other one beats."""
+"""Labels of the search: partial blockings at points of the lattice, their origins, and the test for dominance."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from math import inf
 
 import numpy as np
 
-__all__ = ["Labels", "Path", "Trail", "unbeaten"]
+__all__ = ["Labels", "Path", "Trail", "undominated"]
 
 
 @dataclass
 class Labels:
-    """Ways to get to points of the lattice; arrays of one row each.
+    """Partial blockings that end at points of the lattice, as arrays with one row per label.
 
     Parameters
     ----------
     point : int32
         Flat index of the point.
     spent : float64
-        pJ so far.
+        Energy so far, in pJ.
     served : float64, 3 columns
-        Accesses that each operand still has to serve.
+        Accesses that each operand must still serve.
     closed : bool, 3 columns
-        Whether an operand's last buffer is behind; otherwise it still spans the loops that come.
+        Whether an operand's last buffer is complete; otherwise the buffer also spans the next loops.
     level : int8, 3 columns
-        The next level that each operand may use.
+        Next level that each operand may use.
     used : float64
-        Words taken in each shared resource.
+        Words used in each shared resource.
     parent, action : int32
-        Number of the label that this one comes from (-1: none), and buffers placed on the way: a byte for each operand,
-        level + 1. Of two points that are each other's mirror image only one is kept; `MIRRORED` says that the label was
-        mirrored to get there.
+        Index of the label that this label extends (-1: none), and the buffers added with the extension. An action has
+        one byte per operand, level + 1. Of two mirrored points only one is kept; bit `MIRRORED` marks a label that was
+        mirrored.
     """
 
     point: np.ndarray
@@ -47,45 +47,52 @@ class Labels:
     action: np.ndarray
 
     def take(self, rows: np.ndarray) -> Labels:
+        """Return the labels of some rows, as copies."""
         return Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def __len__(self) -> int:
         return len(self.point)
 
     @staticmethod
-    def join(parts: Sequence[Labels]) -> Labels:
-        return Labels(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Labels)))
+    def join(batches: Sequence[Labels]) -> Labels:
+        """Return the labels of several batches as one."""
+        return Labels(
+            *(np.concatenate([getattr(batch, column.name) for batch in batches]) for column in fields(Labels))
+        )
 
 
 Path = list[tuple[int, int]]
-"""Points from the first to the last, each with the action of the step there."""
+"""Points from first to last, each with the action of the step to the point."""
 
 
 class Trail:
-    """All labels that others come from, numbered."""
+    """Partial blockings that the search has extended, numbered across batches.
+
+    A solution can be traced back through ``parent``.
+    """
 
     def __init__(self) -> None:
-        self._parts: list[Labels] = []
+        self._batches: list[Labels] = []
         self._starts = [0]
 
     def add(self, labels: Labels) -> int:
-        """The number of the first of ``labels``."""
-        self._parts.append(labels)
+        """Add labels, and return the index of the first of them."""
+        self._batches.append(labels)
         self._starts.append(self._starts[-1] + len(labels))
         return self._starts[-2]
 
     def back(self, labels: Labels, row: int) -> Path:
-        """How the label in ``row`` came about."""
+        """Return the path that led to the label in ``row``."""
         steps = [(int(labels.point[row]), int(labels.action[row]))]
-        while (number := int(labels.parent[row])) >= 0:
-            part = bisect_right(self._starts, number) - 1
-            labels, row = self._parts[part], number - self._starts[part]
+        while (label := int(labels.parent[row])) >= 0:
+            batch = bisect_right(self._starts, label) - 1
+            labels, row = self._batches[batch], label - self._starts[batch]
             steps.append((int(labels.point[row]), int(labels.action[row])))
         return steps[::-1]
 
 
-def unbeaten(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """The labels that none beats at their point, at most ``width`` a point; and the least bound of those left out."""
+def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
+    """Return at most ``width`` labels per point that no label dominates, and the smallest bound of those dropped."""
     figures = np.column_stack([labels.spent, labels.served, labels.closed])
     if "levels" in limited:
         figures = np.column_stack([figures, labels.level])
@@ -109,25 +116,28 @@ def unbeaten(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[
 
 
 def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
-    """Indices of the rows that no other one beats: rows are sorted, and all different."""
+    """Return the indices of the rows that no other row dominates. Rows are sorted and distinct."""
     if len(figures) < 2:
         return np.arange(len(figures))
     figures = figures[:, np.ptp(figures, axis=0) > 0].astype(np.float64)
     kept = np.zeros(0, np.int64)
     for begin in range(0, len(figures), chunk):
         rows = np.arange(begin, min(begin + chunk, len(figures)))
-        rows = rows[~_beaten(figures[rows], figures[kept])]
+        rows = rows[~_dominated(figures[rows], figures[kept])]
         inside = figures[rows]
-        beaten = np.tri(len(rows), k=-1, dtype=bool)
-        for column in inside.T[1:]:  # the first one is sorted
-            beaten &= column[None, :] <= column[:, None]
-        # a row that is itself beaten still beats what it beats: whatever beats it does so, too
-        kept = np.concatenate([kept, rows[~beaten.any(axis=1)]])
+        dominated = np.tri(len(rows), k=-1, dtype=bool)
+        for column in inside.T[1:]:  # the first column is sorted
+            dominated &= column[None, :] <= column[:, None]
+        # a dominated row can stay in the comparison: whatever dominates it also dominates what it dominates
+        kept = np.concatenate([kept, rows[~dominated.any(axis=1)]])
     return kept
 
 
-def _beaten(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Whether some row of ``kept``, none of which is behind ``rows``, is nowhere above each of ``rows``."""
+def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Return, for each of ``rows``, whether a row of ``kept`` is nowhere above it.
+
+    No row of ``kept`` sorts after ``rows``.
+    """
     result = np.zeros(len(rows), bool)
     for begin in range(0, len(kept), 1024):
         some = kept[begin : begin + 1024]

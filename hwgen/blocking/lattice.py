@@ -1,4 +1,4 @@
-"""The lattice of block extents that the search walks: sizes of each dimension, steps, and what buffers take in."""
+"""Lattice of block extents that the search walks: sizes of each dimension, steps, and words that buffers fetch."""
 
 from __future__ import annotations
 
@@ -17,21 +17,36 @@ __all__ = ["EXACT", "Lattice", "MIRRORED", "RAGGED"]
 
 
 MIRRORED = 24
-"""The bit of an action that exchanges rows and columns."""
+"""Bit of an action that exchanges rows and columns."""
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Extents of blocks, and what operands take and fetch there."""
+    """Lattice of block extents, with the words that operands occupy and fetch at each point.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loops of the layer.
+    base : mapping
+        Extents that the datapath computes at once.
+    pair : bool
+        Whether the two loops over the window are one loop.
+    ragged : bool
+        Whether blocks need not divide the layer.
+    optimistic : bool
+        Whether `fill` is a lower bound: every block that can stay at an edge is fetched once.
+    """
 
     problem: Problem
     base: Mapping[str, int]
     pair: bool
     ragged: bool = False
-    least: bool = False
+    optimistic: bool = False
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:
+        """Sizes of each dimension's blocks, ascending."""
         sizes = {}
         for dim in DIMS:
             size, start = self.problem.size(dim), self.base[dim]
@@ -47,17 +62,19 @@ class Lattice:
 
     @cached_property
     def tiling(self) -> Tiling:
+        """Tiling with all combinations of the sizes."""
         return Tiling(self.problem, self.sizes)
 
     @cached_property
     def room(self) -> list[np.ndarray]:
+        """Words of each operand's block at every point."""
         return [np.broadcast_to(self.tiling.room(operand), self.tiling.shape).ravel() for operand in OPERANDS]
 
     @cached_property
     def fill(self) -> list[np.ndarray]:
-        """Words that a buffer takes in, and outputs give back, if loops that don't index it end at these extents.
+        """Words that a buffer reads, and that outputs write, if loops that don't index the buffer end at these extents.
 
-        With ``least`` no more than that: all that may stay at the edge is taken once.
+        With ``optimistic`` the words are a lower bound: every block that can stay at an edge is fetched once.
         """
         fills = []
         for operand in OPERANDS:
@@ -67,7 +84,7 @@ class Lattice:
                 if not indexes(operand, dim):
                     times = times * self.tiling.blocks[dim]
             fill = words * times
-            if self.least and self.edged:
+            if self.optimistic and self.edged:
                 fill = fill - self._staying(operand) * words * (times - 1)
             if operand == "output":
                 fill = 2 * fill - self.problem.output_words
@@ -76,7 +93,7 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Of each size the last block's, if that may be all that the last one of a larger size holds; else 0."""
+        """Length of the last block of each size, if the last block of a larger size can consist of it alone; else 0."""
         edges = {}
         for dim in DIMS:
             total, sizes = self.problem.size(dim), self.sizes[dim]
@@ -89,10 +106,11 @@ class Lattice:
 
     @property
     def edged(self) -> bool:
+        """Whether a block can be alone at an edge."""
         return any(map(any, self.edges.values()))
 
     def _staying(self, operand: str) -> np.ndarray:
-        """The part of an operand's words, at most, in blocks that are alone at an edge; broadcasts over `DIMS`."""
+        """Return an upper bound of the share of an operand's words in blocks that are alone at an edge."""
         share = np.zeros((1,) * len(DIMS))
         for dim in DIMS:
             if indexes(operand, dim) and not (operand == "input" and dim != "C"):
@@ -105,78 +123,82 @@ class Lattice:
 
     @cached_property
     def taken(self) -> np.ndarray:
-        """Words that the datapath takes and gives."""
-        return np.array([fill[0] for fill in replace(self, least=False).fill])
+        """Words that the datapath reads and writes, per operand."""
+        return np.array([fill[0] for fill in replace(self, optimistic=False).fill])
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops that may be added: the dimensions that grow, and for each point the next one, or -1.
+        """Loops that can be added: the dimensions that grow, and the next point of each point, or -1.
 
-        A loop takes the extent of its dimension to the next one that holds whole blocks, or all of them: by a prime
-        factor, where all blocks divide.
+        A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
+        blocks divide the size, the extent grows by a prime factor.
         """
-        places = np.indices(self.tiling.shape).reshape(len(DIMS), -1)
+        indices = np.indices(self.tiling.shape).reshape(len(DIMS), -1)
         strides = [int(np.prod(self.tiling.shape[axis + 1 :])) for axis in range(len(DIMS))]
-        here = np.arange(places.shape[1])
-        found = []
+        here = np.arange(indices.shape[1])
+        loops = []
         for axis, dim in enumerate(DIMS):
             if self.pair and dim in ("Fw", "Fh"):
                 continue
             for following in _followers(self.sizes[dim]):
-                there = np.array(following)[places[axis]]
-                found.append(((dim,), np.where(there < 0, -1, here + (there - places[axis]) * strides[axis])))
+                target = np.array(following)[indices[axis]]
+                loops.append(((dim,), np.where(target < 0, -1, here + (target - indices[axis]) * strides[axis])))
         window = [axis for axis, dim in enumerate(DIMS) if dim in ("Fw", "Fh") and len(self.sizes[dim]) > 1]
         if self.pair and window:
-            # the window goes as one: both of its sides are whole, or none is
-            inside = np.all([places[axis] == 0 for axis in window], axis=0)
-            there = here + sum((len(self.sizes[DIMS[axis]]) - 1) * strides[axis] for axis in window)
-            found.append((tuple(DIMS[axis] for axis in window), np.where(inside, there, -1)))
-        return found
+            # the window grows at once: both of its sides are whole, or none is
+            inside = np.all([indices[axis] == 0 for axis in window], axis=0)
+            target = here + sum((len(self.sizes[DIMS[axis]]) - 1) * strides[axis] for axis in window)
+            loops.append((tuple(DIMS[axis] for axis in window), np.where(inside, target, -1)))
+        return loops
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """Of each point, larger than those of all points before it: of its extents, added up."""
+        """Rank of each point: the sum of the ranks of its extents. It exceeds the rank of every point before it."""
         ranks = np.zeros(self.tiling.shape, np.int32)
         for dim in DIMS:
             own = [0] * len(self.sizes[dim])
-            for here, places in enumerate(zip(*_followers(self.sizes[dim]), strict=True)):
-                for there in places:
-                    if there >= 0:
-                        own[there] = max(own[there], own[here] + 1)
+            for here, followers in enumerate(zip(*_followers(self.sizes[dim]), strict=True)):
+                for follower in followers:
+                    if follower >= 0:
+                        own[follower] = max(own[follower], own[here] + 1)
             ranks = ranks + self.tiling.along(dim, own)
         return ranks.ravel()
 
     @cached_property
     def mirror(self) -> np.ndarray | None:
-        """Each point with rows and columns exchanged, if that changes nothing but the names."""
+        """Index of each point with rows and columns exchanged; ``None`` if the exchange changes more than names."""
         p = self.problem
         rows = (p.Y, p.Fh, p.stride[0], p.pad[0], p.height, self.base["Y"], self.base["Fh"])
         if rows != (p.X, p.Fw, p.stride[1], p.pad[1], p.width, self.base["X"], self.base["Fw"]):
             return None
-        places = np.arange(int(np.prod(self.tiling.shape))).reshape(self.tiling.shape)
-        return places.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
+        indices = np.arange(int(np.prod(self.tiling.shape))).reshape(self.tiling.shape)
+        return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
     def extents(self, point: int) -> dict[str, int]:
+        """Return the extents of all dimensions at a point."""
         return self.tiling.tile(point)
 
 
 RAGGED = ("X", "Y", "C", "K")
-"""Dimensions whose blocks need not divide, if that is wanted; the window's always do."""
+"""Dimensions whose blocks need not divide the size, if that is requested. Blocks of the window always divide it."""
 
 
 def _followers(sizes: Sequence[int]) -> list[list[int]]:
-    """The places of ``sizes`` that may follow each of them, with none between, or -1: a list for each factor by which
-    they are larger, and one for the last, which may hold a part of a block."""
+    """Return the indices of ``sizes`` that can follow each size with no size in between, or -1.
+
+    There is one list per factor between the sizes. One more list holds the last size, which can end with a partial
+    block.
+    """
     last = len(sizes) - 1
-    found: dict[int, list[int]] = {}
+    by_factor: dict[int, list[int]] = {}
     for here, size in enumerate(sizes):
-        holding = [place for place in range(here + 1, last + 1) if place == last or sizes[place] % size == 0]
-        for place in holding:
-            if not any(sizes[place] % sizes[inner] == 0 or place == last for inner in holding if inner < place):
-                factor = sizes[place] // size if sizes[place] % size == 0 else 0
-                found.setdefault(factor, [-1] * len(sizes))[here] = place
-    return [found[factor] for factor in sorted(found)]
+        holding = [later for later in range(here + 1, last + 1) if later == last or sizes[later] % size == 0]
+        for later in holding:
+            if not any(sizes[later] % sizes[inner] == 0 or later == last for inner in holding if inner < later):
+                factor = sizes[later] // size if sizes[later] % size == 0 else 0
+                by_factor.setdefault(factor, [-1] * len(sizes))[here] = later
+    return [by_factor[factor] for factor in sorted(by_factor)]
 
 
 EXACT = 1e-9
-"""Part by which two energies may differ that are the same."""
+"""Relative difference of two energies that count as equal."""

@@ -1,8 +1,8 @@
 """Blocked loop nests, and Yang's strings (section 3.1).
 
 A nest is written from the innermost loop to the outermost: ``Fw=3 Fh=3 X0=8 Y0=8 C0=16 K0=16 X1=56 Y1=56 C1=128
-K1=256``. A loop's number is the extent that its dimension has reached, not its trips: ``X1`` walks 56 columns in steps
-of ``X0``, 8. Extents need not divide each other; the last block is smaller then.
+K1=256``. The value of a loop is the extent that its dimension has reached, not the number of trips: ``X1`` covers 56
+columns in steps of ``X0``, 8. Extents need not divide each other; the last block is then smaller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKEN = re.compile(r"(Fw|Fh|[XYCK])(\d*)(?:=(\d+))?")
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop over ``dim`` that reaches ``extent`` of its elements."""
+    """Loop over ``dim`` that reaches ``extent`` of its elements."""
 
     dim: str
     extent: int
@@ -32,24 +32,24 @@ class Loop:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of one dimension: where they begin, and how long they are (two int64 arrays)."""
+    """Blocks of one dimension: their first elements and their lengths, as two int64 arrays."""
 
     start: np.ndarray
     length: np.ndarray
 
     def split(self, step: int) -> Blocks:
-        """Each block cut into pieces of ``step``, the last as long as is left."""
+        """Return the blocks divided into pieces of ``step`` elements. The last piece of a block can be shorter."""
         pieces = -(-self.length // step)
         last = np.cumsum(pieces)
         offset = (np.arange(int(last[-1])) - np.repeat(last - pieces, pieces)) * step
         return Blocks(np.repeat(self.start, pieces) + offset, np.minimum(step, np.repeat(self.length, pieces) - offset))
 
     def first(self, steps: Sequence[int]) -> Blocks:
-        """The first piece of each block when cut by ``steps``, one after the other."""
+        """Return the first piece of each block after the block is divided by ``steps`` one after the other."""
         return Blocks(self.start, np.minimum(self.length, min(steps, default=1 << 62)))
 
     def last(self, steps: Sequence[int]) -> Blocks:
-        """The last piece of each block when cut by ``steps``, one after the other."""
+        """Return the last piece of each block after the block is divided by ``steps`` one after the other."""
         length = self.length
         for step in steps:
             length = length - step * (-(-length // step) - 1)
@@ -58,14 +58,15 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Nest:
-    """A blocked order of a layer's loops.
+    """Blocked order of a layer's loops.
 
     Parameters
     ----------
     problem : Problem
+        Loops of the layer.
     loops : tuple of Loop
-        Inner to outer. *Position* ``p`` is the place between loops ``p - 1`` and ``p``: a buffer there holds what loops
-        0 to ``p - 1`` touch.
+        Loops from inner to outer. *Position* ``p`` is between loops ``p - 1`` and ``p``: a buffer there holds the
+        elements that loops 0 to ``p - 1`` touch.
 
     Raises
     ------
@@ -105,12 +106,14 @@ class Nest:
 
     @classmethod
     def parse(cls, problem: Problem, text: str) -> Nest:
-        """A string of loops. The last loop of a dimension may do without ``=N``, a dimension of size 1 without a loop.
+        """Parse a string of loops.
+
+        The last loop of a dimension does not need ``=N``, and a dimension of size 1 does not need a loop.
 
         Raises
         ------
         InputError
-            If a word is not a loop, or the nest is not one of ``problem``.
+            If a word is not a loop, or the nest does not fit ``problem``.
         """
         words = text.split()
         matches = [_TOKEN.fullmatch(word) for word in words]
@@ -122,9 +125,9 @@ class Nest:
         tokens = [(match[1], match[2], match[3]) for match in matches if match is not None]
         seen: dict[str, int] = dict.fromkeys(DIMS, 0)
         loops = []
-        for index, (dim, number, extent) in enumerate(tokens):
-            if number and int(number) != seen[dim]:
-                raise InputError(f"blocking {text!r}: {dim}{number} must be {dim}{seen[dim]}, counted from inside")
+        for index, (dim, level, extent) in enumerate(tokens):
+            if level and int(level) != seen[dim]:
+                raise InputError(f"blocking {text!r}: {dim}{level} must be {dim}{seen[dim]}, counted from inside")
             seen[dim] += 1
             if extent is None and any(later == dim for later, _, _ in tokens[index + 1 :]):
                 raise InputError(f"blocking {text!r}: {words[index]} needs its extent, as in {words[index]}=8")
@@ -135,18 +138,18 @@ class Nest:
 
     @classmethod
     def tiled(cls, problem: Problem, tile: dict[str, int], order: Iterable[str]) -> Nest:
-        """One tile of all dimensions, walked in ``order`` (dimensions, inner to outer)."""
+        """Return the nest of one tile size, with the loops over tiles in ``order`` (dimensions, inner to outer)."""
         inner = [Loop(dim, tile[dim]) for dim in DIMS]
         return cls(problem, (*inner, *(Loop(dim, problem.size(dim)) for dim in order)))
 
     def tile(self, position: int) -> dict[str, int]:
-        """Extents that the loops inside ``position`` reach."""
+        """Return the extents that the loops inside ``position`` reach."""
         reached: dict[str, int] = dict.fromkeys(DIMS, 1)
         reached.update((loop.dim, loop.extent) for loop in self.loops[:position])
         return reached
 
     def steps(self, dim: str, inner: int, outer: int) -> list[int]:
-        """How the blocks of ``dim`` at position ``outer`` are cut until they are those at ``inner``: large to small."""
+        """Return the steps, large to small, that divide blocks of ``dim`` at ``outer`` into blocks at ``inner``."""
         extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
         return sorted(set(extents[:-1]), reverse=True)
 
@@ -159,7 +162,7 @@ class Nest:
         return reached
 
     def blocks(self, dim: str, position: int) -> Blocks:
-        """All blocks of ``dim`` that loops from ``position`` on walk over."""
+        """Return all blocks of ``dim`` that the loops from ``position`` on iterate over."""
         size = self.problem.size(dim)
         blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
         for step in self.steps(dim, position, len(self.loops)):

@@ -1,4 +1,4 @@
-"""Layers tile by tile on a board: half of its block RAM is filled or emptied while the other half is computed from."""
+"""Tiles of a layer on a board, double-buffered: one half of the block RAM is filled or emptied, the other computes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ __all__ = ["Tiled", "buffer_words", "bytes_and_cycles", "tiled"]
 
 @dataclass(frozen=True, kw_only=True)
 class Tiled:
-    """The best tile of a layer on a board.
+    """Best tile of a layer on a board.
 
     Parameters
     ----------
     tile : Tile
+        Tile with the fewest words moved.
     double_buffered, in_turn : float
-        Seconds a frame at least, all multipliers being at work: transfers beside computation, or one after the other.
+        Lower bounds of the seconds per frame, with all multipliers at work: transfers beside the computation, or one
+        after the other.
     """
 
     tile: Tile
@@ -31,19 +33,28 @@ class Tiled:
 
 
 def buffer_words(board: Board, bits: int) -> int:
-    """Words of ``bits`` in one of the two buffers."""
+    """Return the number of words of ``bits`` bits in one of the two buffers."""
     return board.bram36 * board.family.memories.block_bits // 2 // bits
 
 
 def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
-    """The tile of ``problem`` that moves the fewest words of ``bits`` each, and what it takes.
+    """Return the tile of ``problem`` that moves the fewest words, and its time.
 
-    ``products``: multiply-adds a cycle.
+    Parameters
+    ----------
+    problem : Problem
+        Loops of the layer.
+    board : Board
+        Board whose block RAM and memory bandwidth apply.
+    bits : int
+        Bits of a word.
+    products : int
+        Multiply-adds per cycle.
 
     Raises
     ------
     PlanError
-        If not one window fits, or there are too many tiles to compare.
+        If not even one window fits, or there are too many tiles to compare.
     """
     transfer = Transfer(
         call=board.dma_call_ns * 1e-9,
@@ -51,27 +62,30 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
         word=bits / 8 / (board.memory_gb_s * 1e9),
     )
     tile = cecconi.optimise(problem, buffer_words(board, bits), transfer)
-    parts = timing.steps(problem, tile).times(transfer, 1e-6 / (products * board.clock_mhz))
+    times = timing.steps(problem, tile).times(transfer, 1e-6 / (products * board.clock_mhz))
     return Tiled(
         tile=tile,
-        double_buffered=problem.groups * timing.double_buffered(*parts),
-        in_turn=problem.groups * timing.in_turn(*parts),
+        double_buffered=problem.groups * timing.double_buffered(*times),
+        in_turn=problem.groups * timing.in_turn(*times),
     )
 
 
 def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
-    """What a layer moves a frame in its best tiles, in words as wide as its input's, and the cycles it takes at least.
+    """Return the bytes that a layer moves per frame in its best tiles, and a lower bound of its cycles.
 
-    A layer without window and weights has nothing to be blocked: its maps are moved once each.
+    All words are as wide as the layer's input. A layer without window and weights has no tiles: its maps are moved
+    once.
 
     Raises
     ------
     PlanError
-        As `tiled`; also if its window is dilated.
+        As `tiled`; also if the layer's window is dilated.
     """
     size = layer.input.type.dtype.itemsize
     if layer.taps == 1 and not layer.weight_count:
-        moved = sum(each.values * each.type.dtype.itemsize for each in (*layer.inputs, layer.output))
+        moved = sum(
+            feature_map.values * feature_map.type.dtype.itemsize for feature_map in (*layer.inputs, layer.output)
+        )
         return moved, board.transfer_cycles(moved)
-    found = tiled(Problem.of(layer), board, 8 * size, products)
-    return size * found.tile.words, ceil(found.double_buffered * board.clock_mhz * 1e6)
+    best = tiled(Problem.of(layer), board, 8 * size, products)
+    return size * best.tile.words, ceil(best.double_buffered * board.clock_mhz * 1e6)

@@ -1,6 +1,7 @@
-"""The cheapest path through the lattice of extents, by dynamic programming.
+"""Cheapest path through the lattice of extents, by dynamic programming.
 
-Labels grow loop by loop. One is dropped if another beats it, or if its bound is no better than the best known energy.
+Labels grow loop by loop. The search drops a label if another label dominates it, or if its bound is no better than the
+best known energy.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from math import inf
 import numpy as np
 
 from hwgen.blocking.hierarchy import Shared
-from hwgen.blocking.labels import Labels, Path, Trail, unbeaten
+from hwgen.blocking.labels import Labels, Path, Trail, undominated
 from hwgen.blocking.lattice import MIRRORED, Lattice
 from hwgen.blocking.prices import Prices
 from hwgen.blocking.problem import OPERANDS, indexes
 
-__all__ = ["at_end", "cheapest_path", "expand", "least_energies"]
+__all__ = ["at_end", "cheapest_path", "expand", "energy_bounds"]
 
 
 def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) -> tuple[float, float, Path | None]:
-    """The best energy below ``limit``, a bound on what was dropped for ``width``, and the path to the best."""
+    """Return the best energy below ``limit``, a bound on the labels dropped for ``width``, and the best path."""
     served = lattice.taken[None, :].copy()
     served[0, 2] += lattice.problem.output_words  # a datapath reads zeros, too
     labels = Labels(
@@ -34,20 +35,20 @@ def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) ->
         action=np.zeros(1, np.int32),
     )
     trail = Trail()
-    waiting = {0: [labels]}  # by rank
+    waiting = {0: [labels]}  # labels that are not extended yet, by rank
     missed = inf
     while (rank := min(waiting)) < lattice.ranks[-1]:
         labels = Labels.join(waiting.pop(rank))
-        bounds = least_energies(lattice, prices, labels)
+        bounds = energy_bounds(lattice, prices, labels)
         labels, bounds = labels.take(alive := np.flatnonzero(bounds < limit)), bounds[alive]
         if len(labels):
-            labels, dropped = unbeaten(labels, bounds, width, prices.limited)
+            labels, dropped = undominated(labels, bounds, width, prices.limited)
             missed = min(missed, dropped)
-            number = trail.add(labels)
+            first_label = trail.add(labels)
             for grown, following in lattice.steps:
-                for part in expand(lattice, prices, grown, following, labels):
-                    part.parent += number
-                    _sort_in(waiting, part, lattice.ranks[part.point])
+                for grown_labels in expand(lattice, prices, grown, following, labels):
+                    grown_labels.parent += first_label
+                    _sort_in(waiting, grown_labels, lattice.ranks[grown_labels.point])
         if not waiting:
             return inf, missed, None
     labels = Labels.join(waiting[rank])
@@ -56,7 +57,7 @@ def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) ->
 
 
 def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray) -> None:
-    """Put each label to those of its rank."""
+    """Add each label to the labels of its rank."""
     for rank in np.unique(ranks).tolist():
         same = ranks == rank
         waiting.setdefault(rank, []).append(labels if same.all() else labels.take(np.flatnonzero(same)))
@@ -65,22 +66,22 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: Prices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """All labels that a loop makes of ``labels``: with or without a buffer inside it, for each operand.
+    """Return the labels that a loop makes of ``labels``: with and without a buffer inside it, for each operand.
 
-    Windows overlap, so inputs may have one anywhere. One of outputs at the datapath saves reading zeros. Where blocks
-    may stay at an edge, any buffer may be good for something.
+    Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros.
+    Where blocks can stay at an edge, any buffer can be useful.
     """
-    there = following[labels.point]
-    rows = np.flatnonzero(there >= 0)
+    target = following[labels.point]
+    rows = np.flatnonzero(target >= 0)
     if not len(rows):
         return []
     here = labels.point[rows]
-    labels = _moved(lattice, labels.take(rows), there[rows], rows)
+    labels = _moved(lattice, labels.take(rows), target[rows], rows)
     for index, operand in enumerate(OPERANDS):
         spans = not indexes(operand, grown[0])
-        at_datapath = not here.any()  # all points of a rank; the first one is alone in its
+        at_datapath = not here.any()  # all points of a rank; the first point is alone in its rank
         useless = operand == "weights" or (operand == "output" and not at_datapath)
-        if not spans and useless and not lattice.least:
+        if not spans and useless and not lattice.optimistic:
             labels.closed[:, index] = True
             continue
         fill = lattice.fill[index][labels.point if spans else here]
@@ -95,7 +96,7 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: Prices, labels: Labels, first: int) -> Labels:
-    """``labels``, ``first`` of the trail, with or without a buffer of each whole array."""
+    """Return ``labels``, of which ``first`` is the trail's first, with and without a buffer of each whole array."""
     labels = labels.take(np.arange(len(labels)))
     labels.parent[:] = first + np.arange(len(labels))
     labels.action[:] = 0
@@ -117,12 +118,12 @@ def _placed(
     fill: np.ndarray,
     spans: bool,
 ) -> tuple[Labels, np.ndarray]:
-    """``labels`` and their points, and those with a buffer of one operand at ``here`` where that is ``useful``.
+    """Return ``labels`` and their points, plus the labels with a buffer of one operand where that is ``useful``.
 
-    It takes in ``fill`` words, and spans the loop that comes, or not.
+    The buffer is at ``here`` and reads ``fill`` words. With ``spans`` it also spans the next loop.
     """
     room = lattice.room[index][here].astype(float)
-    parts, places = [labels], [here]
+    batches, points = [labels], [here]
     for level, free in prices.options(index, labels.level[:, index]):
         cost = prices.table[index][level][here]
         able = useful & free & (cost < inf)
@@ -138,13 +139,13 @@ def _placed(
         placed.action += (level + 1) << (8 * index)
         if len(prices.limits):
             placed.used[:, resource] += room[chosen]
-        parts.append(placed)
-        places.append(here[chosen])
-    return Labels.join(parts), np.concatenate(places)
+        batches.append(placed)
+        points.append(here[chosen])
+    return Labels.join(batches), np.concatenate(points)
 
 
 def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
-    """``labels``, which come from ``rows``, at their next points: of two mirror images the first one."""
+    """Return ``labels``, extended from ``rows``, at their next points. Of two mirrored points the first is taken."""
     mirrored = np.zeros(len(rows), bool)
     if lattice.mirror is not None:
         mirrored = lattice.mirror[point] < point
@@ -153,11 +154,12 @@ def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray
     return replace(labels, point=point.astype(np.int32), parent=rows.astype(np.int32), action=action)
 
 
-def least_energies(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarray:
-    """What each label costs in the end at least.
+def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarray:
+    """Return a lower bound of the final energy of each label.
 
-    An operand still takes an access to a buffer as large as its block is now, and every element once from the top; or
-    all accesses go there. A buffer that spans the loops that come may do without, but only one kind of loop comes next.
+    An operand still needs an access to a buffer as large as its present block, and every element once from the top; or
+    all accesses go to the top. A buffer that spans the next loops does not need this, but only one kind of loop is
+    next.
     """
     closed, spanning = [], []
     for index in range(len(OPERANDS)):
@@ -180,11 +182,11 @@ def least_energies(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarr
 def _finish(
     prices: Prices, trail: Trail, labels: Labels, limit: float, missed: float
 ) -> tuple[float, float, Path | None]:
-    """The cheapest label of the whole layer."""
+    """Return the best energy, the bound and the path of the cheapest label of the whole layer."""
     best, chosen = limit, -1
     if len(labels):
         cost = labels.spent + labels.served @ np.array(prices.last)
-        place = int(np.argmin(cost))
-        if cost[place] < best:
-            best, chosen = float(cost[place]), place
+        winner = int(np.argmin(cost))
+        if cost[winner] < best:
+            best, chosen = float(cost[winner]), winner
     return (inf, missed, None) if chosen < 0 else (best, missed, trail.back(labels, chosen))

@@ -1,9 +1,9 @@
 """Tiles for one on-chip buffer (Peemen et al., ICCD 2013).
 
 A tile ``r, q, m, n, k, l`` (output maps, input maps, rows, columns, rows and columns of the window) is computed in the
-buffer; then the next one in one *direction*, which fetches only what the tile before did not have. At the end of a row
-of tiles everything is fetched anew. Each tile reads and writes its partial sums (the paper's model), or is spared
-reading zeros (``first_read=False``: the bias takes their place).
+buffer. The next tile follows in one *direction*, and fetches only the words that the tile before did not have. At the
+end of a row of tiles everything is fetched again. Each tile reads and writes its partial sums (the paper's model). With
+``first_read=False`` no zeros are read: the bias replaces them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from hwgen.blocking.count import Traffic, traffic
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.blocking.tiling import Tiling, candidates, check_number
+from hwgen.blocking.tiling import Tiling, candidates, check_tile_count
 from hwgen.errors import PlanError
 from hwgen.network import shapes
 
 __all__ = ["LETTERS", "MEMORIES", "Schedule", "layer", "optimise", "schedule"]
 
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
-"""The paper's letters, and what they are here."""
+"""Dimensions of the paper's letters."""
 
 MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Words of the buffer in Table I."""
@@ -31,20 +31,20 @@ MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A tile, its direction, and what they cost.
+    """Tile, its direction, and its memory accesses.
 
     Parameters
     ----------
     tile : dict
-        By the paper's letters.
+        Sizes of the tile, keyed by the paper's letters.
     direction : str
         Letter of the loop in which tiles follow each other.
     set_words : int
-        What the buffer holds: a tile's inputs, weights and partial sums.
+        Words that the buffer holds: a tile's inputs, weights and partial sums.
     input, weights, output : int
-        Words moved; outputs both ways.
+        Words moved; outputs in both directions.
     iterations : int
-        Multiply-adds.
+        Number of multiply-adds.
     """
 
     tile: dict[str, int]
@@ -57,26 +57,28 @@ class Schedule:
 
     @property
     def accesses(self) -> int:
+        """Number of memory accesses, in words."""
         return self.input + self.weights + self.output
 
     @property
     def per_iteration(self) -> float:
+        """Number of memory accesses per multiply-add."""
         return self.accesses / self.iterations
 
 
 def layer() -> Problem:
-    """Layer 3 of the speed-sign network, the paper's example: 16 maps to 80, 5x5, in two groups."""
+    """Return layer 3 of the speed-sign network, the paper's example: 16 maps to 80, 5x5, in two groups."""
     return Problem.of(shapes.load("speed-sign").layers[2])
 
 
 def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> Schedule:
-    """The cost of one tile (by the paper's letters), from its loop nest."""
+    """Return the accesses of one tile (keyed by the paper's letters), counted in its loop nest."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
     nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)
-    place = len(DIMS)
+    position = len(DIMS)
     moved: dict[str, list[Traffic]] = traffic(
-        nest, {operand: [place] for operand in OPERANDS}, overlap=True, scope=1, first_read=first_read
+        nest, {operand: [position] for operand in OPERANDS}, overlap=True, scope=1, first_read=first_read
     )
     words = {operand: entries[0].words for operand, entries in moved.items()}
     return Schedule(
@@ -91,20 +93,20 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
 ) -> list[Schedule]:
-    """The fewest accesses for each buffer size, over all tiles and all six directions.
+    """Return, for each buffer size, the tile and the innermost loop (r to l) with the fewest memory accesses.
 
-    ``strict`` keeps the working set below the memory, as in Table I; otherwise it may fill it. Among equals the
-    smallest working set, then the first direction of r, q, m, n, k, l. Tiles that hold more than another and move no
-    less are left out (`tiling.candidates`).
+    ``strict`` keeps the working set below the memory's size, as in Table I; otherwise it can equal the size. Of equal
+    tiles the one with the smallest working set is chosen, then the first direction of r, q, m, n, k, l. The search
+    leaves out tiles that hold more than another tile and move no less (`tiling.candidates`).
 
     Raises
     ------
     PlanError
-        If a memory can't hold the smallest tile: one value of each operand; or if there are too many tiles
-        (`tiling.check_number`).
+        If a memory can't hold the smallest tile (one value of each operand), or there are too many tiles
+        (`tiling.check_tile_count`).
     """
     tiling = Tiling(problem, candidates(problem))
-    check_number(tiling)
+    check_tile_count(tiling)
     room = np.broadcast_to(sum(tiling.room(operand) for operand in OPERANDS), tiling.shape).ravel()
     fits = np.flatnonzero(room <= max(memories) - strict)
     fits = fits[np.argsort(room[fits], kind="stable")]
@@ -115,11 +117,13 @@ def optimise(
         moved = np.broadcast_to(_moved(tiling, dim, first_read), tiling.shape).ravel()[fits]
         for column, end in enumerate(ends):
             if end:
-                place = int(np.argmin(moved[:end]))  # the first of equals: the smallest working set
-                entry = (int(moved[place]), int(held[place]), index, int(fits[place]))
+                winner = int(np.argmin(moved[:end]))  # the first of equal tiles: the smallest working set
+                entry = (int(moved[winner]), int(held[winner]), index, int(fits[winner]))
                 so_far = best[column]
                 best[column] = entry if so_far is None else min(so_far, entry)
-    return [_found(problem, tiling, memory, entry, first_read) for memory, entry in zip(memories, best, strict=True)]
+    return [
+        _schedule_of(problem, tiling, memory, entry, first_read) for memory, entry in zip(memories, best, strict=True)
+    ]
 
 
 def _moved(tiling: Tiling, dim: str, first_read: bool) -> np.ndarray:
@@ -129,14 +133,12 @@ def _moved(tiling: Tiling, dim: str, first_read: bool) -> np.ndarray:
     return tiling.swept("input", dim) + tiling.swept("weights", dim) + outputs
 
 
-def _found(
+def _schedule_of(
     problem: Problem, tiling: Tiling, memory: int, entry: tuple[int, int, int, int] | None, first_read: bool
 ) -> Schedule:
     if entry is None:
-        least = sum(int(tiling.room(operand).min()) for operand in OPERANDS)
-        raise PlanError(
-            f"{problem.name}: a memory of {memory} words can't hold a tile; the smallest needs {least}, more to spare"
-        )
+        smallest = sum(int(tiling.room(operand).min()) for operand in OPERANDS)
+        raise PlanError(f"{problem.name}: a memory of {memory} words can't hold a tile; the smallest needs {smallest}")
     tile = tiling.tile(entry[3])
     return schedule(
         problem,

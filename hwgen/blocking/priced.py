@@ -9,26 +9,27 @@ from hwgen.blocking import count, energy
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import OPERANDS
 
-__all__ = ["Buffer", "Found", "datapath_accesses", "evaluate"]
+__all__ = ["Buffer", "PricedBlocking", "datapath_accesses", "evaluate"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """A buffer of a found blocking.
+    """Buffer of a blocking.
 
     Parameters
     ----------
     operand : str
+        Operand that the buffer holds.
     position : int
-        In the nest.
+        Position of the buffer in the nest.
     words : int
-        What it must hold.
+        Words that the buffer must hold.
     memory : str
-        Where it lies.
+        Name of the memory that holds the buffer.
     energy : float
-        pJ an access.
+        Energy per access, in pJ.
     accesses : int
-        By the buffer inside it, or by the datapath.
+        Number of accesses by the next inner buffer, or by the datapath.
     """
 
     operand: str
@@ -40,23 +41,25 @@ class Buffer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A blocking and its energy.
+class PricedBlocking:
+    """Blocking with its buffers and its energy.
 
     Parameters
     ----------
+    nest : Nest
+        Loops of the blocking.
     buffers : tuple of Buffer
-        By operand, inner to outer.
+        Buffers by operand, inner to outer.
     top : dict
-        Accesses of each operand to DRAM.
+        Number of accesses of each operand to DRAM.
     tops : dict
-        pJ of each of these accesses.
+        Energy of each of these accesses, in pJ.
     energy : float
-        pJ of all memory accesses.
+        Energy of all memory accesses, in pJ.
     bound : float
-        No blocking in the search's space takes less; 0 where nothing was searched.
+        Lower bound of the energy of all blockings in the search's space, in pJ; 0 without a search.
     homes : tuple of str
-        Operands whose whole array lives on chip; their accesses in ``top`` go there.
+        Operands whose whole arrays are stored on chip; their accesses in ``top`` go there.
     """
 
     nest: Nest
@@ -69,20 +72,21 @@ class Found:
 
     @property
     def per_mac(self) -> float:
+        """Energy per multiply-add, in pJ."""
         return self.energy / self.nest.problem.macs
 
     @property
     def gap(self) -> float:
-        """By what part of it the best blocking may at most be better."""
+        """Optimality gap: an upper bound on the possible saving, as a fraction of this blocking's energy."""
         return max(0.0, 1 - self.bound / self.energy)
 
     @property
     def searched(self) -> bool:
-        """Whether ``bound`` says anything: a blocking that was only evaluated has none."""
+        """Whether ``bound`` is meaningful: a blocking that was only evaluated has no bound."""
         return self.bound > 0
 
     def behind(self, operand: str) -> float:
-        """pJ of all accesses behind the last buffer: to DRAM, or to the array at home."""
+        """Return the energy of all accesses behind the last buffer, in pJ: to DRAM, or to the whole array on chip."""
         return self.top[operand] * self.tops[operand]
 
     @property
@@ -92,12 +96,15 @@ class Found:
 
     @property
     def at_home(self) -> int:
-        """Bytes of whole arrays that live on chip."""
+        """Bytes of the whole arrays that are stored on chip."""
         return energy.WORD_BYTES * sum(self.nest.problem.home(operand) for operand in self.homes)
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Words that a datapath takes which computes the loops inside ``position`` at once; outputs both ways."""
+    """Return the words that a datapath moves which computes the loops inside ``position`` at once.
+
+    Outputs count in both directions.
+    """
     words = {operand: count.loads(nest, operand, position, scope=0) for operand in OPERANDS}
     return {**words, "output": 2 * words["output"]}
 
@@ -109,27 +116,48 @@ def evaluate(
     inside: int = 0,
     tops: Mapping[str, float] | None = None,
     bound: float = 0.0,
-) -> Found:
-    """The energy of a nest with buffers (operand, position, memory, pJ an access), counted by `count`.
+) -> PricedBlocking:
+    """Return the blocking of a nest with buffers, with accesses counted by `count`.
 
-    ``inside``: the datapath computes so many loops at once. ``tops``: pJ an access to the memory behind the last buffer
-    of each operand, DRAM if not given. Every access to a buffer is one by the buffer inside it, or by the datapath.
+    Every access to a buffer is an access by the next inner buffer, or by the datapath.
+
+    Parameters
+    ----------
+    nest : Nest
+        Loops of the blocking.
+    buffers : sequence of tuple
+        Operand, position, memory, and pJ per access of each buffer.
+    inside : int
+        Number of inner loops that the datapath computes at once.
+    tops : mapping, optional
+        Energy, in pJ, of an access to the memory behind the last buffer of each operand; DRAM by default.
+    bound : float
+        Lower bound of the energy, in pJ.
     """
-    positions = {operand: sorted(place for name, place, _, _ in buffers if name == operand) for operand in OPERANDS}
+    positions = {
+        operand: sorted(position for name, position, _, _ in buffers if name == operand) for operand in OPERANDS
+    }
     moved = count.traffic(nest, positions)
     accesses = {operand: [datapath_accesses(nest, inside)[operand]] for operand in OPERANDS}
     result = []
     for operand in OPERANDS:
         accesses[operand] += [entry.words for entry in moved[operand]]
-        own = sorted((place, memory, cost) for name, place, memory, cost in buffers if name == operand)
-        for (place, memory, cost), entry, taken in zip(own, moved[operand], accesses[operand], strict=False):
+        own = sorted((position, memory, cost) for name, position, memory, cost in buffers if name == operand)
+        for (position, memory, cost), entry, operand_accesses in zip(
+            own, moved[operand], accesses[operand], strict=False
+        ):
             result.append(
                 Buffer(
-                    operand=operand, position=place, words=entry.capacity, memory=memory, energy=cost, accesses=taken
+                    operand=operand,
+                    position=position,
+                    words=entry.capacity,
+                    memory=memory,
+                    energy=cost,
+                    accesses=operand_accesses,
                 )
             )
-    top = {operand: taken[-1] for operand, taken in accesses.items()}
+    top = {operand: operand_accesses[-1] for operand, operand_accesses in accesses.items()}
     total = sum(buffer.accesses * buffer.energy for buffer in result)
     costs = {operand: tops[operand] if tops else energy.DRAM for operand in OPERANDS}
     total += sum(top[operand] * costs[operand] for operand in OPERANDS)
-    return Found(nest=nest, buffers=tuple(result), top=top, tops=costs, energy=total, bound=bound)
+    return PricedBlocking(nest=nest, buffers=tuple(result), top=top, tops=costs, energy=total, bound=bound)

@@ -1,4 +1,4 @@
-"""Prices of buffers at every point of the lattice, for one hierarchy of memories."""
+"""Prices of buffers at every point of the lattice, for one memory hierarchy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ __all__ = ["Prices"]
 
 
 class Prices:
-    """Where a buffer may lie, and what that costs, for one hierarchy."""
+    """Levels that a buffer can use, and the energy of an access at each point of the lattice, for one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:
-        """``limited``: what co-designed memories are held to, of their number of ``levels`` and their ``room`` in all.
+        """Compute the prices. ``limited`` holds the limits that co-designed memories must keep during the search.
 
-        Each of these makes the search much longer, and often what is found without keeps them.
+        The limits are the number of ``levels`` and the ``room`` in all. Each makes the search much slower, and often
+        the result of a search without it keeps the limit.
         """
         self.hierarchy, self.lattice = hierarchy, lattice
         self.limited = limited if isinstance(hierarchy, CoDesign) else frozenset(("levels", "room"))
@@ -33,11 +34,11 @@ class Prices:
             self.limits = np.array([memory.size / energy.WORD_BYTES for memory in hierarchy.memories])
         self.arrays = [float(fill[-1]) for fill in lattice.fill]
         self.table = [self._table(operand, room) for operand, room in zip(OPERANDS, lattice.room, strict=True)]
-        # behind an operand's last buffer: DRAM, or its array at home on chip
+        # memory behind an operand's last buffer: DRAM, or the whole array on chip
         self.last = [_behind(hierarchy, lattice.problem, operand) for operand in OPERANDS]
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
-        """pJ an access by level and room; infinite where it doesn't fit."""
+        """Return the energy per access, in pJ, by level and room; infinite if a buffer does not fit."""
         hierarchy = self.hierarchy
         if isinstance(hierarchy, CoDesign):
             sizes = np.maximum(rooms, 1) * energy.WORD_BYTES
@@ -51,22 +52,25 @@ class Prices:
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """The least pJ an access of a buffer at each level or further out; with no level left infinite."""
+        """Smallest energy, in pJ, of an access to a buffer at each level or further out; infinite without a level."""
         result = []
         for table in self.table:
-            least = np.minimum.accumulate(table[::-1], axis=0)[::-1]
-            result.append(np.concatenate([least, np.full((1, table.shape[1]), inf)]))
+            cheapest_table = np.minimum.accumulate(table[::-1], axis=0)[::-1]
+            result.append(np.concatenate([cheapest_table, np.full((1, table.shape[1]), inf)]))
         return result
 
     def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Levels that a buffer may take, and which labels may take them, by the next level that each is free to use."""
-        if isinstance(self.hierarchy, CoDesign):  # all levels cost the same: the next one will do
+        """Return the levels that a buffer can use, each with a mask of the labels that can use it.
+
+        ``levels`` holds the next free level of each label.
+        """
+        if isinstance(self.hierarchy, CoDesign):  # all levels cost the same, so the next level is sufficient
             return [(level, levels == level) for level in range(len(self.table[operand]))]
         return [(level, levels <= level) for level in range(len(self.table[operand]))]
 
 
 def _behind(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
-    """pJ of an access behind an operand's last buffer."""
+    """Return the energy, in pJ, of an access behind an operand's last buffer."""
     if isinstance(hierarchy, CoDesign) and operand in hierarchy.homes:
         return energy.access(problem.home(operand) * energy.WORD_BYTES, hierarchy.widths[operand])
     return hierarchy.top

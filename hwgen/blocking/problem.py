@@ -1,12 +1,12 @@
-"""The loops of a layer: what there is to be blocked.
+"""Loops of a layer, as the input of every blocking.
 
 A convolution is six loops around one multiply-add (Yang, Algorithm 1), in each group of channels:
 
     output[k, y, x] += weights[k, c, fh, fw] * input[c, y * S + fh - P, x * S + fw - P]
 
-Pools have a window but no weights, and every channel is a group of its own; a fully connected layer is a convolution of
-one output pixel; local response normalisation has its window along the channels, which therefore stand in the place of
-the columns, with the pixels in the rows' place.
+A pool has a window but no weights, and each of its channels is a group. A fully connected layer is a convolution with
+one output pixel. Local response normalisation has its window along the channels. So its channels take the role of the
+columns, and its pixels take the role of the rows.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _INDEXES = {
 
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
-#: Largest map, kernel and stride, and most channels of a layer given as text.
+#: Largest height, width, kernel and stride, and largest number of channels, of a layer given as text.
 MOST_PIXELS, MOST_CHANNELS = 8_192, MOST_SIDE
 
 
 def indexes(operand: str, dim: str) -> bool:
-    """Whether ``operand``'s elements depend on the loop over ``dim``."""
+    """Return whether ``operand``'s elements depend on the loop over ``dim``."""
     return dim in _INDEXES[operand]
 
 
@@ -49,24 +49,23 @@ class Problem:
     Parameters
     ----------
     name : str
-        For messages and reports.
+        Name for messages and reports.
     X, Y, C, K, Fw, Fh : int
-        Trips of the loops, of one group: see `DIMS`.
+        Trips of the loops in one group: see `DIMS`.
     width, height : int
-        Of the input map, without padding.
+        Size of the input map in pixels, without padding.
     stride, pad : tuple of int
-        ``(rows, columns)``; ``pad`` at the top and at the left. What a window needs below and right of the map is
-        padding too; padding is never fetched.
+        ``(rows, columns)``. ``pad`` is at the top and at the left. Pixels that a window needs below and right of the
+        map are padding too. Padding is never fetched.
     groups : int
-        How often all of it is done, each time with other data. Nothing is shared between groups, so their loop is
+        Number of groups. Each group repeats all loops with other data and shares nothing, so the loop over groups is
         outermost.
     weighted : bool
-        Whether there are weights.
+        Whether the layer has weights.
     stored : tuple of int, optional
-        Words of the input, weights and output as they lie in memory, where these are not the arrays that the loops walk
-        over: after rounding sizes up.
+        Words of the input, weights and output in memory, if rounded-up sizes make the arrays of the loops larger.
     unpadded : int, optional
-        Multiply-adds before sizes were rounded up.
+        Number of multiply-adds before sizes were rounded up.
 
     Raises
     ------
@@ -98,42 +97,46 @@ class Problem:
             raise ConfigError(f"{self.name}: padding must not be negative")
 
     def size(self, dim: str) -> int:
+        """Return the number of trips of the loop over ``dim``."""
         return getattr(self, dim)
 
     @property
     def macs(self) -> int:
-        """Times the innermost statement runs, padding included."""
+        """Number of executions of the innermost statement, padding included."""
         return self.groups * self.X * self.Y * self.C * self.K * self.Fw * self.Fh
 
     @property
     def input_words(self) -> int:
+        """Number of words of the input, over all groups."""
         return self.groups * self.C * self.width * self.height
 
     @property
     def weight_words(self) -> int:
+        """Number of weights, over all groups; 0 without weights."""
         return self.groups * self.C * self.K * self.Fw * self.Fh if self.weighted else 0
 
     @property
     def output_words(self) -> int:
+        """Number of words of the output, over all groups."""
         return self.groups * self.X * self.Y * self.K
 
     def words(self, operand: str) -> int:
-        """Elements of the whole array."""
+        """Return the number of elements of the whole array."""
         return {"input": self.input_words, "weights": self.weight_words, "output": self.output_words}[operand]
 
     @property
     def compulsory(self) -> int:
-        """Words of input, weights and output, each moved once; biases are left out."""
+        """Words of input, weights and output, each moved once; without biases."""
         return sum(self.words(operand) for operand in OPERANDS)
 
     def home(self, operand: str) -> int:
-        """Words that the whole array takes in memory."""
+        """Return the words that the whole array occupies in memory."""
         return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
 
     def padded(self, **multiples: int) -> Problem:
-        """With the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
+        """Return the problem with the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
 
-        What is added is walked over and moved, also from DRAM, but not stored.
+        The added elements are computed and moved, also from DRAM, but not stored.
         """
         sizes = {dim: -(-self.size(dim) // step) * step for dim, step in multiples.items()}
         stored = (self.home("input"), self.home("weights"), self.home("output"))
@@ -141,12 +144,13 @@ class Problem:
 
     @classmethod
     def of(cls, layer: Op) -> Problem:
-        """The loops of a convolution or a pool.
+        """Return the loops of a convolution or a pool.
 
         Raises
         ------
         PlanError
-            If its window is dilated: what is counted here are windows without gaps; if it only moves values.
+            If the layer's window is dilated, because the counts assume windows without gaps; or if the layer only moves
+            values.
         """
         if not layer.weight_count and layer.taps == 1 and (not layer.channelwise or min(layer.window.padding) < 0):
             raise PlanError(f"{layer.name}: a layer of the kind {layer.kind!r} only moves values: it can't be blocked")
@@ -174,33 +178,32 @@ class Problem:
 
     @classmethod
     def valid(cls, name: str, X: int, Y: int, C: int, K: int, Fw: int = 1, Fh: int = 1) -> Problem:
-        """A convolution as in Yang's Table 4: maps of ``X * Y`` go in and come out.
+        """Return a convolution as in Yang's Table 4, with input and output maps of ``X * Y`` pixels.
 
-        Its windows reach over the border by ``Fw - 1`` columns and ``Fh - 1`` rows in all. As the paper does, these are
-        moved like any others; they aren't stored.
+        Its windows exceed the border by ``Fw - 1`` columns and ``Fh - 1`` rows in all. As in the paper, these pixels
+        are moved like all others, but not stored.
         """
         stored = (C * X * Y, C * K * Fw * Fh, K * X * Y)
         return cls(name=name, X=X, Y=Y, C=C, K=K, Fw=Fw, Fh=Fh, width=X + Fw - 1, height=Y + Fh - 1, stored=stored)
 
     @classmethod
     def lrn(cls, name: str, X: int, Y: int, C: int, window: int = 5) -> Problem:
-        """Local response normalisation over ``window`` neighbouring channels of each of ``X * Y`` pixels."""
+        """Return local response normalisation over ``window`` neighbouring channels of ``X * Y`` pixels."""
         return cls(
             name=name, X=C, Y=X * Y, C=1, K=1, Fw=window, width=C, height=X * Y, pad=(0, window // 2), weighted=False
         )
 
     @classmethod
     def parse(cls, text: str) -> Problem:
-        """A layer as ``56x56x128->256 k3``: rows, columns and channels of the input, channels of the output.
+        """Parse a layer such as ``56x56x128->256 k3``: rows, columns and channels of the input, channels of the output.
 
-        ``k5`` or ``k5x3`` is the window (rows, columns), 1 if left out; ``s2`` the stride, ``g2`` the groups, ``p1``
-        the padding of all sides. Without ``p`` the output is as large as the input, divided by the stride and rounded
-        up.
+        ``k5`` or ``k5x3`` is the window (rows, columns), 1 by default; ``s2`` the stride, ``g2`` the groups, ``p1`` the
+        padding of all sides. Without ``p`` the output is as large as the input, divided by the stride and rounded up.
 
         Raises
         ------
         InputError
-            If the text is something else, or no window fits.
+            If the text has another form, or no window fits.
         """
         match = _LAYER.fullmatch(text.strip())
         if match is None or len(text) > 100:
@@ -250,7 +253,7 @@ class Problem:
 def _windows(
     whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
 ) -> tuple[list[int], tuple[int, int]]:
-    """Rows and columns of the output, and the padding before the map.
+    """Return rows and columns of the output, and the padding before the map.
 
     Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
     """

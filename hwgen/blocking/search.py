@@ -1,23 +1,24 @@
-"""The best blocking of a layer for a memory hierarchy, over all orders and all blocks that divide, or also others.
+"""Search for the best blocking of a layer on a memory hierarchy, over all loop orders and block sizes.
 
 **The space.** A nest grows from the datapath's block to the whole layer, one loop at a time: a path through the lattice
-of extents. Any order and any number of loops a dimension is such a path. Beside it, each operand has buffers: a loop
-that doesn't index an operand is a reason for a buffer inside it (Yang, section 3.2), inputs may have one at any
-place, because windows overlap, and any array may lie in one as a whole. What a buffer fetches depends on the extents
-where it is placed and where the loops that it spans end, and on nothing in between; so does its price.
+of extents. Any order and any number of loops per dimension is such a path. Each operand also has buffers. A loop that
+doesn't index an operand is a reason for a buffer inside it (Yang, section 3.2). Inputs can have a buffer at any
+position, because windows overlap, and a buffer can hold any whole array. The words that a buffer fetches depend only on
+the extents at its position and at the end of the loops that it spans, and so does its price.
 
-**The search** keeps, for each point of the lattice, all ways to get there (labels) that no other way beats in energy so
-far, in the accesses that each operand still has to serve, in levels and in room used: dynamic programming with
-dominance, exact. A label that can't beat the best blocking known is dropped: what each operand still costs at least is
-the access to a buffer as large as its block is now, and every element once from the top. With more labels at a point
-than ``width`` the worst are dropped, and the smallest of their bounds is what the result states as `Found.bound`: no
-blocking of this space is better.
+**The search** is dynamic programming with dominance, and exact. For each point of the lattice it keeps all partial
+blockings (labels) that no other label dominates. The criteria are the energy so far, the accesses that each operand
+must still serve, the levels and the room used. A label is dropped if its lower bound cannot beat the best known
+blocking. The bound charges each operand an access to a buffer as large as its present block, and every element once
+from the top. If a point has more than ``width`` labels, the worst are dropped too. The smallest of their bounds becomes
+`PricedBlocking.bound`: no blocking of the space is better.
 
-Blocks divide the layer's extents; sizes may be rounded up before (`Problem.padded`). With ``ragged``, blocks of rows,
-columns and channels may also have the smallest size for any number of blocks; each holds whole inner ones, save at the
-layer's edge. A block at the edge that holds but one inner one lets it stay where others are fetched again. How often
-depends on the way, so the search takes it as always (`Lattice.least`), which gives the bound, and as never for what
-may be better than the first one found. Results are counted anew, by `hwgen.blocking.count`, and must agree.
+Blocks divide the layer's extents; sizes can be rounded up before (`Problem.padded`). With ``ragged``, blocks of rows,
+columns and channels can also have the smallest size for any number of blocks. Each holds whole inner blocks, except at
+the layer's edge. A block at the edge that holds a single inner block lets it stay where others are fetched again. How
+often this happens depends on the path. So one search assumes that it always does (`Lattice.optimistic`), which gives
+the bound. Another search assumes that it never does, for blockings that can beat the first result.
+`hwgen.blocking.count` counts every result again, and must agree.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hwgen.blocking.labels import Path
 from hwgen.blocking.lattice import EXACT, MIRRORED, Lattice
 from hwgen.blocking.nest import Loop, Nest
 from hwgen.blocking.paths import cheapest_path
-from hwgen.blocking.priced import Found, evaluate
+from hwgen.blocking.priced import PricedBlocking, evaluate
 from hwgen.blocking.prices import Prices
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
 from hwgen.errors import PlanError
@@ -51,23 +52,27 @@ def search(
     width: int = 4000,
     first: int = 12,
     within: float = 0.0,
-) -> Found:
-    """The blocking of ``problem`` with the least memory energy.
+) -> PricedBlocking:
+    """Return the blocking of ``problem`` with the least memory energy.
 
     Parameters
     ----------
+    problem : Problem
+        Loops of the layer.
+    hierarchy : Hierarchy
+        Memories for the buffers.
     base : mapping
-        The datapath's block: extents that it computes at once (``{"C": 16, "K": 16}``); 1 where nothing is said.
+        Block of the datapath: extents that it computes at once (``{"C": 16, "K": 16}``); 1 by default.
     pair : bool
-        Walk the window's two loops as one.
+        Whether the window's two loops are one loop.
     ragged : bool
-        Try blocks that don't divide, too: several times slower, and without a datapath's block much more.
+        Whether blocks need not divide the layer: several times slower, and without a datapath's block much more.
     width : int
-        Most labels at a point.
+        Largest number of labels per point.
     first : int
-        Most labels in a first, rough search, which gives the energy to be beaten.
+        Largest number of labels per point in a first, rough search, which gives the energy to beat.
     within : float
-        Don't look for what is better by no more than this part (0.01: 1 %).
+        Relative improvement that is not worth a further search (0.01: 1 %).
 
     Raises
     ------
@@ -77,7 +82,7 @@ def search(
         If a size is not a multiple of the datapath's.
     """
     if isinstance(hierarchy, CoDesign) and hierarchy.homed:
-        each = [
+        blockings = [
             search(
                 problem,
                 replace(hierarchy, homed=False, homes=homes),
@@ -89,33 +94,37 @@ def search(
             )
             for homes in _homes(problem, hierarchy.limit)
         ]
-        return replace(min(each, key=lambda found: found.energy), bound=min(found.bound for found in each))
+        return replace(
+            min(blockings, key=lambda blocking: blocking.energy), bound=min(blocking.bound for blocking in blockings)
+        )
     lattice = Lattice(problem, {**dict.fromkeys(DIMS, 1), **(base or {})}, pair)
-    found = _best(lattice, hierarchy, first, width, within)
-    if found is None:
+    blocking = _best(lattice, hierarchy, first, width, within)
+    if blocking is None:
         raise PlanError(f"{problem.name}: no blocking of it fits the memories")
-    return _ragged(lattice, hierarchy, found, first, width, within) if ragged else found
+    return _ragged(lattice, hierarchy, blocking, first, width, within) if ragged else blocking
 
 
 def _best(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
-) -> Found | None:
-    """The best blocking of less energy than ``below``."""
+) -> PricedBlocking | None:
+    """Return the best blocking with less energy than ``below``; ``None`` if there is none."""
     floor, limited = 0.0, frozenset[str]()
     while True:
-        found = _refined(lattice, Prices(hierarchy, lattice, limited), first, width, within, below)
-        if found is None:
+        blocking = _refined(lattice, Prices(hierarchy, lattice, limited), first, width, within, below)
+        if blocking is None:
             return None
-        # what comes out beyond a limit that was left out is a bound still
-        floor = max(floor, found.bound)
-        if not (exceeded := _exceeded(hierarchy, found)):
-            return replace(found, bound=floor)
+        # a result that exceeds a limit is still a bound
+        floor = max(floor, blocking.bound)
+        if not (exceeded := _exceeded(hierarchy, blocking)):
+            return replace(blocking, bound=floor)
         limited |= exceeded
 
 
-def _ragged(lattice: Lattice, hierarchy: Hierarchy, whole: Found, first: int, width: int, within: float) -> Found:
-    """What blocks that don't divide can better in ``whole``, the best of those that do."""
-    fewest = _best(replace(lattice, ragged=True, least=True), hierarchy, first, width, within)
+def _ragged(
+    lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
+) -> PricedBlocking:
+    """Return the best blocking with blocks of any size, given the best one ``whole`` with blocks that divide."""
+    fewest = _best(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
     best = replace(best, bound=min(best.energy, bound))
@@ -127,8 +136,8 @@ def _ragged(lattice: Lattice, hierarchy: Hierarchy, whole: Found, first: int, wi
 
 
 def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
-    """All sets of arrays that fit on chip together."""
-    sets = [chosen for number in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, number)]
+    """Return all sets of arrays that fit on chip together."""
+    sets = [chosen for size in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, size)]
     return [
         chosen
         for chosen in sets
@@ -137,36 +146,38 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
     ]
 
 
-def _exceeded(hierarchy: Hierarchy, found: Found) -> frozenset[str]:
-    """Limits of co-designed memories that a blocking found without them is beyond."""
+def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
+    """Return the limits of co-designed memories that a blocking exceeds."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
-    counts = [sum(buffer.operand == operand for buffer in found.buffers) for operand in OPERANDS]
-    beyond = {"levels": max(counts) > hierarchy.levels, "room": found.on_chip + found.at_home > hierarchy.limit}
+    counts = [sum(buffer.operand == operand for buffer in blocking.buffers) for operand in OPERANDS]
+    beyond = {"levels": max(counts) > hierarchy.levels, "room": blocking.on_chip + blocking.at_home > hierarchy.limit}
     return frozenset(name for name, exceeded in beyond.items() if exceeded)
 
 
-def _refined(lattice: Lattice, prices: Prices, first: int, width: int, within: float, below: float) -> Found | None:
-    """A rough search for less than ``below``, then a thorough one for what beats it."""
+def _refined(
+    lattice: Lattice, prices: Prices, first: int, width: int, within: float, below: float
+) -> PricedBlocking | None:
+    """Search roughly for less energy than ``below``, then thoroughly for a blocking that beats the result."""
     best, bound, path = cheapest_path(lattice, prices, first, below)
     if bound < min(best, below) * (1 - within):
         limit = min(best, below) * (1 - within)
-        found, missed, better = cheapest_path(lattice, prices, width, limit)
-        bound = min(found, missed, limit)
-        if found < best:
-            best, path = found, better
+        energy_found, missed, better = cheapest_path(lattice, prices, width, limit)
+        bound = min(energy_found, missed, limit)
+        if energy_found < best:
+            best, path = energy_found, better
     return None if path is None else _found(lattice, prices, path, best, min(best, bound))
 
 
-def _found(lattice: Lattice, prices: Prices, path: Path, best: float, bound: float) -> Found:
+def _found(lattice: Lattice, prices: Prices, path: Path, best: float, bound: float) -> PricedBlocking:
     loops = [Loop(dim, lattice.base[dim]) for dim in DIMS if lattice.base[dim] > 1]
     inside = len(loops)
     placed: list[tuple[str, int, int]] = []
     mirrored = False
-    for (here, _), (there, action) in pairwise(path):
+    for (here, _), (target, action) in pairwise(path):
         before = lattice.extents(lattice.mirror[here] if mirrored and lattice.mirror is not None else here)
         mirrored ^= bool(action >> MIRRORED)
-        after = lattice.extents(lattice.mirror[there] if mirrored and lattice.mirror is not None else there)
+        after = lattice.extents(lattice.mirror[target] if mirrored and lattice.mirror is not None else target)
         action &= (1 << MIRRORED) - 1
         grown = [dim for dim in DIMS if before[dim] != after[dim]]
         if not action and len(grown) == 1 and len(loops) > inside and loops[-1].dim == grown[0]:
@@ -187,14 +198,15 @@ def _found(lattice: Lattice, prices: Prices, path: Path, best: float, bound: flo
         for operand, position, level in placed
     ]
     tops = dict(zip(OPERANDS, prices.last, strict=True))
-    found = evaluate(nest, buffers, inside=inside, tops=tops, bound=bound)
+    blocking = evaluate(nest, buffers, inside=inside, tops=tops, bound=bound)
     if isinstance(prices.hierarchy, CoDesign):
-        found = replace(found, homes=prices.hierarchy.homes)
-    # At least that much with the fewest fetches that may be, at most with all of them; exactly where blocks divide.
-    least, most = lattice.least or not lattice.ragged, not lattice.least
-    if (least and found.energy < best * (1 - EXACT)) or (most and found.energy > best * (1 + EXACT)):
-        raise AssertionError(f"{nest}: found {best}, counted {found.energy}")
-    return found
+        blocking = replace(blocking, homes=prices.hierarchy.homes)
+    # With the fewest possible fetches the count is at least the result, with all fetches at most; if blocks divide,
+    # equal.
+    is_lower, is_upper = lattice.optimistic or not lattice.ragged, not lattice.optimistic
+    if (is_lower and blocking.energy < best * (1 - EXACT)) or (is_upper and blocking.energy > best * (1 + EXACT)):
+        raise AssertionError(f"{nest}: found {best}, counted {blocking.energy}")
+    return blocking
 
 
 def _memory(prices: Prices, operand: str, level: int, words: int) -> tuple[str, float]:

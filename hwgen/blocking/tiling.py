@@ -1,7 +1,7 @@
 """One level of tiles, for many tile sizes at once: the counts of `hwgen.blocking.count` as arrays.
 
-A `Tiling` takes candidate sizes for every dimension and gives arrays over all their combinations, one axis for each of
-`DIMS`, that broadcast against each other. The tests hold them against nests of the same tiles.
+A `Tiling` takes candidate sizes for every dimension. It returns arrays over all their combinations, with one axis per
+entry of `DIMS`, that broadcast against each other. The tests compare the arrays with nests of the same tiles.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from hwgen.blocking.nest import Blocks
 from hwgen.blocking.problem import DIMS, Problem, indexes
 from hwgen.errors import PlanError
 
-__all__ = ["MAX_TILES", "Tiling", "candidates", "check_number", "cut", "distinct", "divisors", "pairs"]
+__all__ = ["MAX_TILES", "Tiling", "candidates", "check_tile_count", "cut", "distinct", "divisors", "pairs"]
 
 
 MAX_TILES = 30_000_000
-"""An array of one figure of each then takes 240 MB."""
+"""Largest number of tiles that are compared: an array of one figure per tile then takes 240 MB."""
 
 
 def divisors(size: int) -> list[int]:
-    """The sizes that divide ``size``, ascending."""
+    """Return the sizes that divide ``size``, ascending."""
     return [step for step in range(1, size + 1) if size % step == 0]
 
 
 def distinct(size: int) -> list[int]:
-    """The smallest step for each number of blocks that ``size`` can be cut into, ascending.
+    """Return the smallest step for each number of blocks that ``size`` can be divided into, ascending.
 
-    With the number of blocks fixed, no other step takes less room.
+    For a fixed number of blocks no other step needs less room.
     """
     return sorted({-(-size // -(-size // step)) for step in range(1, size + 1)})
 
 
 def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, list[int]]:
-    """Sizes of each dimension that an optimal tile may have.
+    """Return the sizes of each dimension that an optimal tile can have.
 
-    A larger block is left out if a smaller one has no more blocks and moves no more words, whatever part of the window
-    is taken (all of it, with ``whole_window``) and whichever way tiles are walked. Without padding what is moved
-    depends on the number of blocks only; with it, blocks at the map's edges differ.
+    The result leaves out a larger block if a smaller block has no more blocks and moves no more words. This must hold
+    for any part of the window (for all of it, with ``whole_window``) and any loop order. Without padding the words
+    moved depend only on the number of blocks; with padding, blocks at the map's edges differ.
     """
     sizes = {"C": distinct(problem.C), "K": distinct(problem.K)}
     for dims, axis in input_axes(problem).items():
@@ -54,7 +54,7 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
         if len(steps) == axis.outputs:
             tiling = Tiling(problem, {**{dim: [1] for dim in DIMS}, dims[0]: steps, dims[1]: taps})
             figures = [tiling.blocks[dims[0]]]
-            figures += [tiling.axis_words(dims, way) for way in (None, *([] if whole_window else dims))]
+            figures += [tiling.axis_words(dims, direction) for direction in (None, *([] if whole_window else dims))]
             table = np.concatenate([figure.reshape(len(steps), -1) for figure in figures], axis=1)
             steps = [step for row, step in enumerate(steps) if not (table[:row] <= table[row]).all(axis=1).any()]
         sizes[dims[0]] = steps
@@ -62,43 +62,44 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
 
 
 def _cropped(axis: Axis) -> bool:
-    """Whether the last window reaches out of the map."""
+    """Return whether the last window exceeds the map."""
     return (axis.outputs - 1) * axis.stride - axis.pad + axis.window > axis.size
 
 
-def check_number(tiling: Tiling) -> None:
+def check_tile_count(tiling: Tiling) -> None:
     """Refuse to compare more tiles than memory holds comfortably.
 
     Raises
     ------
     PlanError
-        If there are more than `MAX_TILES`.
+        If there are more than `MAX_TILES` tiles.
     """
-    number = prod(tiling.shape)
-    if number > MAX_TILES:
+    num_tiles = prod(tiling.shape)
+    if num_tiles > MAX_TILES:
         raise PlanError(
-            f"{tiling.problem.name}: {number:,} tiles are too many to compare, at most {MAX_TILES:,} work; "
+            f"{tiling.problem.name}: {num_tiles:,} tiles are too many to compare, at most {MAX_TILES:,} work; "
             "a smaller map, window or number of channels has fewer"
         )
 
 
 def cut(size: int, step: int) -> Blocks:
-    """The blocks of a dimension of ``size``, ``step`` long."""
+    """Return the blocks of a dimension of ``size`` elements, ``step`` elements long."""
     return Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64)).split(step)
 
 
 def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
-    """Blocks of two dimensions that broadcast to all their combinations."""
+    """Return blocks of two dimensions that broadcast to all their combinations."""
     return Blocks(blocks.start[:, None], blocks.length[:, None]), other
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """All tiles with the given sizes.
+    """All tiles with some candidate sizes.
 
     Parameters
     ----------
     problem : Problem
+        Loops of the layer.
     sizes : mapping
         Candidate tile sizes of each dimension.
     """
@@ -107,35 +108,37 @@ class Tiling:
     sizes: Mapping[str, Sequence[int]]
 
     def tile(self, index: int) -> dict[str, int]:
-        """The tile at a flat index into the full arrays."""
-        places = np.unravel_index(index, self.shape)
-        return {dim: self.sizes[dim][place] for dim, place in zip(DIMS, map(int, places), strict=True)}
+        """Return the tile at a flat index into the full arrays."""
+        indices = np.unravel_index(index, self.shape)
+        return {dim: self.sizes[dim][index_of_size] for dim, index_of_size in zip(DIMS, map(int, indices), strict=True)}
 
     @cached_property
     def _words(self) -> dict[tuple[tuple[str, str], str | None], np.ndarray]:
-        """The input's words along one axis, as they are asked for."""
+        """Cache of the input's words along one axis."""
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the full arrays: number of sizes of each dimension."""
         return tuple(len(self.sizes[dim]) for dim in DIMS)
 
     def along(self, dim: str, values: Sequence[int] | np.ndarray) -> np.ndarray:
-        """One value for each size of ``dim``, on that dimension's axis."""
+        """Return one value per size of ``dim``, on that dimension's axis."""
         shape = [1] * len(DIMS)
         shape[DIMS.index(dim)] = -1
         return np.asarray(values, np.int64).reshape(shape)
 
     def extent(self, dim: str) -> np.ndarray:
+        """Return the sizes of ``dim``, on that dimension's axis."""
         return self.along(dim, self.sizes[dim])
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Numbers of blocks of each dimension."""
+        """Number of blocks of each dimension."""
         return {dim: self.along(dim, [-(-self.problem.size(dim) // step) for step in self.sizes[dim]]) for dim in DIMS}
 
     def room(self, operand: str) -> np.ndarray:
-        """Words that hold a tile's block of ``operand``; see `count.capacity`."""
+        """Return the words that hold a tile's block of ``operand``; see `count.capacity`."""
         if operand == "weights" and not self.problem.weighted:
             return np.zeros((1,) * len(DIMS), np.int64)
         words = np.ones((1,) * len(DIMS), np.int64)
@@ -155,9 +158,9 @@ class Tiling:
         dims: Collection[str] | None = None,
         scope: int | None = None,
     ) -> np.ndarray:
-        """Words fetched by a plain buffer of one tile, tiles walked in ``order`` (inner to outer).
+        """Return the words that a plain buffer of one tile fetches, with the tiles in ``order`` (inner to outer).
 
-        ``dims`` are the dimensions that index the operand, if they aren't the operand's own: ``{"K"}`` for biases.
+        ``dims`` are the dimensions that index the operand, if they differ from the operand's own: ``{"K"}`` for biases.
         ``scope``: see `count`.
         """
         indexed = {dim for dim in DIMS if indexes(operand, dim)} if dims is None else dims
@@ -165,25 +168,25 @@ class Tiling:
         return words * self.visits(indexed, order, scope)
 
     def visits(self, indexed: Collection[str], order: Sequence[str], scope: int | None = None) -> np.ndarray:
-        """How often each block of an operand indexed by these dimensions is fetched.
+        """Return the number of times that each block of an operand with these dimensions is fetched.
 
-        A loop that doesn't index the operand fetches its blocks again, if a loop inside it changes them, or if it is
-        beyond the first ``scope`` loops.
+        A loop that doesn't index the operand fetches its blocks again in two cases: a loop inside it changes the block,
+        or the loop is beyond the first ``scope`` loops.
         """
         times = np.ones((1,) * len(DIMS), np.int64)
         changes = np.zeros((1,) * len(DIMS), bool)
-        for place, dim in enumerate(order):
+        for depth, dim in enumerate(order):
             if dim in indexed:
                 changes = changes | (self.blocks[dim] > 1)
             else:
-                lost = changes if scope is None or place < scope else True
+                lost = changes if scope is None or depth < scope else True
                 times = times * np.where(lost, self.blocks[dim], 1)
         return times
 
     def swept(self, operand: str, direction: str) -> np.ndarray:
-        """Words fetched by a buffer that keeps what two tiles have in common while ``direction`` is walked.
+        """Return the words that a buffer fetches which keeps the common words of two tiles along ``direction``.
 
-        With the first tile of each sweep everything is fetched anew, so the order of the other loops doesn't matter.
+        The first tile of each sweep fetches everything again, so the order of the other loops doesn't matter.
         """
         words = self.once(operand, direction)
         for dim in DIMS:
@@ -192,7 +195,7 @@ class Tiling:
         return words
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
-        """Words of all blocks, each fetched once; less what neighbours share in ``direction``, if that is given."""
+        """Return the words of all blocks, each fetched once, minus the words that neighbours in ``direction`` share."""
         indexed = {dim for dim in DIMS if indexes(operand, dim)}
         if operand != "input":
             return self._array(indexed) * (operand != "weights" or self.problem.weighted)
@@ -205,7 +208,7 @@ class Tiling:
         return words
 
     def input_block(self, dims: tuple[str, str], windows: Mapping[int, int]) -> np.ndarray:
-        """Words of the input along one axis, at most, under ``windows`` of each size of tile; of all blocks of taps."""
+        """Return the largest number of input words along one axis under ``windows`` of each tile size, for all taps."""
         axis = input_axes(self.problem)[dims]
         taps = self.problem.size(dims[1])
         return self._table(dims, lambda x, f: -(-taps // f) * axis.room(windows[x], f) if windows[x] else 0)
@@ -217,13 +220,13 @@ class Tiling:
         return np.full((1,) * len(DIMS), words, np.int64)
 
     def _table(self, dims: tuple[str, str], value: Callable[[int, int], int]) -> np.ndarray:
-        """``value(x, f)`` for all sizes of two dimensions, on their axes."""
+        """Return ``value(x, f)`` for all sizes of two dimensions, on their axes."""
         shape = [len(self.sizes[dim]) if dim in dims else 1 for dim in DIMS]
         sizes = product(*(self.sizes[dim] for dim in dims))  # windows first: X before Fw, Y before Fh in DIMS
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)
 
     def axis_words(self, dims: tuple[str, str], direction: str | None) -> np.ndarray:
-        """Words of the input along one axis, summed over its blocks; less what neighbours share in ``direction``."""
+        """Return the input's words along one axis, summed over its blocks, minus the words shared in ``direction``."""
         axis = input_axes(self.problem)[dims]
         cuts = [{step: cut(self.problem.size(dim), step) for step in self.sizes[dim]} for dim in dims]
 

@@ -1,7 +1,7 @@
-"""Time of a tiled layer: transfers and computation, one after the other or overlapped by a double buffer.
+"""Time of a tiled layer, with transfers and computation in sequence or overlapped by a double buffer.
 
-With two buffers the next tile comes in, and the one before leaves, while a tile is computed (Cecconi, section 3.2;
-Peemen, section V-4). The first fetch and the last write have nothing to hide behind.
+With two buffers the next tile enters, and the tile before leaves, while a tile is computed (Cecconi, section 3.2;
+Peemen, section V-4). The first fetch and the last write overlap with nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,18 @@ MAX_TILES = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """A layer tile by tile, in the order in which tiles run; arrays of one value a tile.
+    """Words, transfers and multiply-adds of each tile of a layer, in the order of the tiles.
 
-    ``fetched`` and ``written`` are words; ``calls`` transfers into the buffer and out of it, ``jumps`` the runs of
-    addresses that they consist of; ``macs`` multiply-adds.
+    Attributes
+    ----------
+    fetched, written : array
+        Words of each tile.
+    calls_in, calls_out : array
+        Transfers into the buffer, and out of it.
+    jumps_in, jumps_out : array
+        Runs of addresses of these transfers.
+    macs : array
+        Multiply-adds.
     """
 
     fetched: np.ndarray
@@ -39,7 +47,10 @@ class Steps:
     macs: np.ndarray
 
     def times(self, transfer: Transfer, mac: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Time of each tile's fetch, computation and write."""
+        """Return the times of each tile's fetch, computation and write, in the unit of ``transfer``.
+
+        ``mac`` is the time of a multiply-add.
+        """
         return (
             transfer.word * self.fetched + transfer.call * self.calls_in + transfer.jump * self.jumps_in,
             mac * self.macs,
@@ -48,7 +59,9 @@ class Steps:
 
 
 def steps(problem: Problem, tile: Tile) -> Steps:
-    """What each tile of one group fetches, writes and computes; its sums are the counts of `cecconi.evaluate`.
+    """Return the fetches, writes and computation of each tile of one group.
+
+    The sums over all tiles equal the counts of `cecconi.evaluate`.
 
     Raises
     ------
@@ -62,25 +75,25 @@ def steps(problem: Problem, tile: Tile) -> Steps:
     if np.prod(shape, dtype=float) > MAX_TILES:
         raise PlanError(f"{problem.name}: {np.prod(shape):,} tiles are too many to walk; at most {MAX_TILES:,} work")
     grid = np.indices(shape).reshape(len(shape), -1)
-    place = dict(zip(reversed(order), grid, strict=True))
-    length = {dim: blocks[dim].length[place[dim]] for dim in sizes}
+    index = dict(zip(reversed(order), grid, strict=True))
+    length = {dim: blocks[dim].length[index[dim]] for dim in sizes}
     touched = []
     for (x, f), axis in input_axes(problem).items():
-        touched.append(axis.touched(*pairs(blocks[x], cut(axis.window, axis.window)))[:, 0][place[x]])
+        touched.append(axis.touched(*pairs(blocks[x], cut(axis.window, axis.window)))[:, 0][index[x]])
         length[f] = np.full(grid.shape[1], axis.window)
     weights = length["C"] * length["K"] * length["Fw"] * length["Fh"] * problem.weighted
     output = length["X"] * length["Y"] * length["K"]
-    new = {operand: _new(place, {dim for dim in sizes if indexes(operand, dim)}) for operand in ("input", "output")}
-    new["weights"] = _new(place, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
+    new = {operand: _new(index, {dim for dim in sizes if indexes(operand, dim)}) for operand in ("input", "output")}
+    new["weights"] = _new(index, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
     new["biases"] = np.zeros(grid.shape[1], bool)
     if problem.weighted:
-        begun = np.flatnonzero(place["C"] == 0)  # sums begin with their bias
-        new["biases"][begun] = _new({"K": place["K"][begun]}, {"K"})
-    again = new["output"] & (place["C"] > 0)
+        begun = np.flatnonzero(index["C"] == 0)  # sums begin with their bias
+        new["biases"][begun] = _new({"K": index["K"][begun]}, {"K"})
+    again = new["output"] & (index["C"] > 0)
     runs = _runs((problem.width, problem.height), touched, length["C"])
     output_runs = _runs((problem.X, problem.Y), [length["X"], length["Y"]], length["K"])
-    kernel_runs = length["K"] if len(blocks["C"].start) > 1 else 1  # all of an output's channels are one run
-    leaves = np.roll(new["output"], -1)  # the first tile is new: after the last one, all leave
+    kernel_runs = length["K"] if len(blocks["C"].start) > 1 else 1  # all channels of an output are one run
+    leaves = np.roll(new["output"], -1)  # the first tile is new, so after the last tile all outputs leave
     return Steps(
         fetched=new["input"] * touched[0] * touched[1] * length["C"]
         + new["weights"] * weights
@@ -96,31 +109,36 @@ def steps(problem: Problem, tile: Tile) -> Steps:
 
 
 def _runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
-    """Runs of addresses of each tile's block of a map: rows; channels where rows are whole; one where these are, too.
+    """Return the number of address runs of each tile's block of a map.
 
-    ``whole`` and ``touched`` are columns and rows.
+    A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
+    in all. ``whole`` and ``touched`` are columns and rows.
     """
     across, down = touched
     full = np.where(down == whole[1], 1, (down > 0) * channels)
     return np.where(across == whole[0], full, (across > 0) * down * channels)
 
 
-def _new(place: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
-    """Whether a tile's block of an operand is another than the tile's before."""
-    changed = np.zeros(len(next(iter(place.values()))), bool)
+def _new(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
+    """Return whether each tile's block of an operand differs from the block of the tile before."""
+    changed = np.zeros(len(next(iter(index.values()))), bool)
     changed[0] = True
     for dim in dims:
-        changed[1:] |= place[dim][1:] != place[dim][:-1]
+        changed[1:] |= index[dim][1:] != index[dim][:-1]
     return changed
 
 
 def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """First fetch; for each tile the longer of its computation and the transfers beside it; last write."""
+    """Return the total time if transfers overlap with computation.
+
+    It is the first fetch, then for each tile the longer of its computation and the transfers beside it, then the last
+    write.
+    """
     fetched, written = np.asarray(fetch, float), np.asarray(write, float)
     beside = np.append(fetched[1:], 0.0) + np.insert(written[:-1], 0, 0.0)
     return float(fetched[0] + np.maximum(compute, beside).sum() + written[-1])
 
 
 def in_turn(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """Everything one after the other."""
+    """Return the total time if all fetches, computations and writes happen in sequence."""
     return float(np.sum(fetch) + np.sum(compute) + np.sum(write))

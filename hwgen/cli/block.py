@@ -18,7 +18,7 @@ from hwgen.errors import InputError, PlanError
 if TYPE_CHECKING:
     from hwgen.blocking.hierarchy import Shared
     from hwgen.blocking.nest import Nest
-    from hwgen.blocking.priced import Found
+    from hwgen.blocking.priced import PricedBlocking
     from hwgen.blocking.problem import Problem
     from hwgen.report.blocking import Report
 
@@ -73,10 +73,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, print, write; returns the exit status."""
-    from hwgen.report.picture import kind_of
+    from hwgen.report.picture import picture_format
 
     outputs = Outputs(arguments)
-    kind = kind_of(arguments.plot)
+    kind = picture_format(arguments.plot)
     _check(arguments)
     check_jobs(arguments)
     if arguments.paper is not None:
@@ -198,7 +198,7 @@ def _paper(arguments: argparse.Namespace) -> Report:
     found = [search.search(problem, yang.diannao(), base=yang.CORE, pair=True) for problem in layers]
     split = [search.search(problem, yang.diannao(), base=yang.CORE) for problem in layers]
     baseline = [] if padded else [yang.baseline(name).per_mac for name in yang.LAYERS]
-    return EnergyReport(name="DianNao's buffers", found=found, split=split, baseline=baseline)
+    return EnergyReport(name="DianNao's buffers", blockings=found, split=split, baseline=baseline)
 
 
 def _tiles(arguments: argparse.Namespace) -> Report:
@@ -217,14 +217,14 @@ def _tiles(arguments: argparse.Namespace) -> Report:
 
 
 def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
-    from hwgen.blocking import energy, place, yang
+    from hwgen.blocking import energy, placement, yang
     from hwgen.blocking.nest import Nest
     from hwgen.report.blocking import EnergyReport
 
     core, memories = _core(arguments.core or "16x16"), sizes(arguments.memory)
     layers = []
     for problem in problems(arguments.layer):
-        base = yang.at_once(problem, core)
+        base = yang.datapath_block(problem, core)
         layers.append((problem.padded(**base), base))
         _check_window(layers[-1][0], base, max(memories))
     name = f"{' '.join(arguments.layer)}, {arguments.memory}"
@@ -240,11 +240,11 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
     hierarchy = _shared(memories)
     if arguments.blocking is None:
         found = _each(arguments, name, partial(_searched, hierarchy, arguments.ragged), layers)
-        return EnergyReport(name=name, found=found)
+        return EnergyReport(name=name, blockings=found)
     if len(layers) != 1:
         raise InputError("--blocking is for one layer, not for a model")
     nest = Nest.parse(layers[0][0], arguments.blocking)
-    return EnergyReport(name=name, found=[place.best(nest, hierarchy, _inside(nest, layers[0][1]))])
+    return EnergyReport(name=name, blockings=[placement.best(nest, hierarchy, _inside(nest, layers[0][1]))])
 
 
 def _each(
@@ -263,7 +263,7 @@ def _each(
     return [by_number[number] for number in first]
 
 
-def _searched(hierarchy: Shared, ragged: bool, layer: Layer) -> Found:
+def _searched(hierarchy: Shared, ragged: bool, layer: Layer) -> PricedBlocking:
     from hwgen.blocking import search
 
     return search.search(layer[0], hierarchy, base=layer[1], ragged=ragged)
@@ -289,7 +289,7 @@ def _codesigned(
         core = next((base for _, base in layers if base), {})
         together = yang.common([problem for problem, _ in layers], limit, levels=arguments.levels, base=core)
         return EnergyReport(
-            name=f"{name}: one hierarchy, {together.size:,} bytes", found=together.found, common=together
+            name=f"{name}: one hierarchy, {together.size:,} bytes", blockings=together.blockings, common=together
         )
 
     def design(size: int) -> list:
@@ -300,10 +300,10 @@ def _codesigned(
     smaller = [limit >> 2 * step for step in range(PLOT_LIMITS, 0, -1)] if plot else []
     against = [(size, design(size)) for size in smaller if size >= 4096] if plot else []
     cores = [_cores(one, arguments.cores, strict=len(found) == 1) for one in found] if arguments.cores else []
-    return EnergyReport(name=name, found=found, cores=cores, against=[*against, (limit, found)] if plot else [])
+    return EnergyReport(name=name, blockings=found, cores=cores, against=[*against, (limit, found)] if plot else [])
 
 
-def _cores(found: Found, most: int, *, strict: bool) -> list[tuple[str, int, dict[str, float]]]:
+def _cores(found: PricedBlocking, most: int, *, strict: bool) -> list[tuple[str, int, dict[str, float]]]:
     """What is shared, cores, and pJ by part: for each power of two below ``most``, and ``most``.
 
     What can't be parted is an error if ``strict``; otherwise it is left out, and said so.

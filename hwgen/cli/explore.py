@@ -33,14 +33,14 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen.explore.fronts import explore
     from hwgen.network import shapes
     from hwgen.report import fronts
-    from hwgen.report.page import fronts as page
+    from hwgen.report.page import exploration as page
     from hwgen.report.page import html
-    from hwgen.report.picture import kind_of
+    from hwgen.report.picture import picture_format
 
     outputs = Outputs(arguments)
     if arguments.calibration is not None or arguments.bits is not None:
         print("--calibration and --bits are not used: exploring needs shapes only")
-    kind = kind_of(arguments.plot)
+    kind = picture_format(arguments.plot)
     board = None if arguments.board is None else load_board(arguments.board)
     network = shapes.graph(arguments.model)
     if arguments.first is not None:
@@ -71,7 +71,7 @@ def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, An
     InputError
         If it can't be read, is of other layers, or there is no report to show it in.
     """
-    from hwgen.report.page import fronts as page
+    from hwgen.report.page import exploration as page
     from hwgen.report.page import html
 
     if arguments.plan is None:

@@ -39,4 +39,4 @@ def doctor(arguments: argparse.Namespace) -> int:
 
     tools = examination.examine()
     print(examination.table(tools))
-    return 0 if all(tool.found or not tool.required for tool in tools) else 1
+    return 0 if all(tool.is_installed or not tool.required for tool in tools) else 1

@@ -15,7 +15,7 @@ __all__ = ["Capacity", "Device", "MultiplierSlice"]
 
 @dataclass(frozen=True)
 class Capacity:
-    """Resources of one device: look-up tables, flip-flops, multiplier slices and block RAMs of 36 kbit."""
+    """Resources of one device: look-up tables, flip-flops, multiplier slices, and block RAMs of 36 kbit."""
 
     lut: int
     ff: int
@@ -25,23 +25,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplierSlice:
-    """Hardened multiply-add slice of a family.
-
-    Parameters
-    ----------
-    cell : str
-        Name of the primitive in a netlist.
-    wide_bits, narrow_bits : int
-        Widths of the two multiplier ports, two's complement, in bits.
-    sum_bits : int
-        Width of the adder behind the multiplier, in bits.
-    cascade_shift : int
-        Distance of the right shift with which a slice can pass its sum to the next slice, in bits.
-    operand_registers : int
-        Registers in front of each multiplier port.
-    product_registers, sum_registers : int
-        Registers behind the multiplier and behind the adder.
-    """
+    """Multiply-add slice of a device family."""
 
     cell: str
     wide_bits: int

@@ -1,4 +1,4 @@
-"""Tools of a device family: open synthesis, and what the vendor's tool is told."""
+"""Tools of a device family: synthesis by Yosys, and Vivado's names for the family."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ class VivadoFlow:
     processor: Processor | None = None
 
     def has_processor(self, device: str) -> bool:
-        """Whether a device, such as ``XC7Z020``, has the processing system."""
+        """Return whether a device, such as ``XC7Z020``, has the processing system."""
         return self.processor is not None and device.startswith(self.processor.device_prefix)

@@ -40,12 +40,12 @@ class Logic:
     rotation_luts: Mapping[int, tuple[float, float]]
     more_rotation_luts: float
 
-    def mux_luts(self, ways: int) -> int:
-        """Return the LUTs per bit of a multiplexer of so many inputs."""
-        return 0 if ways < 2 else -(-ways // self.mux_ways)
+    def mux_luts(self, inputs: int) -> int:
+        """Return the LUTs per bit of a multiplexer with ``inputs`` inputs."""
+        return 0 if inputs < 2 else -(-inputs // self.mux_ways)
 
     def rotation(self, banks: int, *, padded: bool) -> float:
-        """Return the LUTs per bit of the multiplexer that rotates column banks and inserts padding, if there is any."""
+        """Return the LUTs per bit of the multiplexer that rotates column banks and can insert padding (``padded``)."""
         if banks in self.rotation_luts:
             return self.rotation_luts[banks][padded]
         return self.more_rotation_luts * banks

@@ -85,7 +85,7 @@ class Memories:
         return 0.0 if depth <= self.lut_depth else self._cheapest_blocks(width, depth)[0]
 
     def stacked(self, width: int, depth: int) -> tuple[int, int]:
-        """Return how many blocks synthesis stacks for a memory's depth, and the words of each block."""
+        """Return the number of blocks that synthesis stacks for a memory's depth, and the words of each block."""
         return self._cheapest_blocks(width, depth)[1:]
 
     def _cheapest_blocks(self, width: int, depth: int) -> tuple[float, int, int]:

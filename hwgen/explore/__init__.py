@@ -1,1 +1,1 @@
-"""The whole trade-off of a network before any plan: groupings and unrollings, as the papers count them."""
+"""Trade-off of a network before planning: all groupings and unroll factors, counted as in the papers."""

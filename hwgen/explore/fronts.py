@@ -1,4 +1,4 @@
-"""The whole trade-off of a network: every grouping and unrolling, as fronts."""
+"""Fronts of a network over all groupings and unroll factors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from hwgen.templates.unroll import Choice, choices
 from hwgen.templates.work import LayerWork, Unroll
 
 WORD_BYTES = 4
-"""The papers count in 32-bit words."""
+"""Bytes of a word. The papers count in 32-bit words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A published point of a front, for plots. Coordinates are in the front's own units."""
+    """Published point of a front, for plots. Its coordinates have the front's units."""
 
     label: str
     front: str
@@ -36,18 +36,20 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Fronts of ``network``; words have 32 bits, as in the papers.
+    """Fronts of a network; words have 32 bits, as in the papers.
 
     Parameters
     ----------
+    network : Network
+        Network that was explored.
     board : Board, optional
-        Marks what fits; nothing is left out.
+        Board whose limits mark the points that fit. All points are kept.
     multipliers : tuple of int
-        Of each layer in ``dsp_traffic``: DeCoILFNet's, all taps and input channels at once.
+        Multipliers of each layer in ``dsp_traffic``: DeCoILFNet's, with all taps and input channels at once.
     storage_traffic, storage_multiplications, dsp_traffic, dsp_cycles : tuple
-        Sorted by their first figure; see `hwgen.explore.fusion`.
+        Points of each front, sorted by their first figure; see `hwgen.explore.fusion`.
     published : tuple of Point
-        What others have found, to be shown beside the fronts.
+        Published points to show beside the fronts.
     """
 
     network: Network
@@ -60,18 +62,18 @@ class Exploration:
     published: tuple[Point, ...] = ()
 
     @property
-    def most_words(self) -> float:
-        """Words that the board's block RAM holds; without a board there is no limit."""
+    def max_words(self) -> float:
+        """Number of words that the board's block RAM holds; infinite without a board."""
         return (
             inf if self.board is None else self.board.bram36 * self.board.family.memories.block_bits // (8 * WORD_BYTES)
         )
 
     def fits(self, *, storage_words: int = 0, dsp: int = 0) -> bool:
-        """Whether the board, if there is one, has so much."""
-        return storage_words <= self.most_words and (self.board is None or dsp <= self.board.dsp)
+        """Return whether the board has these resources; ``True`` without a board."""
+        return storage_words <= self.max_words and (self.board is None or dsp <= self.board.dsp)
 
     def to_json(self) -> dict[str, Any]:
-        """The fronts as plain values (docs/explanation/exploration.md)."""
+        """Return the fronts as plain values (docs/explanation/exploration.md)."""
         names = [layer.name for layer in self.network.layers]
 
         def groups(spans: Sequence[Span]) -> list[list[str]]:
@@ -139,15 +141,17 @@ def explore(
     depth_groups: Mapping[str, int] | None = None,
     published: Sequence[Point] = (),
 ) -> Exploration:
-    """All fronts of ``network``.
+    """Return all fronts of a network.
 
     Parameters
     ----------
+    network : Network
+        Network to explore.
     board : Board, optional
-        A layer that alone would take more multipliers than the board has is computed in serial depth groups, as few
-        as let it fit. Points that don't fit the board are kept, and marked.
+        Board whose limits apply. A layer that alone needs more multipliers than the board has is computed in the fewest
+        serial depth groups with which it fits. Points that don't fit the board are kept and marked.
     depth_groups : mapping of str to int, optional
-        Serial depth groups of layers by their names, 1 for all others.
+        Number of serial depth groups of layers, by name; 1 for all others.
     published : sequence of Point
         Points to show beside the fronts.
 
@@ -164,34 +168,40 @@ def explore(
         "dsp_traffic": lambda: fusion.dsp_traffic(network, multipliers),
         "dsp_cycles": lambda: fusion.dsp_cycles([_choices(layer) for layer in layers]),
     }
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, front in fronts.items():
-        tell(f"{network.name}: looking for fronts", len(found), len(fronts), "front")
-        found[name] = tuple(front())
+        tell(f"{network.name}: looking for fronts", len(results), len(fronts), "front")
+        results[name] = tuple(front())
     return Exploration(
-        network=network, board=board, multipliers=tuple(multipliers), published=tuple(published), **found
+        network=network, board=board, multipliers=tuple(multipliers), published=tuple(published), **results
     )
 
 
 def listing(layers: Layers) -> list[tuple[int, int]]:
-    """Storage and traffic of each grouping: ``2**c`` for ``c`` cuts."""
+    """Return storage and traffic of each grouping: ``2**c`` points for ``c`` cuts."""
     linked = Linked.of(layers)
     words, points = fusion.storage_words(linked), []
-    for cuts in product((False, True), repeat=len(linked.places) - 2):
-        edges = [0, *(place for place, cut in zip(linked.places[1:], cuts, strict=False) if cut), linked.places[-1]]
+    for cuts in product((False, True), repeat=len(linked.boundaries) - 2):
+        edges = [
+            0,
+            *(boundary for boundary, cut in zip(linked.boundaries[1:], cuts, strict=False) if cut),
+            linked.boundaries[-1],
+        ]
         spans = list(pairwise(edges))
         groups = [linked.layers[begin:end] for begin, end in spans]
         points.append((max(words[span] for span in spans), pyramid.map_traffic(groups)))
     return points
 
 
-def place(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
-    """Storage and traffic of one grouping, in words, as `fusion.storage_traffic` counts them.
+def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
+    """Return storage and traffic of one grouping, in words, counted as in `fusion.storage_traffic`.
 
     Parameters
     ----------
+    layers : Layers
+        Layers of the network.
     spans : sequence of Span
-        Its groups; each begins and ends at a boundary of the network.
+        Groups of the grouping. Each begins and ends at a boundary of the network.
     """
     linked = Linked.of(layers)
     words = fusion.storage_words(linked)
@@ -200,14 +210,14 @@ def place(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
-    """Of a layer in so many serial depth groups, or more if the board lacks multipliers for that."""
+    """Return the multipliers of a layer in ``groups`` serial depth groups, or in more if the board requires it."""
     need = fusion.depth_multipliers(layer, groups)
     if board is None or need <= board.dsp:
         return need
-    at_once = board.dsp // layer.taps
-    if not at_once:
+    parallel_channels = board.dsp // layer.taps
+    if not parallel_channels:
         raise PlanError(f"{layer.name}: its {layer.taps} taps alone take more than the {board.dsp} DSP of {board.name}")
-    return fusion.depth_multipliers(layer, -(-(layer.channels // layer.groups) // at_once))
+    return fusion.depth_multipliers(layer, -(-(layer.channels // layer.groups) // parallel_channels))
 
 
 def _choices(layer: Op) -> list[Choice]:

@@ -1,6 +1,6 @@
-"""Fusion: what the groupings of a network's layers cost, as exact Pareto fronts (`hwgen.plan.cuts`).
+"""Costs of fusing a network's layers, as exact Pareto fronts over all groupings (`hwgen.plan.cuts`).
 
-Groups begin and end where the network may be cut (`hwgen.network.graph.Network.cuts`).
+Groups begin and end where the network can be cut (`hwgen.network.graph.Network.cuts`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hwgen.templates.work import Unroll, ceil_div
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePoint:
-    """A grouping with reuse: words kept on chip, words of maps moved a frame."""
+    """Grouping with reuse: words stored on chip, and words of maps moved per frame."""
 
     groups: tuple[Span, ...]
     storage_words: int
@@ -31,7 +31,7 @@ class StoragePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DspPoint:
-    """A grouping in which the layers of a group work at once, and groups in turn on the same multipliers."""
+    """Grouping whose groups run one after the other on the same multipliers, the layers of a group together."""
 
     groups: tuple[Span, ...]
     dsp: int
@@ -40,7 +40,7 @@ class DspPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapPoint:
-    """A grouping with ``reuse`` or ``recompute`` for each group."""
+    """Grouping with ``reuse`` or ``recompute`` for each group."""
 
     groups: tuple[Span, ...]
     overlap: tuple[str, ...]
@@ -51,7 +51,7 @@ class OverlapPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CyclesPoint:
-    """Unroll factors of all layers at work together: multipliers, and cycles of the slowest layer."""
+    """Unroll factors of all layers running together: multipliers, and cycles of the slowest layer."""
 
     dsp: int
     cycles: int
@@ -59,80 +59,87 @@ class CyclesPoint:
 
 
 def storage_words(layers: Layers) -> dict[Span, int]:
-    """Words that each group of the layers keeps for reuse."""
+    """Return the number of words that each group of the layers keeps for reuse."""
     linked = Linked.of(layers)
     return {
         (begin, end): words
-        for end in linked.places[1:]
-        for begin, words in zip(linked.places, pyramid.reuse_words_of_tails(linked.head(end)), strict=False)
+        for end in linked.boundaries[1:]
+        for begin, words in zip(linked.boundaries, pyramid.reuse_words_of_tails(linked.head(end)), strict=False)
     }
 
 
 def storage_traffic(layers: Layers) -> list[StoragePoint]:
-    """Reuse storage against traffic of maps, over all groupings; sorted by storage.
+    """Return the front of reuse storage against traffic of maps, over all groupings; sorted by storage.
 
-    Groups run in turn in the same buffers: a grouping needs the largest group's storage (the thesis).
+    Groups run one after the other in the same buffers, so a grouping needs the largest group's storage (the thesis).
     """
     linked = Linked.of(layers)
     costs = storage_words(linked)
-    found = front(
-        linked.places,
+    points = front(
+        linked.boundaries,
         lambda *span: [((costs[span], _moved(linked.layers, *span)), None)],
         (max, add),
     )
     return [
-        StoragePoint(groups=spans(path), storage_words=values[0], traffic_words=values[1]) for values, path in found
+        StoragePoint(groups=spans(path), storage_words=values[0], traffic_words=values[1]) for values, path in points
     ]
 
 
 def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
-    """Multipliers against traffic of maps, over all groupings (DeCoILFNet, Fig. 7); sorted by multipliers.
+    """Return the front of multipliers against traffic of maps, over all groupings (DeCoILFNet, Fig. 7).
+
+    The points are sorted by multipliers.
 
     Parameters
     ----------
+    layers : Layers
+        Layers of the network.
     multipliers : sequence of int
-        Of each layer, whatever it is fused with.
+        Multipliers of each layer, independent of the grouping.
     """
     linked = Linked.of(layers)
     count = len(linked.layers)
     if len(multipliers) != count:
         raise InputError(f"multipliers must be given for each of {count} layers, not for {len(multipliers)}")
-    found = front(
-        linked.places,
+    points = front(
+        linked.boundaries,
         lambda begin, end: [((sum(multipliers[begin:end]), _moved(linked.layers, begin, end)), None)],
         (max, add),
     )
-    return [DspPoint(groups=spans(path), dsp=values[0], traffic_words=values[1]) for values, path in found]
+    return [DspPoint(groups=spans(path), dsp=values[0], traffic_words=values[1]) for values, path in points]
 
 
 def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
-    """Multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
+    """Return the multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
     if layer.channelwise or not layer.weight_count:
         return 0
     return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
 
 
 def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
-    """Storage, multiplications and traffic with reuse or recompute chosen for each group; sorted by storage.
+    """Return the front of storage, multiplications and traffic, with reuse or recomputation chosen for each group.
 
-    A group that recomputes keeps nothing, reads its input with the overlaps, and pays in multiplications.
+    A group that recomputes stores nothing, reads its input with the overlaps, and needs more multiplications. The
+    points are sorted by storage.
 
     Parameters
     ----------
+    layers : Layers
+        Layers of the network.
     groups : sequence of spans, optional
-        This grouping alone: the front of storage against multiplications. Without it all groupings: the front of
-        all three costs.
+        A single grouping: the result is then the front of storage against multiplications. By default all groupings:
+        the front of all three costs.
     """
     linked = Linked.of(layers)
     if groups is not None:
         check_groups(linked, groups)
     fixed = None if groups is None else set(groups)
-    ends = linked.places[1:] if groups is None else [end for _, end in groups]
+    ends = linked.boundaries[1:] if groups is None else [end for _, end in groups]
     options: dict[Span, list[tuple[tuple[int, ...], str]]] = {}
     for end in ends:
         head = linked.head(end)
         stored, works = pyramid.reuse_words_of_tails(head), pyramid.recomputation_of_tails(head)
-        for begin, storage, work in zip(head.places[:-1], stored, works, strict=True):
+        for begin, storage, work in zip(head.boundaries[:-1], stored, works, strict=True):
             if fixed is not None and (begin, end) not in fixed:
                 continue
             moved = _moved(linked.layers, begin, end)
@@ -143,13 +150,13 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
                 ((0, again, moved + halo), "recompute"),
             ]
     costs = 3 if fixed is None else 2
-    found = front(
-        linked.places,
-        lambda begin, end: [(values[:costs], (values, kind)) for values, kind in options.get((begin, end), ())],
+    paths = front(
+        linked.boundaries,
+        lambda begin, end: [(values[:costs], (values, overlap)) for values, overlap in options.get((begin, end), ())],
         (max, add, add)[:costs],
     )
     points = []
-    for values, path in found:
+    for values, path in paths:
         traffic = sum(tag[0][2] for _, tag in path)
         points.append(
             OverlapPoint(
@@ -164,12 +171,14 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
 
 
 def dsp_cycles(choices: Sequence[Sequence[Choice]]) -> list[CyclesPoint]:
-    """Multipliers against the slowest layer's cycles, over all combinations of the layers' choices; by multipliers.
+    """Return the front of multipliers against the slowest layer's cycles, over all combinations of the layers' choices.
+
+    The points are sorted by multipliers.
 
     Parameters
     ----------
     choices : sequence of sequence of Choice
-        For each layer; each sorted by rising cycles and falling cost.
+        Choices of each layer, sorted by rising cycles and falling cost.
     """
     if not choices or not all(choices):
         return []
@@ -190,10 +199,10 @@ def _moved(layers: Sequence[Op], begin: int, end: int) -> int:
 
 
 def check_groups(layers: Layers, groups: Sequence[Span]) -> None:
-    """Raise InputError unless ``groups`` cut the layers in order, each in exactly one group, where they may be cut."""
+    """Refuse groups that do not hold each layer once and in order, or do not end where the network can be cut."""
     linked = Linked.of(layers)
     edges, count = [0, *(end for _, end in groups)], len(linked.layers)
     if edges[-1] != count or any(a >= b for a, b in pairwise(edges)) or [a for a, _ in groups] != edges[:-1]:
         raise InputError(f"groups must hold each of {count} layers once and in order, not {list(groups)}")
-    if wrong := [end for end in edges if end not in linked.places]:
+    if wrong := [end for end in edges if end not in linked.boundaries]:
         raise InputError(f"groups must end where one map crosses, not behind {linked.layers[wrong[0] - 1].name}")

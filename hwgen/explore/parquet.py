@@ -18,13 +18,16 @@ def require() -> None:
     Raises
     ------
     ToolError
+        If pyarrow is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise ToolError(f"Parquet needs pyarrow, which is not installed: {installing.command('pyarrow')}")
 
 
 def written(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The contents of a file with these rows. A column of integers has int64, one of numbers float64.
+    """Return the contents of a Parquet file with these rows.
+
+    A column of integers has the type int64, a column of floats float64.
 
     Raises
     ------
@@ -36,16 +39,16 @@ def written(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
     import pyarrow.parquet  # type: ignore[import-not-found]
 
     values = {name: [_plain(row[name]) for row in rows] for name in columns}
-    for name, found in values.items():  # options such as 1, 2 or auto
-        if len({type(value) for value in found if value is not None} - {int, float}) and any(
-            isinstance(value, int | float) and not isinstance(value, bool) for value in found
+    for name, column in values.items():  # options such as 1, 2 or auto
+        if len({type(value) for value in column if value is not None} - {int, float}) and any(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in column
         ):
-            values[name] = [None if value is None else str(value) for value in found]
+            values[name] = [None if value is None else str(value) for value in column]
     buffer = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(values), buffer)
     return buffer.getvalue().to_pybytes()
 
 
 def _plain(value: Any) -> Any:
-    """What Parquet has a type for: 4x8 for a pair."""
+    """Return a value that Parquet has a type for: ``4x8`` for a pair."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else value

@@ -1,6 +1,7 @@
-"""The points that the papers print for networks of theirs, to be shown beside the fronts.
+"""Points that the papers print for their networks, to show beside the fronts.
 
-The thesis is Alwani's (2015); DeCoILFNet is of 2018. docs/figures/published.md says which of their figures come out.
+The thesis is Alwani's (2015); DeCoILFNet was published in 2018. docs/figures/published.md lists which of their figures
+the fronts reproduce.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from hwgen.network import shapes
 from hwgen.network.graph import Network
 
 DEPTH_GROUPS: Mapping[str, int] = {"conv2_2": 2}
-"""Serial depth groups in DeCoILFNet's build of VGG-16's first seven layers; 1 elsewhere.
+"""Serial depth groups in DeCoILFNet's build of VGG-16's first seven layers; 1 for all other layers.
 
-Nothing else fits both its DSPs and its times.
+No other groups fit both its DSPs and its times.
 """
 
 _POINTS = {
@@ -22,7 +23,7 @@ _POINTS = {
         Point(label="B (thesis)", front="storage_traffic", x=232 * 256, y=17.1 * 256_000),
         Point(label="C (thesis)", front="storage_traffic", x=701 * 256, y=1.37 * 256_000),
     ),
-    # DeCoILFNet prints no DSPs for A: they are those of its largest layer.
+    # DeCoILFNet prints no DSPs for A: the value is that of its largest layer
     "vgg16:7": (
         Point(label="A (DeCoILFNet)", front="dsp_traffic", x=1152, y=23.54 * 2**18),
         Point(label="Table IV (DeCoILFNet)", front="dsp_traffic", x=2907, y=6.69 * 2**18),
@@ -33,12 +34,12 @@ _POINTS = {
 
 
 def points(network: Network) -> tuple[Point, ...]:
-    """The published points of ``network``'s fronts; none if no paper explored it."""
-    return next((found for name, found in _POINTS.items() if _same(network, name)), ())
+    """Return the published points of a network's fronts; none if no paper explored it."""
+    return next((published_points for name, published_points in _POINTS.items() if _same(network, name)), ())
 
 
 def depth_groups(network: Network) -> dict[str, int]:
-    """The serial depth groups of layers in DeCoILFNet's build of ``network``, by name; empty if it didn't build it."""
+    """Return the serial depth groups of layers in DeCoILFNet's build, by name; empty for other networks."""
     if not _same(network, "vgg16:7"):
         return {}
     built = shapes.load("vgg16:7").layers

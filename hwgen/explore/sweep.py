@@ -1,4 +1,4 @@
-"""Many plans of one or several networks, as one table, with those that nothing beats marked."""
+"""Many plans of one or several networks as one table, with the Pareto-optimal plans marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hwgen.errors import BoardError, InputError, PlanError
 from hwgen.network.graph import Network
 from hwgen.plan import Plan, Request, kept
 
-MOST_PLANS = 100_000
+MAX_PLANS = 100_000
+"""Largest number of plans in a sweep."""
 
 FIGURES = (
     "latency",
@@ -31,31 +32,33 @@ FIGURES = (
     "templates",
 )
 FIGURES += ("map_bytes", "weight_bytes")
-"""Columns of a plan: cycles, milliseconds at its clock, frames a second, resources, off-chip bytes of a frame."""
+"""Columns of a plan: cycles, milliseconds at its clock, frames per second, resources, off-chip bytes per frame."""
 
 GOALS = ("interval_ms", "latency_ms", "dsp", "bram36", "lut", "ff", "map_bytes")
-"""Figures of which less is better."""
+"""Figures of which less is better, as objectives of a front."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Plans of some networks on some boards.
+    """Plans of some networks on some boards, for all combinations of options.
 
     Parameters
     ----------
     networks : sequence of Network
+        Networks to plan.
     boards : sequence of Board
+        Boards to plan for.
     options : mapping of str to sequence
-        Values that each of some parameters of a `hwgen.plan.Request` takes in turn.
+        Values of some parameters of a `hwgen.plan.Request`.
     front : tuple of str
-        Which of `GOALS` are weighed against each other.
+        Objectives of the front, from `GOALS`.
 
     Raises
     ------
     InputError
         If there is nothing to plan, or too much; if an option or a goal is unknown; if two networks have one name.
     PlanError
-        If no combination of the options makes sense.
+        If no combination of the options is valid.
     """
 
     networks: Sequence[Network]
@@ -69,24 +72,24 @@ class Sweep:
             raise InputError(f"front must be of some of {', '.join(GOALS)}, not of {' and '.join(unknown)}")
         if not self.front or len(set(self.front)) < len(self.front):
             raise InputError("front must name one figure or more, each once")
-        for what, values in {"networks": self.networks, "boards": self.boards, **self.options}.items():
+        for name_of_values, values in {"networks": self.networks, "boards": self.boards, **self.options}.items():
             if not values:
-                raise InputError(f"{what} of a sweep must be one or more, not none")
-        for what, names in (
-            ("networks", [each.name for each in self.networks]),
-            ("boards", [each.name for each in self.boards]),
+                raise InputError(f"{name_of_values} of a sweep must be one or more, not none")
+        for name_of_values, names in (
+            ("networks", [entry.name for entry in self.networks]),
+            ("boards", [entry.name for entry in self.boards]),
         ):
             if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-                raise InputError(f"{what} of a sweep must have different names, not {twice[0]} twice")
-        if self.count > MOST_PLANS:
-            raise InputError(f"a sweep has at most {MOST_PLANS:,} plans, not {self.count:,}: take wider steps")
+                raise InputError(f"{name_of_values} of a sweep must have different names, not {twice[0]} twice")
+        if self.count > MAX_PLANS:
+            raise InputError(f"a sweep has at most {MAX_PLANS:,} plans, not {self.count:,}: take wider steps")
         self._check_requests()
 
     def _check_requests(self) -> None:
         refusal = None
-        for asked in self.asked:
+        for combination in self.combinations:
             try:
-                Request.of(asked)
+                Request.of(combination)
                 return
             except PlanError as error:
                 refusal = refusal or error
@@ -95,45 +98,45 @@ class Sweep:
 
     @property
     def count(self) -> int:
-        """How many plans there are."""
-        found = len(self.networks) * len(self.boards)
+        """Number of plans."""
+        total = len(self.networks) * len(self.boards)
         for values in self.options.values():
-            found *= len(values)
-        return found
+            total *= len(values)
+        return total
 
     @property
-    def asked(self) -> list[dict[str, Any]]:
-        """Every combination of the options, the last one changing fastest."""
+    def combinations(self) -> list[dict[str, Any]]:
+        """Every combination of the options, the last option changing fastest."""
         return [dict(zip(self.options, values, strict=True)) for values in product(*self.options.values())]
 
     def run(self, pool: work.Pool) -> Table:
-        """Make all plans."""
-        places = [(network, board) for network in range(len(self.networks)) for board in range(len(self.boards))]
-        points = [(*place, asked) for place in places for asked in self.asked]
+        """Compute all plans in a pool of processes, and return their table."""
+        pairs = [(network, board) for network in range(len(self.networks)) for board in range(len(self.boards))]
+        points = [(*pair, combination) for pair in pairs for combination in self.combinations]
         rows = work.run(pool, row, points, shared=(tuple(self.networks), tuple(self.boards)), what="sweep", unit="plan")
         return Table(tuple(self.options), tuple(mark(rows, self.front)), self.front)
 
 
 def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, int, dict[str, Any]]) -> dict[str, Any]:
-    """One plan, or why there is none."""
-    network, board, asked = networks[point[0]], boards[point[1]], point[2]
-    found: dict[str, Any] = {"model": network.name, "board": board.name}
-    found |= {f"asked_{name}": value for name, value in asked.items()}
+    """Return the table's row of one plan, or of its refusal."""
+    network, board, options = networks[point[0]], boards[point[1]], point[2]
+    cells: dict[str, Any] = {"model": network.name, "board": board.name}
+    cells |= {f"asked_{name}": value for name, value in options.items()}
     try:
-        plan = kept.make(network, board, **asked)
+        plan = kept.make(network, board, **options)
     except (PlanError, BoardError) as error:
         return {
-            **found,
+            **cells,
             **dict.fromkeys(FIGURES),
             "clock_mhz": None,
             "obstacle": None,
             "refusal": " ".join(error.lines),
         }
-    return {**found, **figures(plan), "clock_mhz": plan.board.clock_mhz, "obstacle": plan.obstacle, "refusal": None}
+    return {**cells, **figures(plan), "clock_mhz": plan.board.clock_mhz, "obstacle": plan.obstacle, "refusal": None}
 
 
 def figures(plan: Plan) -> dict[str, Any]:
-    """What `FIGURES` are of a plan."""
+    """Return the `FIGURES` of a plan."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic, kilohertz = plan.traffic_bytes, plan.board.clock_mhz * 1000
     return {
@@ -151,77 +154,79 @@ def figures(plan: Plan) -> dict[str, Any]:
 
 
 def mark(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows, with ``front`` true in those that no other of the same model beats.
+    """Return the rows with ``front`` true in the Pareto-optimal rows of each model.
 
-    One row beats another if it is no worse in any of the goals and better in one; of rows that are equal in all goals
-    the first one stands for all. What can't be built is not in the front.
+    A row dominates another if it is no worse in all goals and better in one. Of rows that are equal in all goals the
+    first stands for all. A plan that can't be built is not in the front.
     """
-    ways: dict[str, dict[tuple[float, ...], int]] = {}
-    for number, each in enumerate(rows):
-        if each["refusal"] is None and each["obstacle"] is None:
-            ways.setdefault(each["model"], {}).setdefault(tuple(each[goal] for goal in goals), number)
-    best = {number for found in ways.values() for number in _unbeaten(found)}
-    return [{**each, "front": number in best} for number, each in enumerate(rows)]
+    rows_by_costs: dict[str, dict[tuple[float, ...], int]] = {}
+    for index, row_of_plan in enumerate(rows):
+        if row_of_plan["refusal"] is None and row_of_plan["obstacle"] is None:
+            rows_by_costs.setdefault(row_of_plan["model"], {}).setdefault(
+                tuple(row_of_plan[goal] for goal in goals), index
+            )
+    best = {index for rows_of_model in rows_by_costs.values() for index in _undominated(rows_of_model)}
+    return [{**row_of_plan, "front": index in best} for index, row_of_plan in enumerate(rows)]
 
 
-def _unbeaten(ways: Mapping[tuple[float, ...], int]) -> list[int]:
-    """Numbers of the costs that none of the others, all different, is no worse than in every respect."""
+def _undominated(rows_by_costs: Mapping[tuple[float, ...], int]) -> list[int]:
+    """Return the rows whose costs no other costs dominate. All costs are different."""
     kept: list[tuple[float, ...]] = []
-    for costs in sorted(ways):  # what comes later never beats what came before
+    for costs in sorted(rows_by_costs):  # later costs never dominate earlier ones
         if not any(all(a <= b for a, b in zip(other, costs, strict=True)) for other in kept):
             kept.append(costs)
-    return [ways[costs] for costs in kept]
+    return [rows_by_costs[costs] for costs in kept]
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a sweep.
+    """Rows of a sweep.
 
     Attributes
     ----------
-    asked : tuple of str
-        The options that were swept.
+    swept : tuple of str
+        Options that were swept.
     rows : tuple of dict
-        One a plan, all with the same keys: ``model``, ``board``, ``asked_OPTION`` for each option, `FIGURES` (``None``
-        where there is no plan), ``clock_mhz``, ``obstacle`` (why a plan can't be built), ``refusal`` (why there is
-        none), and ``front``.
+        One row per plan, all with the same keys: ``model``, ``board``, ``asked_OPTION`` for each option, `FIGURES`
+        (``None`` without a plan), ``clock_mhz``, ``obstacle`` (reason why a plan can't be built), ``refusal`` (reason
+        why there is no plan), and ``front``.
     front : tuple of str
-        The goals of the front.
+        Objectives of the front.
     html : callable, optional
-        What makes a page's part of it, for notebooks (`hwgen.report.notebook`).
+        Function that returns the table as HTML, for notebooks (`hwgen.report.notebook`).
     """
 
-    asked: tuple[str, ...]
+    swept: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
     front: tuple[str, ...]
     html: Callable[[Table], str] | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str | None:
-        """The plans in a notebook, with those of the front marked."""
+        """Return the table as HTML for a notebook, with the plans of the front marked."""
         return None if self.html is None else self.html(self)
 
     @property
     def columns(self) -> list[str]:
-        """The keys of each row, in order."""
+        """Keys of each row, in order."""
         return list(self.rows[0])
 
     @property
     def models(self) -> list[str]:
-        """The models' names, in the order in which they were asked for."""
+        """Names of the models, in the order of the request."""
         return list(dict.fromkeys(row["model"] for row in self.rows))
 
     @property
     def planned(self) -> list[dict[str, Any]]:
-        """The rows that are plans."""
+        """Rows with a plan."""
         return [row for row in self.rows if row["refusal"] is None]
 
     def best(self, model: str) -> list[dict[str, Any]]:
-        """The rows of a model's front, sorted by the goals."""
-        found = [row for row in self.rows if row["front"] and row["model"] == model]
-        return sorted(found, key=lambda row: tuple(row[goal] for goal in self.front))
+        """Return the rows of a model's front, sorted by the goals."""
+        rows = [row for row in self.rows if row["front"] and row["model"] == model]
+        return sorted(rows, key=lambda row: tuple(row[goal] for goal in self.front))
 
     def csv(self) -> bytes:
-        """The table as CSV, with a line of names; what is not there is empty."""
+        """Return the table as CSV, with a line of names. Missing values are empty."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, lineterminator="\n")
         writer.writeheader()
@@ -229,7 +234,7 @@ class Table:
         return text.getvalue().encode()
 
     def parquet(self) -> bytes:
-        """The table as Parquet.
+        """Return the table as Parquet.
 
         Raises
         ------

@@ -1,1 +1,1 @@
-"""What people read: tables, pictures, and the report of a plan."""
+"""Tables, pictures and the HTML report of a plan, for people."""

@@ -1,4 +1,4 @@
-"""What `hwgen block` found: as a table, as JSON, and as a picture."""
+"""Results of `hwgen block`, as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from hwgen.blocking import energy
 from hwgen.blocking.cecconi import Tile
 from hwgen.blocking.peemen import Schedule
-from hwgen.blocking.priced import Found
+from hwgen.blocking.priced import PricedBlocking
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.yang import Common
 from hwgen.report.picture import picture
@@ -19,18 +19,18 @@ __all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer"]
 
 
 class Report(Protocol):
-    """A result that can be shown."""
+    """Result of `hwgen block` that can be shown."""
 
     def table(self) -> str: ...
 
     def to_json(self) -> dict[str, Any]: ...
 
-    def plot(self, kind: str) -> bytes: ...
+    def plot(self, file_format: str) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class BufferReport:
-    """Peemen's tiles for several buffer sizes, in words: as the paper models them, and bettered (`peemen.optimise`)."""
+    """Peemen's tiles for several buffer sizes, in the paper's model and in the better one (`peemen.optimise`)."""
 
     problem: Problem
     memories: Sequence[int]
@@ -41,23 +41,23 @@ class BufferReport:
         titles = ("words", "set", *"rqmnkl", "dir", "input", "weights", "output", "access/iter", "better")
         rows = [
             (
-                *(f"{memory:,}", f"{found.set_words:,}", *map(str, found.tile.values()), found.direction),
-                *(f"{found.input:,}", f"{found.weights:,}", f"{found.output:,}"),
-                *(f"{found.per_iteration:.6f}", f"{better.per_iteration:.6f}"),
+                *(f"{memory:,}", f"{schedule.set_words:,}", *map(str, schedule.tile.values()), schedule.direction),
+                *(f"{schedule.input:,}", f"{schedule.weights:,}", f"{schedule.output:,}"),
+                *(f"{schedule.per_iteration:.6f}", f"{better.per_iteration:.6f}"),
             )
-            for memory, found, better in zip(self.memories, self.schedules, self.better, strict=True)
+            for memory, schedule, better in zip(self.memories, self.schedules, self.better, strict=True)
         ]
         return f"{self.problem.name}: fewest accesses for a buffer\n{_table(titles, rows)}"
 
     def to_json(self) -> dict[str, Any]:
-        def entry(memory: int, found: Schedule) -> dict[str, Any]:
+        def entry(memory: int, schedule: Schedule) -> dict[str, Any]:
             return {
                 "memory": memory,
-                "set": found.set_words,
-                "accesses_per_iteration": found.per_iteration,
-                "tile": dict(found.tile),
-                "direction": found.direction,
-                "accesses": {operand: getattr(found, operand) for operand in OPERANDS},
+                "set": schedule.set_words,
+                "accesses_per_iteration": schedule.per_iteration,
+                "tile": dict(schedule.tile),
+                "direction": schedule.direction,
+                "accesses": {operand: getattr(schedule, operand) for operand in OPERANDS},
             }
 
         return {
@@ -66,21 +66,35 @@ class BufferReport:
             "better": [entry(*pair) for pair in zip(self.memories, self.better, strict=True)],
         }
 
-    def plot(self, kind: str) -> bytes:
+    def plot(self, file_format: str) -> bytes:
         def draw(figure: Any) -> None:
             axes = figure.subplots()
             for label, schedules in (("as modelled", self.schedules), ("better", self.better)):
-                axes.plot(self.memories, [found.per_iteration for found in schedules], ".-", label=label)
+                axes.plot(self.memories, [schedule.per_iteration for schedule in schedules], ".-", label=label)
             axes.set(xscale="log", yscale="log", xlabel="buffer [words]", ylabel="accesses an iteration")
             axes.set_xscale("log", base=2)
             axes.legend()
 
-        return picture(f"{self.problem.name}: accesses against buffer size", draw, kind, (7, 5))
+        return picture(f"{self.problem.name}: accesses against buffer size", draw, file_format, (7, 5))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiledLayer:
-    """A layer's tile; ``said`` and ``truth``: words by Cecconi's printed model; ``times``: seconds (`TileReport`)."""
+    """Tile of a layer.
+
+    Attributes
+    ----------
+    problem : Problem
+        Loops of the layer.
+    tile : Tile
+        Best tile of the corrected model.
+    said : float or None
+        Words that Cecconi's equations state for the paper's tile.
+    truth : int or None
+        Words that the paper's tile really moves.
+    times : tuple of float or None
+        Seconds per frame with a double buffer, and with everything in sequence.
+    """
 
     problem: Problem
     tile: Tile
@@ -91,10 +105,7 @@ class TiledLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class TileReport:
-    """Cecconi's tiles of several layers, in two buffers of ``limit`` words each.
-
-    The times of a layer are those of a double buffer, and of everything in turn.
-    """
+    """Cecconi's tiles of several layers, in two buffers of ``limit`` words each."""
 
     name: str
     limit: int
@@ -122,6 +133,7 @@ class TileReport:
 
     @property
     def words(self) -> int:
+        """Total number of words that all layers move."""
         return sum(layer.tile.words for layer in self.layers)
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +156,7 @@ class TileReport:
             layers.append(entry)
         return {"limit_words": self.limit, "layers": layers, "total_words": self.words}
 
-    def plot(self, kind: str) -> bytes:
+    def plot(self, file_format: str) -> bytes:
         def draw(figure: Any) -> None:
             axes = figure.subplots()
             names = [layer.problem.name for layer in self.layers]
@@ -164,7 +176,7 @@ class TileReport:
             axes.tick_params(axis="x", rotation=45)
             axes.legend()
 
-        return picture(f"{self.name}: {self.limit:,} words a buffer", draw, kind, (8, 5))
+        return picture(f"{self.name}: {self.limit:,} words a buffer", draw, file_format, (8, 5))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,23 +185,27 @@ class EnergyReport:
 
     Parameters
     ----------
-    split : sequence of Found, optional
-        With the window's two loops apart, if ``found`` has them as one.
+    name : str
+        Title of the report.
+    blockings : sequence of PricedBlocking
+        Best blocking of each layer.
+    split : sequence of PricedBlocking, optional
+        Best blockings with the window's two loops separate, if ``blockings`` has one loop for both.
     baseline : sequence of float, optional
-        pJ a multiply-add to compare with.
-    against : sequence of (bytes, Sequence of Found)
-        The same with other limits, for the picture.
+        Energy per multiply-add to compare with, in pJ.
+    against : sequence of (bytes, Sequence of PricedBlocking)
+        Blockings with other memory limits, for the picture.
     common : Common, optional
-        The one hierarchy of all layers.
+        One memory hierarchy for all layers.
     cores : sequence, optional
-        Of each layer, what several cores take: the operand that they share, their number, pJ by part.
+        Energy of each layer on several cores: the operand that they share, their number, and pJ by component.
     """
 
     name: str
-    found: Sequence[Found]
-    split: Sequence[Found] = ()
+    blockings: Sequence[PricedBlocking]
+    split: Sequence[PricedBlocking] = ()
     baseline: Sequence[float] = ()
-    against: Sequence[tuple[int, Sequence[Found]]] = ()
+    against: Sequence[tuple[int, Sequence[PricedBlocking]]] = ()
     common: Common | None = None
     cores: Sequence[Sequence[tuple[str, int, dict[str, float]]]] = ()
 
@@ -197,16 +213,20 @@ class EnergyReport:
         titles = ["layer", "pJ/MAC", "proven gap"] + ["split", "gap"] * bool(self.split)
         titles += ["baseline"] * bool(self.baseline) + ["DRAM input", "weights", "output", "blocking"]
         rows = []
-        for index, found in enumerate(self.found):
-            row = [found.nest.problem.name, f"{found.per_mac:.3f}", f"{found.gap:.2%}" if found.searched else "-"]
+        for index, blocking in enumerate(self.blockings):
+            row = [
+                blocking.nest.problem.name,
+                f"{blocking.per_mac:.3f}",
+                f"{blocking.gap:.2%}" if blocking.searched else "-",
+            ]
             if self.split:
                 row += [f"{self.split[index].per_mac:.3f}", f"{self.split[index].gap:.2%}"]
             row += [f"{self.baseline[index]:.1f}"] if self.baseline else []
-            row += ["at home" if operand in found.homes else f"{found.top[operand]:,}" for operand in OPERANDS]
-            rows.append([*row, str((self.split or self.found)[index].nest)])
-        least = "least memory energy" if all(found.searched for found in self.found) else "this blocking"
-        lines = [f"{self.name}: {least}", _table(titles, rows)]
-        for problem in (found.nest.problem for found in self.found):
+            row += ["at home" if operand in blocking.homes else f"{blocking.top[operand]:,}" for operand in OPERANDS]
+            rows.append([*row, str((self.split or self.blockings)[index].nest)])
+        goal = "least memory energy" if all(blocking.searched for blocking in self.blockings) else "this blocking"
+        lines = [f"{self.name}: {goal}", _table(titles, rows)]
+        for problem in (blocking.nest.problem for blocking in self.blockings):
             if problem.unpadded not in (None, problem.macs):
                 lines.append(
                     f"{problem.name}: channels rounded up to the core's, {problem.macs:,} multiply-adds instead of "
@@ -216,8 +236,8 @@ class EnergyReport:
             lines += ["", *self._hierarchy(self.common)]
         if any(self.cores):
             lines += ["", self._cores()]
-        if len(self.found) == 1:
-            best = (self.split or self.found)[0]
+        if len(self.blockings) == 1:
+            best = (self.split or self.blockings)[0]
             buffers = [
                 (b.operand, str(b.position), f"{b.words:,}", b.memory, f"{b.energy:.3f}", f"{b.accesses:,}")
                 for b in best.buffers
@@ -226,7 +246,7 @@ class EnergyReport:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        layers = [self._entry(index, found) for index, found in enumerate(self.found)]
+        layers = [self._entry(index, blocking) for index, blocking in enumerate(self.blockings)]
         if self.common is None:
             return {"layers": layers}
         memories = {
@@ -235,14 +255,14 @@ class EnergyReport:
         }
         return {"layers": layers, "hierarchy": memories, "bytes": self.common.size, "gap": self.common.gap}
 
-    def _entry(self, index: int, found: Found) -> dict[str, Any]:
-        problem = found.nest.problem
+    def _entry(self, index: int, blocking: PricedBlocking) -> dict[str, Any]:
+        problem = blocking.nest.problem
         entry: dict[str, Any] = {
             "name": problem.name,
             "macs": problem.macs if problem.unpadded is None else problem.unpadded,
             "macs_padded": problem.macs,
-            "pj_per_mac": found.per_mac,
-            "pj_per_mac_bound": found.bound / problem.macs if found.searched else None,
+            "pj_per_mac": blocking.per_mac,
+            "pj_per_mac_bound": blocking.bound / problem.macs if blocking.searched else None,
         }
         if self.split:
             split = self.split[index]
@@ -253,12 +273,12 @@ class EnergyReport:
             }
         if self.baseline:
             entry["pj_per_mac_baseline"] = self.baseline[index]
-        entry["blocking"] = str(found.nest)
+        entry["blocking"] = str(blocking.nest)
         entry["dram_accesses"] = {
-            operand: 0 if operand in found.homes else words for operand, words in found.top.items()
+            operand: 0 if operand in blocking.homes else words for operand, words in blocking.top.items()
         }
         entry["homes"] = {
-            operand: {"accesses": found.top[operand], "pj": found.tops[operand]} for operand in found.homes
+            operand: {"accesses": blocking.top[operand], "pj": blocking.tops[operand]} for operand in blocking.homes
         }
         entry["buffers"] = [
             {
@@ -269,7 +289,7 @@ class EnergyReport:
                 "pj": buffer.energy,
                 "accesses": buffer.accesses,
             }
-            for buffer in found.buffers
+            for buffer in blocking.buffers
         ]
         if self.cores:
             entry["cores"] = [
@@ -278,14 +298,14 @@ class EnergyReport:
         return entry
 
     def _cores(self) -> str:
-        parts = list(next(ways[0][2] for ways in self.cores if ways))
+        components = list(next(splits[0][2] for splits in self.cores if splits))
         rows = []
-        for found, ways in zip(self.found, self.cores, strict=True):
-            problem = found.nest.problem
-            for shared, cores, spent in ways:
+        for blocking, splits in zip(self.blockings, self.cores, strict=True):
+            problem = blocking.nest.problem
+            for shared, cores, spent in splits:
                 cells = [f"{pj / problem.macs:.3f}" for pj in (sum(spent.values()), *spent.values())]
                 rows.append((problem.name, shared, str(cores), *cells))
-        return _table(("layer", "shared", "cores", "pJ/MAC", *parts), rows)
+        return _table(("layer", "shared", "cores", "pJ/MAC", *components), rows)
 
     @staticmethod
     def _hierarchy(common: Common) -> list[str]:
@@ -294,55 +314,61 @@ class EnergyReport:
             for own in common.hierarchy.memories.values()
             for memory in own
         ]
-        macs = sum(found.nest.problem.macs for found in common.found)
+        macs = sum(blocking.nest.problem.macs for blocking in common.blockings)
         return [
             _table(("memory", "bytes", "pJ"), rows),
             f"all layers: {common.energy / macs:.3f} pJ/MAC, proven gap {common.gap:.2%}",
         ]
 
-    def plot(self, kind: str) -> bytes:
+    def plot(self, file_format: str) -> bytes:
         def draw(figure: Any) -> None:
             axes = figure.subplots(1, 2 if self.against else 1, squeeze=False)[0]
             self._homes(axes[0])
             if self.against:
-                for index, found in enumerate(self.found):
+                for index, blocking in enumerate(self.blockings):
                     points = [(size / 1024, every[index].per_mac) for size, every in self.against]
-                    axes[1].plot(*zip(*points, strict=True), ".-", label=found.nest.problem.name)
+                    axes[1].plot(*zip(*points, strict=True), ".-", label=blocking.nest.problem.name)
                 axes[1].set(xlabel="memory [KB]", ylabel="pJ a multiply-add", title="Energy against memory")
                 axes[1].set_xscale("log", base=2)
                 axes[1].legend()
 
-        return picture(self.name, draw, kind, (13 if self.against else 8, 6))
+        return picture(self.name, draw, file_format, (13 if self.against else 8, 6))
 
     def _homes(self, axes: Any) -> None:
-        """Where each operand lives, and what its accesses there cost."""
-        names = [found.nest.problem.name for found in self.found]
+        """Draw the energy of each operand's accesses, by the memory that holds the operand."""
+        names = [blocking.nest.problem.name for blocking in self.blockings]
         colours = {"input": "Blues", "weights": "Greens", "output": "Oranges"}
         import matplotlib
 
         bottom = [0.0] * len(names)
         for operand in OPERANDS:
-            chains = [[b for b in found.buffers if b.operand == operand] for found in self.found]
+            chains = [[b for b in blocking.buffers if b.operand == operand] for blocking in self.blockings]
             depth = max(map(len, chains), default=0)
             shades = matplotlib.colormaps[colours[operand]]
-            places = [f"level {level}" for level in range(depth)] + ["home"] * any(
-                operand in found.homes for found in self.found
+            memories = [f"level {level}" for level in range(depth)] + ["home"] * any(
+                operand in blocking.homes for blocking in self.blockings
             )
-            for level, place in enumerate([*places, "DRAM"]):
-                values = [_spent(found, operand).get(place, 0.0) / found.nest.problem.macs for found in self.found]
-                shade = shades(0.3 + 0.6 * level / max(len(places), 1))
-                axes.bar(names, values, bottom=bottom, color=shade, label=f"{operand}, {place}")
+            for level, memory in enumerate([*memories, "DRAM"]):
+                values = [
+                    _spent(blocking, operand).get(memory, 0.0) / blocking.nest.problem.macs
+                    for blocking in self.blockings
+                ]
+                shade = shades(0.3 + 0.6 * level / max(len(memories), 1))
+                axes.bar(names, values, bottom=bottom, color=shade, label=f"{operand}, {memory}")
                 bottom = [below + more for below, more in zip(bottom, values, strict=True)]
         axes.set(ylabel="pJ a multiply-add", title="Where each operand lives")
         axes.tick_params(axis="x", rotation=45)
         axes.legend(fontsize=7)
 
 
-def _spent(found: Found, operand: str) -> dict[str, float]:
-    """pJ of an operand by place: its buffers from ``level 0`` outwards, then ``home`` or ``DRAM``."""
-    chain = [buffer for buffer in found.buffers if buffer.operand == operand]
+def _spent(blocking: PricedBlocking, operand: str) -> dict[str, float]:
+    """Return the energy of an operand in pJ by memory:
+
+    ``level 0`` outwards for its buffers, then ``home`` or ``DRAM``.
+    """
+    chain = [buffer for buffer in blocking.buffers if buffer.operand == operand]
     spent = {f"level {level}": buffer.accesses * buffer.energy for level, buffer in enumerate(chain)}
-    return {**spent, "home" if operand in found.homes else "DRAM": found.behind(operand)}
+    return {**spent, "home" if operand in blocking.homes else "DRAM": blocking.behind(operand)}
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""What of a model can be built: every operator with its verdict, and what its weights ask of a board."""
+"""Verdicts on the operators of a model, and the memory that its weights need on a board."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from hwgen.templates.stages import IN_TILES, stage_of
 
 _WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}
 _SINGLE = 30
-"""Up to so many operators of a model have a line each."""
+"""Largest number of operators that have a line each."""
 _NAMED = 4
-"""So many of a group's operators are named."""
+"""Number of operators of a group that are named."""
 
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """What becomes of each operator of a model, and whether a board could hold it.
+    """Verdict on each operator of a model, and whether a board can hold the model.
 
     Parameters
     ----------
     survey : Survey
+        Operators of the model with their verdicts.
     board : Board, optional
+        Board whose memory must hold the weights.
     """
 
     survey: Survey
@@ -39,17 +41,17 @@ class Check:
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """Every operator of the model, in its order."""
+        """Operators of the model, in the order of the model."""
         return self.survey.operators
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        """A line for each thing that can't be built."""
+        """Reason for each operator or tensor that can't be built, a line each."""
         return self.survey.obstacles
 
     @property
     def supported(self) -> bool:
-        """Whether all can be built."""
+        """Whether everything can be built."""
         return not self.survey.obstacles
 
     @property
@@ -59,13 +61,13 @@ class Check:
 
     @cached_property
     def weight_bits(self) -> int:
-        """Bits of all weights, also of convolutions and matrix products that can't be built (8 for each float)."""
+        """Bits of all weights, also of convolutions and matrix products that can't be built (8 bits per float)."""
         built = sum(bits for _, bits in weights_of(self.survey.layers))
         return built + sum(bits for _, bits in self.survey.other_weights)
 
     @cached_property
     def row_bits(self) -> int:
-        """Bits of the least rows that the layers' line buffers hold where they are computed row by row."""
+        """Bits of the fewest rows that the layers' line buffers hold in the template ``stream``."""
         stages = [stage_of(layer) for layer in self.survey.layers]
         return sum(
             stage.least_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits
@@ -75,11 +77,11 @@ class Check:
 
     @property
     def template(self) -> str | None:
-        """The template that could hold the network on the board by its weights and its least rows.
+        """Template that can hold the network on the board, by its weights and its fewest rows.
 
-        ``stream`` if both fit in its memory, ``pyramid`` if the weights do and the layers are a chain of those that may
-        take tiles, convolutions and pools; ``None`` if neither, or without a board. An ``engine`` has weights in
-        off-chip memory. Whether a plan fits, planning alone says.
+        ``stream`` if both fit in the board's memory. ``pyramid`` if the weights fit and the layers are a chain of
+        convolutions and pools that can work in tiles. ``None`` if neither fits, or without a board. An ``engine`` stores
+        its weights in off-chip memory. Only planning shows whether a plan fits.
         """
         if self.board is None or self.weight_bits > memory_bits(self.board):
             return None
@@ -89,7 +91,7 @@ class Check:
         return "pyramid" if tiled else None
 
     def to_json(self) -> dict[str, Any]:
-        """The contents of ``hwgen check --json``."""
+        """Return the contents of ``hwgen check --json``."""
         part, board = self.survey.part, self.board
         return {
             "model": self.survey.name,
@@ -108,20 +110,20 @@ class Check:
         }
 
     def table(self) -> str:
-        """The same for people: operators with their verdicts, obstacles, multiply-accumulates, weights."""
+        """Return a table of operators with verdicts, then obstacles, multiply-accumulates and weights."""
         lines = [f"{self.survey.name}: {self._counts()}", "", *self._rows()]
         if self.obstacles:
             lines += ["", "can't be built:", *(f"  {line}" for line in self.obstacles)]
         return "\n".join([*lines, "", *self._summary()])
 
     def _verdicts(self) -> dict[str, int]:
-        found = Counter(operator.verdict for operator in self.operators)
-        return {verdict: found[verdict] for verdict in VERDICTS}
+        verdicts = Counter(operator.verdict for operator in self.operators)
+        return {verdict: verdicts[verdict] for verdict in VERDICTS}
 
     def _counts(self) -> str:
         counts = ", ".join(f"{count:,} {_WORDS[verdict]}" for verdict, count in self._verdicts().items() if count)
-        number = len(self.operators)
-        return f"{number:,} operator{'' if number == 1 else 's'}{': ' if counts else ''}{counts}"
+        count_all = len(self.operators)
+        return f"{count_all:,} operator{'' if count_all == 1 else 's'}{': ' if counts else ''}{counts}"
 
     def _rows(self) -> list[str]:
         rows = [("verdict", "operator", "why", "node")]
@@ -156,7 +158,7 @@ class Check:
         return lines
 
     def _room(self) -> str:
-        """Which template could hold the weights."""
+        """Return a sentence on the template that can hold the weights."""
         what = "the network" if self.supported else "it, were all of it built"
         if self.template is None:
             return f"no template could hold {what} on chip; an engine (template engine) has weights in off-chip memory"
@@ -178,9 +180,9 @@ def _entry(operator: Operator) -> dict[str, Any]:
 
 
 def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
-    """Operators of one line each: all by themselves, or, where they are many, those of one kind and fate together.
+    """Yield the operators of each line: single operators, or all operators of one kind and verdict if there are many.
 
-    What is not supported stands last, each by itself.
+    Unsupported operators are last, each on its own line.
     """
     if len(operators) <= _SINGLE:
         yield from ([operator] for operator in operators)
@@ -194,12 +196,12 @@ def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
 
 
 def _kind(operator: Operator) -> str:
-    """The reason without what differs from operator to operator of one fate."""
+    """Return the reason without the part that differs between operators with one verdict."""
     if operator.verdict == "built":
         return "layers"
     return "into layers" if operator.reason.startswith("into layer ") else operator.reason
 
 
 def _flat(text: str) -> str:
-    """On one line."""
+    """Return ``text`` on one line."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What people read of a comparison of ONNX Runtime, the golden model and the hardware."""
+"""Tables of a comparison of ONNX Runtime, the golden model and the hardware."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ HEAD = (
     *("layer", "kind", "output", "values"),
     *("ORT/golden", "largest", "hardware/golden", "largest", "first difference"),
 )
-"""The columns of the table."""
+"""Titles of the table's columns."""
 
 LEFT = (0, 1, 8)
-"""Those of words, which stand to the left."""
+"""Indices of the columns of words, which are left-aligned."""
 
 
-class Found(Protocol):
-    """A comparison as plain values (`hwgen.simulate.compare.Comparison`)."""
+class ComparisonValues(Protocol):
+    """Comparison as plain values (`hwgen.simulate.compare.Comparison`)."""
 
     def to_json(self) -> dict[str, Any]: ...
 
 
-def table(found: Found) -> str:
-    """A line a layer and an output, and who has how many frames right."""
-    layers, outputs = rows(found)
+def table(comparison: ComparisonValues) -> str:
+    """Return the comparison as text: a line per layer and per output, and the number of frames that are right."""
+    layers, outputs = rows(comparison)
     text = columns([HEAD, *layers, *outputs], left=LEFT, rules=[1, 1 + len(layers)])
-    return "\n".join([*text, "", *under(found)])
+    return "\n".join([*text, "", *under(comparison)])
 
 
-def rows(found: Found) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """The cells of each layer, and of each of the model's outputs."""
-    seen, outputs = found.to_json(), []
+def rows(comparison: ComparisonValues) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Return the cells of each layer, and of each of the model's outputs."""
+    seen, outputs = comparison.to_json(), []
     for output in seen["outputs"]:
         name = f"output {output['name']}" if len(seen["outputs"]) > 1 else "output"
         cells = [cell for which in ("runtime", "hardware") for cell in _distance(output[which])]
@@ -41,14 +41,14 @@ def rows(found: Found) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     return [_layer(layer) for layer in seen["layers"]], outputs
 
 
-def under(found: Found) -> list[str]:
-    """What the columns mean, and who has how many frames right."""
-    seen = found.to_json()
+def under(comparison: ComparisonValues) -> list[str]:
+    """Return the lines below the table: meanings of the columns, and the number of frames that are right."""
+    seen = comparison.to_json()
     text = ["ORT/golden, hardware/golden: values that differ (-: none to be seen), and the largest difference."]
     if "right" in seen:
         names = {"runtime": "ONNX Runtime", "golden": "the golden model", "hardware": "the hardware"}
-        parts = [f"{names[which]} {count:,} ({count / seen['frames']:.2%})" for which, count in seen["right"].items()]
-        text.append(f"frames right of {seen['frames']:,}: {', '.join(parts)}")
+        counts = [f"{names[which]} {count:,} ({count / seen['frames']:.2%})" for which, count in seen["right"].items()]
+        text.append(f"frames right of {seen['frames']:,}: {', '.join(counts)}")
     return text
 
 
@@ -58,29 +58,29 @@ def _layer(layer: dict[str, Any]) -> tuple[str, ...]:
         tally = layer[which]
         cells += (NONE, NONE) if tally is None else (f"{tally['differing']:,}", f"{tally['largest']:,}")
         if tally is not None and tally["first"] is not None:
-            firsts.append(f"{name} {_place(tally['first'])}")
+            firsts.append(f"{name} {_location(tally['first'])}")
     values = max((tally["compared"] for which in ("runtime", "hardware") if (tally := layer[which])), default=0)
     shape = "x".join(map(str, layer["shape"]))
     return (layer["name"], layer["kind"], shape, f"{values:,}", *cells, "; ".join(firsts))
 
 
-def _place(first: dict[str, int]) -> str:
+def _location(first: dict[str, int]) -> str:
     where = ", ".join(f"{name} {first[name]}" for name in ("frame", "channel", "row", "column"))
     return f"{where}: {first['value']}, golden {first['expected']}"
 
 
-def _distance(found: dict[str, Any]) -> tuple[str, str]:
-    return f"{found['differing']:,}", f"{found['largest']:g}"
+def _distance(difference: dict[str, Any]) -> tuple[str, str]:
+    return f"{difference['differing']:,}", f"{difference['largest']:g}"
 
 
-def verdict(found: Any) -> str:
-    """What it comes to, in a line."""
-    values = sum(row.hardware.compared for row in found.rows if row.hardware is not None)
+def verdict(comparison: Any) -> str:
+    """Return the result of the comparison in one line."""
+    values = sum(row.hardware.compared for row in comparison.rows if row.hardware is not None)
     ours = (
         f"every one of {values:,} values of the hardware's layers equals the golden model"
-        if found.ok
+        if comparison.ok
         else ("the hardware differs from the golden model")
     )
-    theirs = "which equals ONNX Runtime" if found.as_runtime else "which differs from ONNX Runtime"
-    cycles = f"latency {found.cycles['latency']:,} cycles; predicted {found.cycles['predicted_latency']:,}"
+    theirs = "which equals ONNX Runtime" if comparison.as_runtime else "which differs from ONNX Runtime"
+    cycles = f"latency {comparison.cycles['latency']:,} cycles; predicted {comparison.cycles['predicted_latency']:,}"
     return f"{ours}, {theirs}; {cycles}"

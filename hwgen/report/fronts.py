@@ -1,4 +1,4 @@
-"""An exploration for people: as tables, and as a picture."""
+"""Exploration as tables and as a picture."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from hwgen.report.picture import picture
 from hwgen.report.table import columns
 
 LISTED_LAYERS = 12
-"""Plots show every grouping of networks up to so many layers (or fewer cuts), as the thesis does."""
+"""Largest number of layers of networks whose every grouping is drawn, as in the thesis; the cuts must be fewer."""
 
 
-def table(found: Exploration, *, rows: int = 16) -> str:
-    """The fronts as text; of DSPs against cycles at most ``rows`` points, evenly spread."""
-    layers = found.network.layers
+def table(exploration: Exploration, *, rows: int = 16) -> str:
+    """Return the fronts as text, with at most ``rows`` evenly spread points of DSPs against cycles."""
+    layers = exploration.network.layers
     names = [layer.name for layer in layers]
-    fits_title = () if found.board is None else ("fits",)
+    fits_title = () if exploration.board is None else ("fits",)
 
     def fits(**needs: int) -> tuple[str, ...]:
-        return () if found.board is None else ("yes" if found.fits(**needs) else "no",)
+        return () if exploration.board is None else ("yes" if exploration.fits(**needs) else "no",)
 
     lines = [
-        f"{found.network.name}: {len(layers)} layers, {2 ** len(found.network.cuts):,} groupings, "
-        f"{found.network.macs:,} MACs, {found.network.weight_count:,} weights"
+        f"{exploration.network.name}: {len(layers)} layers, {2 ** len(exploration.network.cuts):,} groupings, "
+        f"{exploration.network.macs:,} MACs, {exploration.network.weight_count:,} weights"
     ]
-    lines += [f"left out: {reason}" for reason in found.network.left_out]
+    lines += [f"left out: {reason}" for reason in exploration.network.left_out]
     lines += [
         "",
         "storage against traffic of feature maps (32-bit words; KB of 1,024 B, MB of 1,000 KB)",
@@ -41,7 +41,7 @@ def table(found: Exploration, *, rows: int = 16) -> str:
                     *fits(storage_words=point.storage_words),
                     text(names, point.groups),
                 )
-                for point in found.storage_traffic
+                for point in exploration.storage_traffic
             ],
         ),
         "",
@@ -55,7 +55,7 @@ def table(found: Exploration, *, rows: int = 16) -> str:
                     f"{point.multiplications:,}",
                     f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
                 )
-                for point in fusion.storage_multiplications(found.network, [(0, len(layers))])
+                for point in fusion.storage_multiplications(exploration.network, [(0, len(layers))])
             ],
         ),
         "",
@@ -69,77 +69,87 @@ def table(found: Exploration, *, rows: int = 16) -> str:
                     *fits(dsp=point.dsp),
                     text(names, point.groups),
                 )
-                for point in found.dsp_traffic
+                for point in exploration.dsp_traffic
             ],
         ),
     ]
-    shown = _spread(found.dsp_cycles, rows)
+    shown = _spread(exploration.dsp_cycles, rows)
     lines += [
         "",
         "DSPs against cycles a frame (all layers at work together, one MAC a DSP; requantisers come on top)"
-        + (f": {len(shown)} of {len(found.dsp_cycles):,} points" if len(shown) < len(found.dsp_cycles) else ""),
+        + (
+            f": {len(shown)} of {len(exploration.dsp_cycles):,} points"
+            if len(shown) < len(exploration.dsp_cycles)
+            else ""
+        ),
         *_table(
             ("DSP", "cycles", *fits_title),
             [(f"{point.dsp:,}", f"{point.cycles:,}", *fits(dsp=point.dsp)) for point in shown],
         ),
     ]
-    for point in found.published:
+    for point in exploration.published:
         lines.append(f"published: {point.label}: {_published_text(point)}")
     return "\n".join(lines)
 
 
-def plot(found: Exploration, kind: str = "svg") -> bytes:
-    """The fronts as a picture, published points marked.
+def plot(exploration: Exploration, file_format: str = "svg") -> bytes:
+    """Return the fronts as a picture, with published points marked.
 
     Parameters
     ----------
-    kind : str
-        ``svg`` or ``png``.
+    exploration : Exploration
+        Fronts of a network.
+    file_format : str
+        Format of the picture: ``svg`` or ``png``.
 
     Raises
     ------
     InputError
-        For another kind.
+        If the format is unknown.
     ToolError
         If matplotlib is not installed.
     """
-    title = found.network.name if found.board is None else f"{found.network.name}, {found.board.name}"
-    return picture(title, lambda figure: _draw(found, figure.subplots(2, 2)), kind)
+    title = (
+        exploration.network.name
+        if exploration.board is None
+        else f"{exploration.network.name}, {exploration.board.name}"
+    )
+    return picture(title, lambda figure: _draw(exploration, figure.subplots(2, 2)), file_format)
 
 
-def _draw(found: Exploration, axes: Any) -> None:
+def _draw(exploration: Exploration, axes: Any) -> None:
     kb, mb = WORD_BYTES / 1024, WORD_BYTES / 1_024_000
     panels = {
         "storage_traffic": (
             *("reuse storage [KB]", "traffic of feature maps [MB]"),
-            [(point.storage_words, point.traffic_words) for point in found.storage_traffic],
+            [(point.storage_words, point.traffic_words) for point in exploration.storage_traffic],
             *(kb, mb),
         ),
         "storage_multiplications": (
             *("reuse storage [KB]", "multiplications"),
-            [(point.storage_words, point.multiplications) for point in found.storage_multiplications],
+            [(point.storage_words, point.multiplications) for point in exploration.storage_multiplications],
             *(kb, 1),
         ),
         "dsp_traffic": (
             *("DSP", "traffic of feature maps [MB]"),
-            [(point.dsp, point.traffic_words) for point in found.dsp_traffic],
+            [(point.dsp, point.traffic_words) for point in exploration.dsp_traffic],
             *(1, mb),
         ),
         "dsp_cycles": (
             *("DSP", "cycles a frame"),
-            [(point.dsp, point.cycles) for point in found.dsp_cycles],
+            [(point.dsp, point.cycles) for point in exploration.dsp_cycles],
             *(1, 1),
         ),
     }
     for ax, (name, (x_label, y_label, points, x_unit, y_unit)) in zip(axes.flat, panels.items(), strict=True):
         title = name.replace("_", " against ").replace("dsp", "DSPs")
         ax.set(title=title[0].upper() + title[1:], xlabel=x_label, ylabel=y_label)
-        if name == "storage_traffic" and len(found.network.cuts) < LISTED_LAYERS:
-            listed = sorted(set(listing(found.network)))
+        if name == "storage_traffic" and len(exploration.network.cuts) < LISTED_LAYERS:
+            listed = sorted(set(listing(exploration.network)))
             ax.plot(*_scaled(listed, x_unit, y_unit), ".", color="0.75", markersize=3, label="every grouping")
         xs, ys = _scaled(points, x_unit, y_unit)
         if name == "storage_multiplications":
-            traffic = [point.traffic_words * mb for point in found.storage_multiplications]
+            traffic = [point.traffic_words * mb for point in exploration.storage_multiplications]
             drawn = ax.scatter(xs, ys, c=traffic, s=12, cmap="viridis_r")
             ax.figure.colorbar(drawn, ax=ax, label="traffic [MB]")
             ax.set_yscale("log")
@@ -147,16 +157,16 @@ def _draw(found: Exploration, axes: Any) -> None:
             ax.plot(xs, ys, "k.-", drawstyle="steps-post", markersize=4, linewidth=0.8, label="front")
         if name == "dsp_cycles":
             ax.set(xscale="log", yscale="log")
-        for point in found.published:
+        for point in exploration.published:
             if point.front == name:
                 x, y = point.x * x_unit, point.y * y_unit
                 ax.plot(x, y, "rx", markersize=8)
                 side, shift = ("right", -6) if x > max(xs) / 2 else ("left", 6)
                 ax.annotate(point.label, (x, y), (shift, 5), textcoords="offset points", color="r", ha=side)
-        if found.board is not None:
-            limit = found.board.dsp if name.startswith("dsp") else found.most_words * kb
+        if exploration.board is not None:
+            limit = exploration.board.dsp if name.startswith("dsp") else exploration.max_words * kb
             if limit <= 4 * max(xs):
-                ax.axvline(limit, color="b", linestyle=":", label=found.board.name)
+                ax.axvline(limit, color="b", linestyle=":", label=exploration.board.name)
         if name != "storage_multiplications":
             ax.legend(loc="upper right")
 
@@ -172,8 +182,8 @@ def _scaled(points: Sequence[tuple[int, int]], x: float, y: float) -> tuple[list
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Text (``groups``, ``overlap``) to the left, numbers to the right."""
-    left = [place for place, title in enumerate(titles) if title in ("groups", "overlap")]
+    """Return the lines of a table, with text (``groups``, ``overlap``) to the left and numbers to the right."""
+    left = [index for index, title in enumerate(titles) if title in ("groups", "overlap")]
     return columns([titles, *rows], left=left, rules=(1,))
 
 

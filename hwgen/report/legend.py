@@ -19,13 +19,13 @@ COLUMNS = {
     "cycles": "cycles that it takes for a frame when nothing holds it up",
     "busy": "its cycles as a share of the slowest layer's",
 }
-"""Meaning of each column that is not plain from its name, in the order of the table."""
+"""Meaning of each column that its name does not explain, in the order of the table."""
 
 UNDER_TABLE = (
     "In a cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. mult: DSP slices.",
     "rows: held by the line buffer. FIFO: beats x bits. cycles: of a frame. busy: of the slowest layer's cycles.",
 )
-"""The same in short."""
+"""Short form of the meanings, under the table."""
 
 OWN: Mapping[str, Mapping[str, str]] = {
     ENGINE: {
@@ -39,7 +39,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "work": "the share of the array's multipliers that this is",
     }
 }
-"""Columns of templates that have their own, by the template's name."""
+"""Columns of templates with columns of their own, by the template's name."""
 
 UNDER_OWN: Mapping[str, tuple[str, ...]] = {
     ENGINE: (
@@ -47,16 +47,16 @@ UNDER_OWN: Mapping[str, tuple[str, ...]] = {
         "read, written: bytes. cycles: from the end of the layer before. MACs: in a cycle. work: of all multipliers.",
     )
 }
-"""The same in short."""
+"""Short form of the meanings, by the template's name."""
 
 
 def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The columns of a template, and the lines under its table."""
+    """Return the columns of a template, and the lines under its table."""
     return OWN.get(template, COLUMNS), UNDER_OWN.get(template, UNDER_TABLE)
 
 
 def text() -> str:
-    """One line a column, for the end of a help text."""
+    """Return one line per column, for the end of a help text."""
     lines = ["columns of the table:", *_lines(COLUMNS)]
     for template, columns in OWN.items():
         lines += [f"of the template {template}:", *_lines(columns)]

@@ -1,4 +1,4 @@
-"""Plans and results as HTML, for notebooks: tables and lines, plain as the notebook shows them."""
+"""Plans and results as HTML for notebooks: plain tables and lines."""
 
 from __future__ import annotations
 
@@ -15,25 +15,34 @@ from hwgen.report.plan import HEAD, rows, summary
 
 __all__ = ["comparison", "lines", "plan", "sweep", "table"]
 
-MOST_ROWS = 60
-"""Of a model's plans in a sweep, before only those of its front are shown."""
+MAX_ROWS = 60
+"""Largest number of plans of a model in a sweep that are all shown; beyond, only those of the front are."""
 
 
 def table(
     head: Sequence[str], body: Sequence[Sequence[object]], left: int | Collection[int] = 1, bold: Collection[int] = ()
 ) -> str:
-    """A table; all but the first ``left`` columns, or those of these numbers, stand to the right, as numbers do.
+    """Return an HTML table with text to the left and numbers to the right.
 
-    ``bold`` has the numbers of the rows that stand out.
+    Parameters
+    ----------
+    head : sequence of str
+        Titles of the columns.
+    body : sequence of sequence
+        Cells of each row.
+    left : int or collection of int
+        Number of first columns, or indices of the columns, that are left-aligned.
+    bold : collection of int
+        Indices of the rows in bold type.
     """
     if isinstance(left, int):
         left = range(left)
-    under = "".join(_row("td", row, left, "; font-weight: bold" * (n in bold)) for n, row in enumerate(body))
+    under = "".join(_row("td", row, left, "; font-weight: bold" * (index in bold)) for index, row in enumerate(body))
     return f"<table><thead>{_row('th', head, left)}</thead><tbody>{under}</tbody></table>"
 
 
 def _row(kind: str, cells: Sequence[object], left: Collection[int], style: str = "") -> str:
-    sides = ["left" if place in left else "right" for place in range(len(cells))]
+    sides = ["left" if index in left else "right" for index in range(len(cells))]
     made = (
         f'<{kind} style="text-align: {side}{style}">{escape(str(cell))}</{kind}>'
         for side, cell in zip(sides, cells, strict=True)
@@ -46,43 +55,43 @@ def escape(text: str) -> str:
     return html.escape(printable.line(text))
 
 
-def lines(found: Sequence[str]) -> str:
-    """Some lines of text."""
-    return f"<p>{'<br>'.join(map(escape, found))}</p>"
+def lines(texts: Sequence[str]) -> str:
+    """Return some lines of text as a paragraph."""
+    return f"<p>{'<br>'.join(map(escape, texts))}</p>"
 
 
-def plan(found: Plan) -> str:
-    """A plan: a table for each way to compute groups, what its columns mean, and what it comes to."""
-    parts = [f"<h4>{escape(found.network.name)} on {escape(found.board.name)}</h4>"]
-    for (names, under), groups in groupby(found.groups, key=lambda group: legend.of(group.template.name)):
+def plan(chosen_plan: Plan) -> str:
+    """Return a plan as HTML: a table per template, the meanings of its columns, and the summary."""
+    sections = [f"<h4>{escape(chosen_plan.network.name)} on {escape(chosen_plan.board.name)}</h4>"]
+    for (names, under), groups in groupby(chosen_plan.groups, key=lambda group: legend.of(group.template.name)):
         body = [row for group in groups for row in rows(group)]
-        parts += [
+        sections += [
             table((*HEAD, *names), body, left=len(HEAD)),
             f"<details><summary>columns</summary>{lines(under)}</details>",
         ]
-    return "".join([*parts, lines(summary(found))])
+    return "".join([*sections, lines(summary(chosen_plan))])
 
 
-def sweep(found: Table) -> str:
-    """A sweep: a table for each model, in which those plans that nothing beats stand out."""
-    parts = []
-    for model in found.models:
-        parts.append(f"<h4>{escape(sweeps.title(found, model))}</h4>")
-        shown = plans = [row for row in found.planned if row["model"] == model]
-        if len(plans) > MOST_ROWS:
-            parts.append(lines([f"These are shown; rows, csv() and parquet() have all {len(plans):,}."]))
+def sweep(results: Table) -> str:
+    """Return a sweep as HTML: a table for each model, with the plans of its front in bold type."""
+    sections = []
+    for model in results.models:
+        sections.append(f"<h4>{escape(sweeps.title(results, model))}</h4>")
+        shown = plans = [row for row in results.planned if row["model"] == model]
+        if len(plans) > MAX_ROWS:
+            sections.append(lines([f"These are shown; rows, csv() and parquet() have all {len(plans):,}."]))
             shown = [row for row in plans if row["front"]]
-        best = [place for place, row in enumerate(shown) if row["front"]]
-        head, *body = sweeps.rows(found, shown)
+        best = [index for index, row in enumerate(shown) if row["front"]]
+        head, *body = sweeps.rows(results, shown)
         names = ("front", *(name.removeprefix("--").replace("-", "_") for name in head))
-        marked = [("*" if place in best else "", *row) for place, row in enumerate(body)]
-        parts.append(table(names, marked, bold=best))
-    return "".join([*parts, lines([sweeps.counts(found)])])
+        marked = [("*" if index in best else "", *row) for index, row in enumerate(body)]
+        sections.append(table(names, marked, bold=best))
+    return "".join([*sections, lines([sweeps.counts(results)])])
 
 
-def comparison(found: compare.Found) -> str:
-    """A comparison of ONNX Runtime, the golden model and the hardware: a row a layer, and what it comes to."""
-    layers, outputs = compare.rows(found)
+def comparison(values: compare.ComparisonValues) -> str:
+    """Return a comparison of ONNX Runtime, the golden model and the hardware: a row per layer, and the result."""
+    layers, outputs = compare.rows(values)
     return table(compare.HEAD, [*layers, *outputs], left=compare.LEFT) + lines(
-        [*compare.under(found), compare.verdict(found)]
+        [*compare.under(values), compare.verdict(values)]
     )

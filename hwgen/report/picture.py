@@ -13,35 +13,46 @@ from hwgen.errors import InputError, ToolError
 FORMATS = ("svg", "png")
 
 
-def kind_of(path: str | None) -> str | None:
-    """The kind of picture that a file is to hold, by its name; ``None`` without one.
+def picture_format(path: str | None) -> str | None:
+    """Return the picture format of a file, from its name; ``None`` without a file.
 
     Raises
     ------
     InputError
-        If it ends in something else.
+        If the name has another ending.
     """
     if path is None:
         return None
     suffix = Path(path).suffix
-    kind = suffix.lower().lstrip(".")
-    if kind not in FORMATS:
+    file_format = suffix.lower().lstrip(".")
+    if file_format not in FORMATS:
         raise InputError(f"plot {path} must end in .svg or .png, not {suffix!r}")
-    return kind
+    return file_format
 
 
-def picture(title: str, draw: Callable[[Any], None], kind: str, size: tuple[float, float] = (11, 8)) -> bytes:
-    """A picture of ``kind`` (``svg`` or ``png``); ``draw`` gets matplotlib's figure.
+def picture(title: str, draw: Callable[[Any], None], file_format: str, size: tuple[float, float] = (11, 8)) -> bytes:
+    """Return a picture of a format (``svg`` or ``png``).
+
+    Parameters
+    ----------
+    title : str
+        Title above the picture.
+    draw : callable
+        Function that draws on matplotlib's figure.
+    file_format : str
+        Format: ``svg`` or ``png``.
+    size : tuple of float
+        Width and height in inches.
 
     Raises
     ------
     InputError
-        For another kind.
+        If the format is unknown.
     ToolError
         If matplotlib is not installed.
     """
-    if kind not in FORMATS:
-        raise InputError(f"a plot must be one of {', '.join(FORMATS)}, not {kind!r}")
+    if file_format not in FORMATS:
+        raise InputError(f"a plot must be one of {', '.join(FORMATS)}, not {file_format!r}")
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -58,6 +69,6 @@ def picture(title: str, draw: Callable[[Any], None], kind: str, size: tuple[floa
         for label in figure.findobj(Text):  # XML can't have control characters
             label.set_text(printable.text(label.get_text()))
         buffer = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(buffer, format=kind, dpi=120, metadata=metadata)
+        metadata = {"Date": None} if file_format == "svg" else {"Software": None}
+        figure.savefig(buffer, format=file_format, dpi=120, metadata=metadata)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""A plan for people: a table, and a report in Markdown."""
+"""Plan as a table, and as a report in Markdown."""
 
 from __future__ import annotations
 
@@ -20,20 +20,28 @@ HEAD = ("layer", "kind", "output")
 
 
 def table(plan: Plan) -> str:
-    """One line a layer; what the columns mean; then the cycles, and what the board has to give."""
+    """Return one line per layer, the meanings of the columns, the cycles, and the use of the board's resources."""
     lines: list[str] = []
     for (names, under), groups in groupby(plan.groups, key=lambda group: legend.of(group.template.name)):
-        found: list[tuple[str, ...]] = [(*HEAD, *names)]
+        table_rows: list[tuple[str, ...]] = [(*HEAD, *names)]
         begins = []
         for group in groups:
-            begins.append(len(found))
-            found += rows(group)
-        lines += [*columns(found, left=range(3), rules=begins), "", *under, ""]
+            begins.append(len(table_rows))
+            table_rows += rows(group)
+        lines += [*columns(table_rows, left=range(3), rules=begins), "", *under, ""]
     return "\n".join([*lines, *summary(plan)])
 
 
 def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
-    """The report of a plan: its table, and what goes into the hardware and leaves it, as `host.describe` says."""
+    """Return the report of a plan: its table, and the inputs and outputs of the hardware.
+
+    Parameters
+    ----------
+    plan : Plan
+        Plan to report.
+    ends : mapping
+        Inputs and outputs of the hardware, as `host.describe` returns them.
+    """
     board = plan.board
     lines = [
         f"# {plan.network.name} on {board.name}",
@@ -73,12 +81,12 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A name as one cell of a table."""
+    """Return a name as one cell of a table."""
     return " ".join(text.replace("|", "\\|").split())
 
 
 def rows(group: Group) -> list[tuple[str, ...]]:
-    """A group's lines of the table."""
+    """Return a group's lines of the table."""
     return group.template.rows(group) or _rows(group)
 
 
@@ -104,7 +112,10 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
 
 
 def _seconds(plan: Plan) -> str:
-    """The cycles at the board's clock; synthesis has yet to show that the design runs at it."""
+    """Return latency and frame rate at the board's clock.
+
+    Only synthesis shows whether the design reaches this clock.
+    """
     clock = plan.board.clock_mhz
     text = f"at {clock:g} MHz: latency {plan.latency / clock / 1000:.4g} ms"
     if not plan.interval:
@@ -114,21 +125,21 @@ def _seconds(plan: Plan) -> str:
 
 
 def _spared(plan: Plan) -> list[str]:
-    """Which memories the plan puts into LUTs that would lie in block RAM by their depth, and which it joins."""
-    kinds = {
+    """Return lines on the memories in LUTs whose depth would suit block RAM, and on joined memories."""
+    names_of = {
         "line buffers": [layer.name for layer in plan.layers if layer.line_in == "lut"],
         "FIFOs behind": [layer.name for layer in plan.layers if "lut" in layer.fifos_in],
         "weights": [layer.name for layer in plan.layers if layer.weights_in == "lut"],
     }
-    said = [f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names]
-    found = [f"in LUTs in place of block RAM: {'; '.join(said)}"] if said else []
+    in_luts = [f"{memory} {', '.join(names)}" for memory, names in names_of.items() if names]
+    lines = [f"in LUTs in place of block RAM: {'; '.join(in_luts)}"] if in_luts else []
     if joined := [layer.name for layer in plan.layers if layer.weights_joined]:
-        found.append(f"weights side by side in one memory: {', '.join(joined)}")
-    return found
+        lines.append(f"weights side by side in one memory: {', '.join(joined)}")
+    return lines
 
 
 def summary(plan: Plan) -> list[str]:
-    """The lines under the table."""
+    """Return the lines under the table."""
     lines = []
     with_marks = (group for group in plan.groups if "mult" in legend.of(group.template.name)[0])
     chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}

@@ -1,4 +1,4 @@
-"""What people read of a sweep: how many plans there are, and the front of each model."""
+"""Texts about a sweep: the number of plans, and the front of each model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from hwgen.explore.sweep import Table
 from hwgen.report.table import columns
 
-MOST_ROWS = 12
-"""Of a front, before the rest is left to the table."""
+MAX_ROWS = 12
+"""Number of plans of a front that are printed before the text refers to the whole table."""
 
 _TITLES = {
     "interval_ms": "interval",
@@ -23,7 +23,7 @@ _TITLES = {
 
 
 def summary(table: Table, where: str) -> str:
-    """Each model's front, and in one line what became of all plans; ``where`` the whole table is."""
+    """Return each model's front, and one line about all plans. ``where`` names the file with the whole table."""
     lines = []
     for model in table.models:
         if best := table.best(model):
@@ -32,37 +32,37 @@ def summary(table: Table, where: str) -> str:
 
 
 def counts(table: Table) -> str:
-    """What became of all plans, in a line."""
+    """Return one line with the numbers of plans that succeeded, can't be built, and were refused."""
     unbuilt = [row for row in table.planned if row["obstacle"] is not None]
     refused = len(table.rows) - len(table.planned)
-    parts = [f"{len(table.rows):,} plans asked for", f"{len(table.planned):,} found"]
+    texts = [f"{len(table.rows):,} plans requested", f"{len(table.planned):,} found"]
     if unbuilt:
-        parts.append(f"{len(unbuilt):,} of these can't be built")
+        texts.append(f"{len(unbuilt):,} of these can't be built")
     if refused:
         first = next(row["refusal"] for row in table.rows if row["refusal"] is not None)
-        parts.append(f"{refused:,} refused, the first because: {first}")
-    return "; ".join(parts)
+        texts.append(f"{refused:,} refused, the first because: {first}")
+    return "; ".join(texts)
 
 
 def title(table: Table, model: str) -> str:
-    """What is weighed, and how many of a model's plans are in the front."""
+    """Return a title with the objectives of the front and the number of its plans."""
     goals = " and ".join(_TITLES[goal] for goal in table.front)
     count = sum(row["model"] == model for row in table.rows)
-    return f"{model}: what nothing beats in {goals}, {len(table.best(model)):,} of {count:,} plans"
+    return f"{model}: Pareto front in {goals}, {len(table.best(model)):,} of {count:,} plans"
 
 
 def rows(table: Table, which: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A line of names, and a line for each of these plans: what was asked where it varies, and the figures."""
-    asked = [name for name in table.asked if len({row[f"asked_{name}"] for row in table.rows}) > 1]
+    """Return a line of names, and a line for each of these plans: the options that vary, and the figures."""
+    options = [name for name in table.swept if len({row[f"asked_{name}"] for row in table.rows}) > 1]
     boards = ["board"] if len({row["board"] for row in table.rows}) > 1 else []
-    head = [*boards, *(f"--{name.replace('_', '-')}" for name in asked), "interval", "latency", "frames/s"]
-    found = [[*head, "DSP", "BRAM36", "LUT", "FF"]]
+    head = [*boards, *(f"--{name.replace('_', '-')}" for name in options), "interval", "latency", "frames/s"]
+    lines = [[*head, "DSP", "BRAM36", "LUT", "FF"]]
     for row in which:
-        given = [str(row[name]) for name in boards] + [_text(row[f"asked_{name}"]) for name in asked]
+        cells = [str(row[name]) for name in boards] + [_text(row[f"asked_{name}"]) for name in options]
         figures = [f"{row['interval']:,}", f"{row['latency']:,}", f"{row['fps']:,.0f}"]
-        found.append(
+        lines.append(
             [
-                *given,
+                *cells,
                 *figures,
                 *(
                     f"{row[name]:,g}" if row[name] % 1 else f"{int(row[name]):,}"
@@ -70,13 +70,13 @@ def rows(table: Table, which: Sequence[dict[str, Any]]) -> list[list[str]]:
                 ),
             ]
         )
-    return found
+    return lines
 
 
 def _front(table: Table, model: str, best: list[dict[str, Any]], where: str) -> list[str]:
-    lines = [title(table, model), *columns(rows(table, best[:MOST_ROWS]), left=(), rules=(1,))]
-    if len(best) > MOST_ROWS:
-        lines.append(f"and {len(best) - MOST_ROWS:,} more in {where}")
+    lines = [title(table, model), *columns(rows(table, best[:MAX_ROWS]), left=(), rules=(1,))]
+    if len(best) > MAX_ROWS:
+        lines.append(f"and {len(best) - MAX_ROWS:,} more in {where}")
     return lines
 
 

@@ -10,23 +10,27 @@ __all__ = ["columns"]
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), rules: Collection[int] = ()) -> list[str]:
-    """The rows as lines of aligned columns, two spaces apart, without spaces at their ends.
+    """Return rows as lines of aligned columns, two spaces apart, without trailing spaces.
 
-    What is not printable in them is escaped: a row is one line.
+    Unprintable characters are escaped, so each row is one line.
 
     Parameters
     ----------
+    rows : sequence of sequence of str
+        Cells of each row.
     left : collection of int
-        The columns whose text stands to the left; all others stand to the right, as numbers do.
+        Indices of the left-aligned columns; all others are right-aligned, as for numbers.
     rules : collection of int
-        The rows before which a rule of dashes stands.
+        Indices of the rows that a rule of dashes precedes.
     """
     rows = [[printable.line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = "  ".join("-" * width for width in widths)
     lines = []
-    for number, row in enumerate(rows):
+    for row_index, row in enumerate(rows):
         cells = zip(row, widths, strict=True)
-        text = [cell.ljust(width) if place in left else cell.rjust(width) for place, (cell, width) in enumerate(cells)]
-        lines += [rule] * (number in rules) + ["  ".join(text).rstrip()]
+        text = [
+            cell.ljust(width) if column in left else cell.rjust(width) for column, (cell, width) in enumerate(cells)
+        ]
+        lines += [rule] * (row_index in rules) + ["  ".join(text).rstrip()]
     return lines

@@ -417,6 +417,7 @@ class Schedule:
 
     @property
     def cycles(self) -> Cycles:
+        """Latency and interval of the schedule. The schedule is solved first."""
         self.solve()
         ends = self.frame_ends
         distances = np.diff(ends)

@@ -57,10 +57,12 @@ class Window:
 
     @property
     def begin(self) -> int:
+        """First cycle of the window."""
         return int(self.edges[0])
 
     @property
     def end(self) -> int:
+        """Cycle after the window."""
         return int(self.edges[-1])
 
 

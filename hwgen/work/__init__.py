@@ -1,13 +1,13 @@
-"""Work that runs side by side: on this machine, or on a Dask cluster.
+"""Parallel work on this machine or on a Dask cluster.
 
-Everything that hwgen does in many independent parts goes through one kind of executor, a `Pool`: it is a
-``concurrent.futures.Executor``, and `run` gives it tasks and gathers what they return::
+All independent tasks of hwgen run in one kind of executor, a `Pool`. It is a ``concurrent.futures.Executor``, and `run`
+submits tasks to it and gathers their results::
 
     with work.pool(cluster) as pool:
         plans = work.run(pool, planned, points, shared=(network,))
 
-A task is a function of a module and what it takes; it depends on nothing else and leaves nothing behind, so that it may
-be run again. A worker that is lost costs the time of its tasks: they are run once more, elsewhere.
+A task is a function of a module with its arguments. It depends on nothing else and leaves nothing behind, so it can run
+again. If a worker is lost, its tasks run once more on another worker.
 """
 
 from hwgen.work.base import Pool

@@ -1,4 +1,4 @@
-"""What all pools have in common."""
+"""Interface of all pools."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 class LostError(Exception):
-    """The worker of a task ended before it; the text says how."""
+    """Loss of a task's worker before the task was done. The text tells how the worker ended."""
 
 
 class Pool(Executor, ABC):
-    """An executor whose tasks may be lost with the worker that runs them.
+    """Executor whose tasks can be lost with the worker that runs them.
 
     Attributes
     ----------
     count : int
-        Tasks that run at a time.
+        Number of tasks that run at a time.
     local : bool
-        Whether they run on this machine, and see its files.
+        Whether the tasks run on this machine, and see its files.
     """
 
     count: int
@@ -27,8 +27,8 @@ class Pool(Executor, ABC):
 
     @abstractmethod
     def share(self, value: Any) -> Any:
-        """What stands for ``value`` among the arguments of many tasks: it is sent to each worker once."""
+        """Return a reference to ``value`` for the arguments of many tasks; each worker receives the value once."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End what runs, and begin nothing more."""
+        """End all running tasks, and begin no others."""

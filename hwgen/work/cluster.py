@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster: one that runs somewhere, or one of some workers that is started here."""
+"""Tasks on a Dask cluster: an existing cluster, or one with some workers that is started here."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from hwgen.work.outcome import Outcome, outcome
 
 PATIENCE = 10.0
 """Seconds in which a scheduler must answer, and have a worker."""
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 ALONE = 120.0
-"""Seconds after which a cluster that has lost all workers is given up."""
-_MOST_BYTES = 1 << 26
-_MOST_FRAMES = 1 << 12
-"""Bytes and frames of what a scheduler says of itself and its workers, at most."""
+"""Seconds without any worker after which a cluster is given up."""
+_MAX_BYTES = 1 << 26
+_MAX_FRAMES = 1 << 12
+"""Largest size, in bytes and in frames, of a message in which a scheduler describes itself and its workers."""
 _LOOP_THREAD = "IO loop"
 """Name of the thread in which Dask's client runs its loop."""
 _LOOP_LOGGERS = ("tornado.application", "asyncio")
 _LOOK = 0.5
-"""Seconds between two looks at whether a task is still wanted."""
+"""Seconds between two checks of whether a task is still wanted."""
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Pool]:
-    """The cluster at an address, or with ``local:N`` one of N workers on this machine, for the block.
+    """Connect to the cluster at an address for the block; ``local:N`` starts one with N workers on this machine.
 
     Raises
     ------
     InputError
-        If this is no address.
+        If the address is malformed.
     ToolError
-        If Dask is missing, nothing answers there, or a worker has no hwgen, or another one; in the block, if the
-        scheduler ends.
+        If Dask is missing, no scheduler answers, or a worker has no hwgen or another version of it; in the block, if
+        the scheduler ends.
     """
     workers = check_address(address)
     if util.find_spec("distributed") is None:
@@ -65,21 +65,21 @@ def connected(address: str) -> Iterator[Pool]:
                 _check_speaks(address)
             client = stack.enter_context(distributed.Client(address, timeout=PATIENCE, set_as_default=False))
             client.wait_for_workers(1, timeout=PATIENCE)
-        made = OnCluster(client, address)
+        cluster_pool = OnCluster(client, address)
         try:
-            with made.watched():
+            with cluster_pool.watched():
                 _check(client)
-                yield made
+                yield cluster_pool
         except BaseException:
-            made.stop()
+            cluster_pool.stop()
             raise
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let Dask's client log no tracebacks: what they are about is said in one line.
+    """Keep Dask's client from logging tracebacks, because hwgen reports their reasons in one line.
 
-    Its loop runs in a thread of its own, and logs by tornado and asyncio, too, which others may use here.
+    The loop of the client runs in its own thread. It also logs by tornado and asyncio, which other code can use here.
     """
     logger = logging.getLogger("distributed.client")
     before = logger.level
@@ -95,36 +95,38 @@ def _quiet() -> Iterator[None]:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Whether a record comes from another thread than that of Dask's loop."""
+    """Return whether a record comes from a thread other than Dask's loop."""
     return record.threadName != _LOOP_THREAD
 
 
 def check_address(address: str) -> int | None:
-    """N of ``local:N``; ``None`` of another address.
+    """Return N of ``local:N``; ``None`` for another address.
 
     Raises
     ------
     InputError
-        If this is no address.
+        If the address is malformed.
     """
     if not re.fullmatch(r"local:.*|(?:tcp://)?[^\s:/]+:\d+|(?:tcp://)?\[[0-9a-fA-F:]+\]:\d+", address):
         raise InputError(f"cluster must be the address of a Dask scheduler, as in tcp://host:8786, not {address!r}")
     if not address.startswith("local:"):
         return None
     count = address.removeprefix("local:")
-    if not re.fullmatch(r"[1-9]\d{0,3}", count) or int(count) > MOST_WORKERS:
-        raise InputError(f"cluster local:N must have 1 to {MOST_WORKERS} workers, not {count!r}")
+    if not re.fullmatch(r"[1-9]\d{0,3}", count) or int(count) > MAX_WORKERS:
+        raise InputError(f"cluster local:N must have 1 to {MAX_WORKERS} workers, not {count!r}")
     return int(count)
 
 
 def _check_speaks(address: str) -> None:
-    """Refuse what is no scheduler: Dask's client waits for ever for some answers, and allocates what others announce.
+    """Refuse an address at which no Dask scheduler listens.
 
-    A Dask scheduler speaks first; then it is asked who it is.
+    Dask's client waits for some answers without end, and allocates memory for any announced size. A Dask scheduler
+    sends the first message. Then it is asked for its identity.
 
     Raises
     ------
     OSError
+        If no scheduler listens there.
     """
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
     if not 0 < int(port) < 1 << 16:
@@ -133,18 +135,20 @@ def _check_speaks(address: str) -> None:
     # A name can have two addresses, which are tried one after the other.
     with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 2) as connection:
         try:
-            _send(connection, {**_received(connection, end), "compression": None})  # the same versions as its own
+            _send(
+                connection, {**_received(connection, end), "compression": None}
+            )  # the same versions as the scheduler's own
             _send(connection, {"op": "identity", "reply": True})
-            kind = _received(connection, end)["type"]
+            server_type = _received(connection, end)["type"]
             _send(connection, {"op": "close", "reply": False})
-        except Exception as error:  # what comes can be anything
+        except Exception as error:  # the answer can be anything
             raise OSError("what listens there is no Dask scheduler") from error
-    if kind != "Scheduler":
-        raise OSError(f"what listens there is Dask's {str(kind)[:40]}, not its scheduler")
+    if server_type != "Scheduler":
+        raise OSError(f"what listens there is Dask's {str(server_type)[:40]}, not its scheduler")
 
 
 def _send(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message as Dask does: its length, the number of frames and their lengths, the frames."""
+    """Send a message in Dask's format: its length, the number of frames and their lengths, the frames."""
     from distributed.protocol.core import dumps
 
     frames = [bytes(frame) for frame in dumps(message)]
@@ -153,59 +157,62 @@ def _send(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _received(connection: socket.socket, end: float) -> Any:
-    """Return the next message, of which nothing is unpickled.
+    """Return the next message, without unpickling any part of it.
 
     Raises
     ------
     ValueError
-        If it is none, or too long.
+        If the data is no message, or too long.
     OSError
-        If it is not there in time.
+        If the message does not arrive in time.
     """
     from distributed.protocol.core import loads
 
     (size,) = struct.unpack("=Q", _bytes(connection, 8, end))
-    part = _bytes(connection, size, end)
-    (count,) = struct.unpack_from("=Q", part)
-    if not 0 < count <= _MOST_FRAMES:
+    message = _bytes(connection, size, end)
+    (count,) = struct.unpack_from("=Q", message)
+    if not 0 < count <= _MAX_FRAMES:
         raise ValueError
-    lengths = struct.unpack_from(f"={count}Q", part, 8)
+    lengths = struct.unpack_from(f"={count}Q", message, 8)
     begin = 8 * (count + 1)
-    # Long frames follow by themselves, and don't count in the first length.
-    data = part + _bytes(connection, max(0, begin + sum(lengths) - size), end)
-    places = itertools.accumulate(lengths, initial=begin)
-    frames = [memoryview(data)[place : place + length] for place, length in zip(places, lengths, strict=False)]
+    # Long frames follow separately, and don't count in the first length.
+    data = message + _bytes(connection, max(0, begin + sum(lengths) - size), end)
+    offsets = itertools.accumulate(lengths, initial=begin)
+    frames = [memoryview(data)[offset : offset + length] for offset, length in zip(offsets, lengths, strict=False)]
     return loads(frames, deserialize=False)
 
 
 def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
-    """Return so many bytes of what is received before ``end``; errors as of `_received`."""
-    if count > _MOST_BYTES:
+    """Return ``count`` received bytes before the time ``end``; errors as in `_received`."""
+    if count > _MAX_BYTES:
         raise ValueError
-    found = bytearray()
-    while len(found) < count:
+    received = bytearray()
+    while len(received) < count:
         connection.settimeout(max(end - time.monotonic(), 1e-3))
-        part = connection.recv(min(count - len(found), 1 << 16))
-        if not part:
+        chunk = connection.recv(min(count - len(received), 1 << 16))
+        if not chunk:
             raise ValueError
-        found += part
-    return bytes(found)
+        received += chunk
+    return bytes(received)
 
 
 @contextmanager
 def _started(workers: int) -> Iterator[str]:
-    """A cluster on this machine; its address. What its workers leave behind goes with it."""
+    """Start a cluster on this machine for the block, and yield its address.
+
+    Its temporary files are removed at the end.
+    """
     import dask.config
     import distributed
 
-    with processes.folder("hwgen-work-") as place, dask.config.set(temporary_directory=str(place)):
+    with processes.folder("hwgen-work-") as directory, dask.config.set(temporary_directory=str(directory)):
         cluster = distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
-            dashboard_address=None,  # type: ignore[arg-type]  # no page of its own
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # nor a port that others may have
-            local_directory=str(place),
-            env={"TMPDIR": str(place)},
+            dashboard_address=None,  # type: ignore[arg-type]  # no dashboard of its own
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any free port
+            local_directory=str(directory),
+            env={"TMPDIR": str(directory)},
             silence_logs=logging.CRITICAL,
         )
         with cluster:
@@ -214,7 +221,7 @@ def _started(workers: int) -> Iterator[str]:
 
 @contextmanager
 def _plain(address: str) -> Iterator[None]:
-    """Say in one line that nothing can be reached at an address."""
+    """Replace connection errors in the block by one line that names the address."""
     try:
         yield
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
@@ -223,24 +230,25 @@ def _plain(address: str) -> Iterator[None]:
 
 
 def _check(client: Any) -> None:
-    """Refuse workers that would compute something else than this machine.
+    """Refuse workers that would compute other results than this machine.
 
     Raises
     ------
     ToolError
+        If a worker has no hwgen, or another version of it.
     """
-    here, found = sources(), client.run(sources, on_error="return")
-    for worker, seen in sorted(found.items()):
-        if isinstance(seen, BaseException):
-            reason = " ".join(str(seen).split())[:200]
+    here, digests = sources(), client.run(sources, on_error="return")
+    for worker, digest in sorted(digests.items()):
+        if isinstance(digest, BaseException):
+            reason = " ".join(str(digest).split())[:200]
             raise ToolError(f"worker {worker} can't run hwgen ({reason}): install the same hwgen there")
-        if seen != here:
+        if digest != here:
             raise ToolError(f"worker {worker} has another hwgen than this machine: install the same one there")
 
 
 @cache
 def sources() -> str:
-    """A digest of hwgen's own files: two machines with the same one compute the same."""
+    """Return a digest of hwgen's own files. Two machines with the same digest compute the same results."""
     digest = hashlib.sha256()
     waiting = [resources.files("hwgen")]
     while waiting:
@@ -253,7 +261,7 @@ def sources() -> str:
 
 
 class OnCluster(Pool):
-    """The workers of a Dask scheduler. Dask runs the tasks of a lost worker on another one."""
+    """Workers of a Dask scheduler. Dask runs the tasks of a lost worker on another one."""
 
     local = False
 
@@ -263,7 +271,7 @@ class OnCluster(Pool):
         self._waiting: set[Future[Any]] = set()
 
     @property
-    def count(self) -> int:  # type: ignore[override]  # workers come and go
+    def count(self) -> int:  # type: ignore[override]  # the number of workers changes
         return max(1, sum(self._client.nthreads().values()))
 
     def share(self, value: Any) -> Any:
@@ -274,42 +282,42 @@ class OnCluster(Pool):
             return self._client.submit(pickle.loads, pickle.dumps(value), pure=False)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        found: Future[Any] = Future()
-        self._waiting.add(found)
+        result: Future[Any] = Future()
+        self._waiting.add(result)
 
         def pass_on(future: Future[Outcome]) -> None:
-            if not self._taken(found):
+            if not self._taken(result):
                 return
             try:
-                found.set_result(future.result().get())
+                result.set_result(future.result().get())
             except BaseException as error:
-                found.set_exception(self._plain_loss(error))
+                result.set_exception(self._plain_loss(error))
 
         self._executor.submit(attempt, fn, *args, **kwargs).add_done_callback(pass_on)
-        return found
+        return result
 
-    def _taken(self, found: Future[Any]) -> bool:
-        """Whether somebody waits for a task, of which nothing was known before; it is known now."""
+    def _taken(self, result: Future[Any]) -> bool:
+        """Return whether a task is still waited for, and mark its result as known."""
         try:
-            self._waiting.remove(found)
+            self._waiting.remove(result)
         except KeyError:
             return False
-        return found.set_running_or_notify_cancel()
+        return result.set_running_or_notify_cancel()
 
     def _count_workers(self, over: threading.Event) -> None:
-        """Give up all tasks when there has been no worker for a while: Dask waits for one without an end."""
+        """Give up all tasks if there has been no worker for a while, because Dask would wait without end."""
         since = time.monotonic()
         while not over.wait(ALONE / 20):
-            with suppress(Exception):  # whether the scheduler is there is told by the tasks
+            with suppress(Exception):  # the tasks report whether the scheduler is there
                 if self._client.nthreads():
                     since = time.monotonic()
             if time.monotonic() - since > ALONE:
-                for found in list(self._waiting):
-                    if self._taken(found):
-                        found.set_exception(ToolError(f"the cluster lost all its workers, {ALONE:g} seconds ago"))
+                for result in list(self._waiting):
+                    if self._taken(result):
+                        result.set_exception(ToolError(f"the cluster lost all its workers, {ALONE:g} seconds ago"))
 
     def stop(self) -> None:
-        with suppress(Exception):  # the scheduler may be gone
+        with suppress(Exception):  # the scheduler can be gone
             self._executor.shutdown(wait=False)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -317,7 +325,7 @@ class OnCluster(Pool):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Say in one line, if what is asked in the block fails, that the scheduler or all workers are gone."""
+        """Replace errors in the block that mean a lost scheduler by one line."""
         from distributed.client import ClosedClientError
         from distributed.comm.core import CommClosedError
 
@@ -331,13 +339,13 @@ class OnCluster(Pool):
             over.set()
 
     def _plain_loss(self, error: BaseException) -> BaseException:
-        """What a task raised; one that killed its workers, or a scheduler that is gone, in one line."""
+        """Return a task's error; a killed worker or a lost scheduler becomes an error of one line."""
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 
         if isinstance(error, KilledWorker):
             return ToolError(f"the cluster gave up a task: each worker that took it ended ({error.last_worker})")
-        if isinstance(error, CancelledError | CommClosedError):  # nobody else takes tasks back while one waits for them
+        if isinstance(error, CancelledError | CommClosedError):  # no other code cancels tasks that are waited for
             return self._gone()
         return error
 
@@ -348,7 +356,7 @@ class OnCluster(Pool):
 
 
 def attempt(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Run a task in a worker. When it is no longer wanted there, the programs that it waits for end."""
+    """Run a task in a worker. If the task is cancelled, the programs that it waits for end."""
     from distributed import get_worker
 
     worker, over = get_worker(), threading.Event()

@@ -1,4 +1,4 @@
-"""Tasks on this machine: in processes of their own, or in threads that wait for programs."""
+"""Tasks on this machine: in processes, or in threads that wait for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = "import sys; sys.path[:] = {path!r}; from hwgen.work.worker import main;
 
 
 class _OnThisMachine(Pool):
-    """Tasks in threads of this process, which run them themselves or have others run them."""
+    """Pool whose tasks run in threads of this process, or in processes that the threads wait for."""
 
     local = True
 
@@ -35,7 +35,7 @@ class _OnThisMachine(Pool):
         self._stopped = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        # In the context of who submits it, so that it tells the same listener how far it is.
+        # The task runs in the context of its submitter, so it reports progress to the same listener.
         future = self._threads.submit(contextvars.copy_context().run, self._call, fn, args, kwargs)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
@@ -43,16 +43,16 @@ class _OnThisMachine(Pool):
 
     @abstractmethod
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Run a task, or have it run, and wait for it."""
+        """Run a task, here or in a worker, and wait for its result."""
 
     @abstractmethod
     def _end(self) -> None:
-        """End what the threads wait for."""
+        """End the programs or workers that the threads wait for."""
 
     def stop(self) -> None:
         self._stopped = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        while wait(list(self._futures), timeout=0.05).not_done:  # one may be about to start
+        while wait(list(self._futures), timeout=0.05).not_done:  # a task can be about to start
             self._end()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -60,7 +60,10 @@ class _OnThisMachine(Pool):
 
 
 class InThreads(_OnThisMachine):
-    """Tasks that wait for programs. These are the processes that run side by side; they see what they are given."""
+    """Pool of tasks that wait for programs.
+
+    The programs are the parallel processes; the tasks share this process's memory.
+    """
 
     def share(self, value: Any) -> Any:
         return value
@@ -74,17 +77,17 @@ class InThreads(_OnThisMachine):
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A value that each worker gets once, by a number that stands for it."""
+    """Value that each worker receives once, with the index that stands for it afterwards."""
 
     value: Any
-    number: int = field(default_factory=itertools.count().__next__)
+    index: int = field(default_factory=itertools.count().__next__)
 
 
 class InProcesses(_OnThisMachine):
-    """Tasks in processes of this Python, one a thread, which begin with the first task and end with the pool.
+    """Pool of tasks in Python processes, one per thread, which start with the first task and end with the pool.
 
-    They are started as programs and not by ``multiprocessing``, which runs the caller's own script once more in each of
-    them, and gives up all tasks when it loses one process.
+    The processes are started as programs. ``multiprocessing`` would run the caller's script once more in each process,
+    and gives up all tasks when it loses one process.
     """
 
     def __init__(self, count: int) -> None:
@@ -92,7 +95,7 @@ class InProcesses(_OnThisMachine):
         self._here = threading.local()
         self._workers: set[_Worker] = set()
         self._stack = ExitStack()
-        self._place = self._stack.enter_context(processes.folder("hwgen-work-"))
+        self._directory = self._stack.enter_context(processes.folder("hwgen-work-"))
 
     def share(self, value: Any) -> Any:
         return Shared(value)
@@ -102,7 +105,7 @@ class InProcesses(_OnThisMachine):
         if worker is None:
             if self._stopped:
                 raise LostError("the work was stopped")
-            self._here.worker = worker = _Worker(self._place)
+            self._here.worker = worker = _Worker(self._directory)
             self._workers.add(worker)
         try:
             return worker.call(function, arguments, named)
@@ -125,17 +128,17 @@ class InProcesses(_OnThisMachine):
 
 
 class _Worker:
-    """A process that runs tasks, one at a time."""
+    """Process that runs tasks, one at a time."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self._known: set[Shared] = set()
         self._stack = ExitStack()
         command = [sys.executable, "-c", START.format(path=sys.path)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": Path.cwd()}
-        self._process = self._stack.enter_context(processes.program(command, place, **pipes))
+        self._process = self._stack.enter_context(processes.program(command, directory, **pipes))
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """What a function returns, or raise what it raises there.
+        """Return the result of a function in the process, or raise its exception.
 
         Raises
         ------
@@ -144,9 +147,9 @@ class _Worker:
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        shared = [each for each in arguments if isinstance(each, Shared)]
-        values = {each.number: each.value for each in shared if each not in self._known}
-        sent = [(True, each.number) if isinstance(each, Shared) else (False, each) for each in arguments]
+        shared = [argument for argument in arguments if isinstance(argument, Shared)]
+        values = {argument.index: argument.value for argument in shared if argument not in self._known}
+        sent = [(True, argument.index) if isinstance(argument, Shared) else (False, argument) for argument in arguments]
         question = pickle.dumps((values, function, sent, named))
         try:
             self._process.stdin.write(question)
@@ -154,7 +157,7 @@ class _Worker:
             outcome: Outcome = pickle.load(self._process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError, ValueError) as error:
             if not isinstance(error, OSError | EOFError):
-                self.kill()  # it lives, and said what is no answer
+                self.kill()  # the process lives, but sent something else than an answer
             status = self._process.wait()
             how = f"signal {-status}" if status < 0 else f"status {status}"
             raise LostError(f"its process ended with {how}, as when memory runs out") from error
@@ -165,7 +168,7 @@ class _Worker:
         processes.kill(self._process)
 
     def close(self) -> None:
-        """Let it end, and wait for that."""
+        """Close the process's input, and wait until it ends."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()

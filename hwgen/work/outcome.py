@@ -1,4 +1,4 @@
-"""What became of a task, in a form that travels."""
+"""Result or error of a task, in a form that can be sent."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hwgen.errors import HwgenError
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a task returned, or raised."""
+    """Result or error of a task."""
 
     value: Any = None
     error: Exception | None = None
 
     def get(self) -> Any:
-        """The value; raises the error if there is one."""
+        """Return the value, or raise the error if there is one."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Run a task."""
+    """Run a task, and return its outcome."""
     try:
         return Outcome(value=function(*arguments, **named))
     except Exception as error:
@@ -34,19 +34,23 @@ def outcome(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outc
 
 
 def _portable(error: Exception) -> Exception:
-    """The error itself if it can be sent, else one of a base class with its text.
+    """Return the error itself if it can be sent, else an error of a base class with the same text.
 
-    A fault of ours has its traceback as a note.
+    An unexpected error carries its traceback as a note.
     """
     if not isinstance(error, HwgenError):
         error.add_note("in a worker:\n" + "".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        kinds = [kind for kind in type(error).__mro__[1:] if kind.__module__ in ("builtins", HwgenError.__module__)]
-        for kind in kinds:  # one that takes a text alone
+        classes = [
+            error_class
+            for error_class in type(error).__mro__[1:]
+            if error_class.__module__ in ("builtins", HwgenError.__module__)
+        ]
+        for error_class in classes:  # the first class that accepts a text alone
             try:
-                plain = kind("\n  ".join(error.lines) if isinstance(error, HwgenError) else str(error))
+                plain = error_class("\n  ".join(error.lines) if isinstance(error, HwgenError) else str(error))
                 pickle.loads(pickle.dumps(plain))
             except Exception:
                 continue

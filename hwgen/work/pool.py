@@ -1,4 +1,4 @@
-"""Where tasks run, and how many of them are led through one pool."""
+"""Pools for tasks, and the loop that sends tasks through a pool."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from hwgen.work.base import LostError, Pool
 T = TypeVar("T")
 
 SHARES = 2
-"""Tasks that work without natural parts is cut into, for each that a cluster runs at a time."""
+"""Number of tasks, per task that a cluster runs at a time, into which work without natural parts is divided."""
 
-MOST_LOSSES = 3
-"""How often a task may be lost with its worker."""
+MAX_LOSSES = 3
+"""Number of times that a task can be lost with its worker."""
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process can use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_count(count: int | None, what: str = "jobs") -> None:
-    """Refuse what is no number of tasks at a time; ``None`` is one that isn't given.
+    """Refuse a count that is not a positive integer; ``None`` stands for a missing option.
 
     Raises
     ------
     InputError
+        If the count is not a positive integer.
     """
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         raise InputError(f"{what} must be a positive integer, not {count!r}")
@@ -41,17 +42,17 @@ def check_count(count: int | None, what: str = "jobs") -> None:
 
 @contextmanager
 def pool(cluster: str | None = None, count: int | None = None, *, programs: bool = False) -> Iterator[Pool]:
-    """Where tasks run, for the block.
+    """Open a pool for the tasks of the block.
 
     Parameters
     ----------
     cluster : str, optional
-        Address of a Dask scheduler (``tcp://host:8786``), or ``local:N``, which starts one with so many workers on
-        this machine. Otherwise tasks run here, in processes.
+        Address of a Dask scheduler (``tcp://host:8786``), or ``local:N``, which starts a cluster with N workers on this
+        machine. By default tasks run here, in processes.
     count : int, optional
-        Tasks at a time on this machine; as many as there are processors if not given. A cluster knows itself.
+        Number of tasks at a time on this machine; the number of processors by default. A cluster has its own number.
     programs : bool
-        The tasks do nothing but wait for programs, which are processes already: on this machine they take no others.
+        Whether the tasks only wait for programs, which are processes already. On this machine they then run in threads.
 
     Raises
     ------
@@ -64,19 +65,19 @@ def pool(cluster: str | None = None, count: int | None = None, *, programs: bool
     if cluster is not None:
         from hwgen.work.cluster import connected
 
-        with connected(cluster) as found:
-            yield found
+        with connected(cluster) as cluster_pool:
+            yield cluster_pool
         return
     from hwgen.work.local import InProcesses, InThreads
 
-    made = (InThreads if programs else InProcesses)(count or cores())
+    local_pool = (InThreads if programs else InProcesses)(count or cores())
     try:
-        yield made
+        yield local_pool
     except BaseException:
-        made.stop()
+        local_pool.stop()
         raise
     finally:
-        made.shutdown()
+        local_pool.shutdown()
 
 
 def run(
@@ -87,47 +88,48 @@ def run(
     shared: Sequence[Any] = (),
     what: str = "",
     unit: str = "task",
-    done: Callable[[int, Any], None] = lambda number, result: None,
+    done: Callable[[int, Any], None] = lambda index, result: None,
 ) -> list[T]:
-    """What ``function(*shared, task)`` returns for each task, in the tasks' order.
+    """Return the results of ``function(*shared, task)`` for each task, in the order of the tasks.
 
     Parameters
     ----------
     pool : Pool or None
-        ``None``: the tasks run here, one after the other.
+        Pool that runs the tasks; ``None`` runs them here, one after the other.
     function : callable
-        Of a module, so that a worker finds it.
+        Function of a module, so that a worker can import it.
     tasks : sequence
+        Last argument of each call.
     shared : sequence
-        What all tasks take.
+        First arguments of all calls.
     what, unit : str
-        What is done, and what a task is, for `hwgen.progress`; nothing is told without.
+        Description of the work and of one task, for `hwgen.progress`; without ``what`` no progress is reported.
     done : callable, optional
-        Told the number of each task that is done, as it is, and what it returned.
+        Function that is called with the index and the result of each task, as soon as it is done.
 
     Raises
     ------
     ToolError
         If a task is lost again and again.
     Exception
-        Whatever a task raises; the others are ended then.
+        Any exception of a task; the other tasks are then ended.
     """
     results: dict[int, T] = {}
 
-    def have(number: int, result: T) -> None:
-        results[number] = result
-        done(number, result)
+    def have(index: int, result: T) -> None:
+        results[index] = result
+        done(index, result)
         if what:
             tell(what, len(results), len(tasks), unit)
 
     if what:
         tell(what, 0, len(tasks), unit)
     if pool is None:
-        for number, task in enumerate(tasks):
-            have(number, function(*shared, task))
+        for index, task in enumerate(tasks):
+            have(index, function(*shared, task))
     else:
         _led_through(pool, function, tasks, shared, have)
-    return [results[number] for number in range(len(tasks))]
+    return [results[index] for index in range(len(tasks))]
 
 
 def _led_through(
@@ -137,32 +139,32 @@ def _led_through(
     shared: Sequence[Any],
     have: Callable[[int, T], None],
 ) -> None:
-    """Give a pool the tasks, again those that are lost, and take what each returns."""
+    """Run the tasks in a pool, with lost tasks again, and call ``have`` with each result."""
     sent = [pool.share(value) for value in shared]
     running: dict[Future[T], int] = {}
-    ended: SimpleQueue[Future[T]] = SimpleQueue()  # to look at all that run, each time that one ends, takes too long
+    ended: SimpleQueue[Future[T]] = SimpleQueue()  # it is too slow to check all running tasks each time that one ends
     losses = Counter[int]()
 
-    def begin(number: int) -> None:
-        future = pool.submit(function, *sent, tasks[number])
-        running[future] = number
+    def begin(index: int) -> None:
+        future = pool.submit(function, *sent, tasks[index])
+        running[future] = index
         future.add_done_callback(ended.put)
 
     try:
-        for number in range(len(tasks)):
-            begin(number)
+        for index in range(len(tasks)):
+            begin(index)
         while running:
             future = ended.get()
-            number = running.pop(future)
+            index = running.pop(future)
             try:
                 result = future.result()
             except LostError as error:
-                losses[number] += 1
-                if losses[number] == MOST_LOSSES:
-                    raise ToolError(f"a task was lost {MOST_LOSSES} times with its worker: {error}") from error
-                begin(number)
+                losses[index] += 1
+                if losses[index] == MAX_LOSSES:
+                    raise ToolError(f"a task was lost {MAX_LOSSES} times with its worker: {error}") from error
+                begin(index)
             else:
-                have(number, result)
+                have(index, result)
     except BaseException:
         pool.stop()
         raise

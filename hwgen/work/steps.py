@@ -1,9 +1,10 @@
-"""Searches whose steps may go side by side: whoever begins one says where, and steps go there once it takes long.
+"""Searches whose steps run in parallel once they take long.
 
-Most searches end within a second, in which no other process would have begun. So the first steps are done here::
+The caller of a search chooses the pool by `beside`, and the search spreads its steps by `spread`. Most searches end
+within a second, before another process could start. So the first steps run here::
 
     with work.beside(cluster):
-        plan = planner.make(network, board)  # somewhere in it: found = work.spread(best_of, layers)
+        plan = planner.make(network, board)  # inside: results = work.spread(best_of, layers)
 """
 
 from __future__ import annotations
@@ -28,50 +29,57 @@ ALONE = 1.0
 """Seconds of a search that are spent here before other processes begin."""
 
 
-class _Place:
-    """Where steps go, opened with the first of them."""
+class _DeferredPool:
+    """Pool of the steps, opened with the first of them."""
 
     def __init__(self, cluster: str | None, count: int) -> None:
         self._cluster, self._count = cluster, count
         self._stack = ExitStack()
         self._pool: Pool | None = None
         self.left = ALONE
-        """Seconds until it is opened."""
+        """Seconds until the pool is opened."""
 
     def is_due(self, spent: float) -> bool:
-        """Whether steps shall go there, after so many seconds of more steps here."""
+        """Return whether steps should go to the pool after so many more seconds of steps here."""
         return (self._cluster is not None or self._count > 1) and spent >= self.left
 
     def run(
-        self, function: Callable[..., T], tasks: Sequence[Any], shared: Sequence[Any], said: Callable[[int], None]
+        self,
+        function: Callable[..., T],
+        tasks: Sequence[Any],
+        shared: Sequence[Any],
+        report_left: Callable[[int], None],
     ) -> list[T]:
-        """`run`, there; ``said`` is told how many tasks are left."""
+        """Run the tasks in the pool like `run`. ``said`` is called with the number of tasks that are left."""
         left = itertools.count(len(tasks) - 1, -1)
         try:
             if self._pool is None:
                 self._pool = self._stack.enter_context(pool(self._cluster, self._count))
-            return run(self._pool, function, tasks, shared=shared, done=lambda number, result: said(next(left)))
+            return run(self._pool, function, tasks, shared=shared, done=lambda index, result: report_left(next(left)))
         except BaseException as error:
             self.close(error)
             raise
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave the pool, by the error if there is one, which it may say in other words; a step more opens another."""
+        """Close the pool, with an error if there is one, which the pool can rephrase.
+
+        A later step opens another pool.
+        """
         self._pool, stack, self._stack = None, self._stack, ExitStack()
         stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
 
-_PLACE: ContextVar[_Place | None] = ContextVar("place", default=None)
+_POOL: ContextVar[_DeferredPool | None] = ContextVar("place", default=None)
 
 
 @contextmanager
 def beside(cluster: str | None = None, count: int | None = None) -> Iterator[None]:
-    """Let what is searched in the block go side by side (`spread`); in a block inside another one, as that one says.
+    """Let the searches of the block run in parallel (`spread`). A block inside another one uses the outer block's pool.
 
     Parameters
     ----------
     cluster, count
-        As of `hwgen.work.pool`.
+        Parameters of `hwgen.work.pool`.
 
     Raises
     ------
@@ -83,42 +91,42 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
         if count is not None:
             raise InputError("jobs is of this machine, and a cluster knows how much it does at a time: leave one out")
         check_address(cluster)
-    if _PLACE.get() is not None:
+    if _POOL.get() is not None:
         yield
         return
-    place = _Place(cluster, count or cores())
-    token = _PLACE.set(place)
+    deferred_pool = _DeferredPool(cluster, count or cores())
+    token = _POOL.set(deferred_pool)
     try:
         yield
     except BaseException as error:
-        place.close(error)
+        deferred_pool.close(error)
         raise
     else:
-        place.close()
+        deferred_pool.close()
     finally:
-        _PLACE.reset(token)
+        _POOL.reset(token)
 
 
 def spread(
     function: Callable[..., T], tasks: Sequence[Any], *, shared: Sequence[Any] = (), what: str = "", unit: str = "task"
 ) -> list[T]:
-    """What ``function(*shared, task)`` returns for each task, in the tasks' order.
+    """Return the results of ``function(*shared, task)`` for each task, in the order of the tasks.
 
-    Parameters and errors are those of `hwgen.work.run`. Tasks run here, or where `beside` says if they take long.
+    Parameters and errors are those of `hwgen.work.run`. Tasks run here, or in the pool of `beside` if they take long.
     """
     results: list[T] = []
-    place, begin = _PLACE.get(), time.monotonic()
-    for number, task in enumerate(tasks):
-        if place is not None and len(tasks) - number > 1 and place.is_due(time.monotonic() - begin):
+    deferred_pool, begin = _POOL.get(), time.monotonic()
+    for index, task in enumerate(tasks):
+        if deferred_pool is not None and len(tasks) - index > 1 and deferred_pool.is_due(time.monotonic() - begin):
             break
-        _tell(what, unit, len(tasks), len(tasks) - number)
+        _tell(what, unit, len(tasks), len(tasks) - index)
         results.append(function(*shared, task))
-    if place is not None:
-        place.left -= time.monotonic() - begin
-    if place is not None and len(results) < len(tasks):
-        said = partial(_tell, what, unit, len(tasks))
-        said(len(tasks) - len(results))
-        results += place.run(function, tasks[len(results) :], shared, said)
+    if deferred_pool is not None:
+        deferred_pool.left -= time.monotonic() - begin
+    if deferred_pool is not None and len(results) < len(tasks):
+        report_left = partial(_tell, what, unit, len(tasks))
+        report_left(len(tasks) - len(results))
+        results += deferred_pool.run(function, tasks[len(results) :], shared, report_left)
     return results
 
 

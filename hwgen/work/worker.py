@@ -1,4 +1,4 @@
-"""A process that runs tasks: questions come on its standard input, answers go to its standard output."""
+"""Process that runs tasks: it reads questions from standard input and writes answers to standard output."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from hwgen.work.outcome import Outcome, outcome
 
 
 def main() -> None:
-    """Run tasks until there are no more, or whoever asked for them is gone."""
+    """Run tasks until there are no more, or the process that sent them is gone."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what tasks print is no answer
+    os.dup2(2, 1)  # the output of tasks is no answer
     questions: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     shared: dict[int, Any] = {}
     while True:
         question = questions.get()
         if isinstance(question, Exception):
-            found = Outcome(error=question)
+            result = Outcome(error=question)
         else:
             values, function, sent, named = question
             shared.update(values)
-            found = outcome(function, *(shared[each] if stands else each for stands, each in sent), **named)
+            result = outcome(
+                function, *(shared[argument] if is_shared else argument for is_shared, argument in sent), **named
+            )
         try:
-            answer = pickle.dumps(found)
+            answer = pickle.dumps(result)
         except Exception as error:
             answer = pickle.dumps(
                 Outcome(error=TypeError(f"{function.__qualname__}: its result can't be sent: {error}"))
@@ -39,7 +41,7 @@ def main() -> None:
 
 
 def _listen(questions: SimpleQueue[Any]) -> None:
-    """Take questions; when there will be none, end at once, and with it all that runs."""
+    """Read questions into a queue. At their end, end this process and all that it runs."""
     try:
         while True:
             try:

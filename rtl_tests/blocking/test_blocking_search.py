@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from papers import schedules
 
-from hwgen.blocking import count, energy, place, yang
+from hwgen.blocking import count, energy, placement, yang
 from hwgen.blocking.hierarchy import CoDesign, Memory, Private, Shared
 from hwgen.blocking.nest import Loop, Nest
-from hwgen.blocking.priced import Found, evaluate
+from hwgen.blocking.priced import PricedBlocking, evaluate
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
 from hwgen.blocking.search import search
 from hwgen.errors import ConfigError, PlanError
@@ -98,7 +98,7 @@ def test_private_memories_against_every_nest(problem: Problem) -> None:
         },
         top=40.0,
     )
-    least = min(place.best(nest, hierarchy).energy for nest in every_nest(problem))
+    least = min(placement.best(nest, hierarchy).energy for nest in every_nest(problem))
     found = search(problem, hierarchy)
     assert found.energy == pytest.approx(least)
     assert found.bound == pytest.approx(least)
@@ -119,7 +119,7 @@ def test_whole_arrays_against_every_nest(problem: Problem) -> None:
     for words in (1, 4, 12):
         memories = {operand: [memory("small", 1, 0.5), memory("large", words, 1.5)] for operand in OPERANDS}
         hierarchy = Private(memories=memories, top=40.0)
-        least = min(place.best(nest, hierarchy).energy for nest in every_nest(problem))
+        least = min(placement.best(nest, hierarchy).energy for nest in every_nest(problem))
         found = search(problem, hierarchy)
         assert found.energy == pytest.approx(least)
         assert found.bound == pytest.approx(least)
@@ -224,7 +224,7 @@ def test_blocks_that_do_not_divide_against_every_nest(problem: Problem) -> None:
     for words in (2, 3, 5):
         memories = {operand: [memory("small", words, 1.0), memory("large", words + 2, 2.5)] for operand in OPERANDS}
         hierarchy = Private(memories=memories, top=40.0)
-        least = min(place.best(nest, hierarchy).energy for nest in nests)
+        least = min(placement.best(nest, hierarchy).energy for nest in nests)
         found = search(problem, hierarchy, ragged=True)
         assert found.bound <= least * (1 + 1e-9)
         assert least == pytest.approx(found.energy)
@@ -259,7 +259,7 @@ def test_a_buffer_for_what_stays_at_the_edge() -> None:
     problem = Problem.valid("edge", X=8, Y=1, C=1, K=3)
     memories = {"input": [memory("i", 1, 0.1)], "weights": [memory("w0", 1, 0.1), memory("w1", 2, 1.0)], "output": []}
     hierarchy = Private(memories=memories, top=40.0)
-    given = place.best(Nest.parse(problem, "K0=2 X=8 K1=3"), hierarchy)
+    given = placement.best(Nest.parse(problem, "K0=2 X=8 K1=3"), hierarchy)
     found = search(problem, hierarchy, ragged=True)
     assert found.bound <= given.energy * (1 + 1e-9)
     assert found.energy <= given.energy * (1 + 1e-9)
@@ -321,7 +321,7 @@ def test_the_window_as_a_pair() -> None:
 
     def paired(nest: Nest) -> float:
         split = next(place for place, loop in enumerate(nest.loops) if loop.dim in ("Fw", "Fh")) + 1
-        found = place.best(nest, hierarchy)
+        found = placement.best(nest, hierarchy)
         return inf if any(buffer.position == split for buffer in found.buffers) else found.energy
 
     assert search(problem, hierarchy, pair=True).energy == pytest.approx(min(map(paired, nests)))
@@ -368,7 +368,7 @@ def test_buffers_by_the_rules() -> None:
     problem = Problem.parse("56x56x128->256 k3")
     nest = Nest.parse(problem, "Fw Fh X0=8 Y0=8 C0=16 K0=16 X1=56 Y1=56 C1=128 K1=256")
     # inputs: with the window (2), inside K0 and K1; weights: inside X0 Y0 and X1 Y1; outputs: inside the window, C0, C1
-    assert place.rules(nest) == {"input": [2, 5, 9], "weights": [2, 6], "output": [0, 4, 8]}
+    assert placement.rules(nest) == {"input": [2, 5, 9], "weights": [2, 6], "output": [0, 4, 8]}
     table = schedules.literal(nest)
     assert ("weights", 9, 8.0) in table
     assert ("output", 64, 32.0) in table
@@ -384,7 +384,7 @@ def test_packing_is_no_better_than_the_search() -> None:
     problem = Problem.valid("Conv4", *yang.LAYERS["Conv4"])
     hierarchy = Shared(memories=[memory("L1", 16 << 10, 2.64), memory("L2", 4 << 20, 79.0)])
     text = "C0=16 K0=16 Fw Fh X0=8 Y0=8 C1=32 K1=64 X1=56 Y1=56 C2=128 K2=256"
-    packed = place.pack(Nest.parse(problem, text), hierarchy, inside=2)
+    packed = placement.pack(Nest.parse(problem, text), hierarchy, inside=2)
     found = search(problem, hierarchy, base=yang.CORE, width=300)
     assert found.energy <= packed.energy
     for level in hierarchy.memories:
@@ -405,7 +405,7 @@ DIANNAO = {
 }
 
 
-def simulated(found: Found) -> None:
+def simulated(found: PricedBlocking) -> None:
     """Its energy, from the accesses and energies that it states."""
     total = sum(buffer.accesses * buffer.energy for buffer in found.buffers)
     assert found.energy == pytest.approx(total + 320 * sum(found.top.values()))
@@ -490,11 +490,11 @@ def test_one_hierarchy_for_several_layers() -> None:
     problems = [Problem.valid("a", 8, 8, 32, 32, 3, 3), Problem.valid("b", 4, 4, 64, 32, 3, 3)]
     problems.append(Problem.valid("c", 8, 8, 32, 32, 3, 3))
     found = yang.common(problems, 64 << 10, levels=2, rounds=1)
-    assert [one.nest.problem.name for one in found.found] == ["a", "b", "c"]
+    assert [one.nest.problem.name for one in found.blockings] == ["a", "b", "c"]
     assert found.size <= 64 << 10
     assert found.bound <= found.energy
-    assert found.found[0].energy == found.found[2].energy
-    for one in found.found:
+    assert found.blockings[0].energy == found.blockings[2].energy
+    for one in found.blockings:
         for buffer in one.buffers:
             sizes = {entry.name: entry.size for entry in found.hierarchy.memories[buffer.operand]}
             assert buffer.words * energy.WORD_BYTES <= sizes[buffer.memory]

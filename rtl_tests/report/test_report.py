@@ -46,7 +46,7 @@ def test_page_of_a_plan(digits: hwgen.Design):
     frame, steady = times["views"]
     assert frame["edges"][-1] == digits.latency + 1
     assert steady["edges"][-1] - steady["edges"][0] == digits.interval
-    assert all(fifo["most"] == fifo["depth"] and fifo["why"] == "it gets full" for fifo in times["fifos"])
+    assert all(fifo["most"] == fifo["depth"] and fifo["why"] == "full at some time" for fifo in times["fifos"])
     design = document["design"]
     assert [row[0] for row in design["tables"][0]["groups"][0]["rows"]] == [layer.name for layer in digits.plan.layers]
     layers = design["resources"]["layers"]

@@ -18,7 +18,7 @@ from hwgen.explore.fronts import explore
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.network import shapes
-from hwgen.report.page import checks, fronts, html
+from hwgen.report.page import checks, exploration, html
 from hwgen.simulate.check import compare
 
 DIGITS = Path("examples/digits")
@@ -58,10 +58,10 @@ def test_firstdifference(digits: hwgen.Design):
     assert drawn["text"] == f"layer conv2, frame 1, channel 2, row 3, column 350: {value}, expected {value - 7}"
     top, left = drawn["begin"]
     assert top == 0
-    assert len(drawn["wanted"][0]) == checks.MOST_SIDE
+    assert len(drawn["wanted"][0]) == checks.MAX_SIDE
     assert (drawn["row"], drawn["column"], drawn["differ"]) == (3, 350, 2)
-    np.testing.assert_array_equal(drawn["seen"], seen[1, 2, :, left : left + checks.MOST_SIDE])
-    np.testing.assert_array_equal(drawn["wanted"], wanted[1, 2, :, left : left + checks.MOST_SIDE])
+    np.testing.assert_array_equal(drawn["seen"], seen[1, 2, :, left : left + checks.MAX_SIDE])
+    np.testing.assert_array_equal(drawn["wanted"], wanted[1, 2, :, left : left + checks.MAX_SIDE])
     bad = result(np.zeros((3, 10), np.uint8), mismatches=2, first_mismatch=str(found), difference=drawn).document()
     page = html.render({**digits.document(), **bad})
     check_page(page, PLANNED | {"verification"})
@@ -150,17 +150,17 @@ def vgg():
 def test_fronts(vgg):
     """The thesis's point C, all layers fused (docs/figures/published.md), is where a plan with that group is marked."""
     names = [layer.name for layer in vgg.layers]
-    whole = fronts.chosen(a_plan(names), "plan.json", vgg)
+    whole = exploration.chosen(a_plan(names), "plan.json", vgg)
     found = explore(vgg, hwgen.boards.load("vc709"), published=published.points(vgg))
-    document = fronts.document(found, whole)
+    document = exploration.document(found, whole)
     check_page(html.render({"title": "fronts", "fronts": document}), {"fronts"})
     storage, _, _, cycles = document["fronts"]
     (last,) = [point for point in storage["published"] if point["text"].startswith("C ")]
     assert storage["chosen"]["y"] == pytest.approx(last["y"], rel=2e-3)  # 1.37 MB, as printed
     assert storage["chosen"] == {key: storage["points"][-1][key] for key in ("x", "y")}
     assert (cycles["chosen"]["x"], cycles["chosen"]["y"]) == (50, 9)
-    alone = fronts.chosen(a_plan(*([name] for name in names)), "plan.json", vgg)
-    assert fronts.document(found, alone)["fronts"][0]["chosen"]["y"] > storage["chosen"]["y"]
+    alone = exploration.chosen(a_plan(*([name] for name in names)), "plan.json", vgg)
+    assert exploration.document(found, alone)["fronts"][0]["chosen"]["y"] > storage["chosen"]["y"]
     assert all(len(front["points"]) for front in document["fronts"])
 
 
@@ -182,14 +182,14 @@ def test_fronts_of_a_plan_join_its_page(tmp_path, digits: hwgen.Design):
 
 def test_plans_that_fronts_can_not_take(vgg, tmp_path, capsys):
     with pytest.raises(InputError, match=r"^plan p is of other layers than the 11 of vgg19$"):
-        fronts.chosen(a_plan(["conv1_1"]), "p", vgg)
+        exploration.chosen(a_plan(["conv1_1"]), "p", vgg)
     for text, message in (
         ("{", "^plan p is not JSON: .* in line 1; give a plan"),
         ("[]", "^plan p must be an object, not an array; give a plan"),
         ('{"groups": 3}', "^plan p: groups must be an array, not 3; give a plan"),
     ):
         with pytest.raises(InputError, match=message):
-            fronts.chosen(text, "p", vgg)
+            exploration.chosen(text, "p", vgg)
     assert main(["explore", "vgg19", "--first", "3", "--plan", "p"]) == 2
     assert "--plan is marked in the page that --report writes, which is not given" in capsys.readouterr().err
     page = tmp_path / "page.html"

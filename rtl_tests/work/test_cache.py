@@ -169,7 +169,7 @@ def test_what_is_oldest_goes_first(place, monkeypatch):
     os.utime(place / "plans" / names[3] / "entry.json", (now - 100, now - 100))
     assert cache.find("plans", names[2])  # which makes it one that was used after the last
     cache.keep_files("verilog", KEY, {"a": b""})
-    assert [entry.place.name for entry in cache.entries()] == [names[3], names[2], KEY]
+    assert [entry.path.name for entry in cache.entries()] == [names[3], names[2], KEY]
 
 
 def test_unfinished_work_of_dead_processes_goes(place):
@@ -222,8 +222,8 @@ def test_a_cache_that_others_own_or_can_write_is_refused(place, monkeypatch, cap
         with pytest.raises(ToolError) as refusal:
             cache.find("simulators", KEY)
         assert str(refusal.value) == (
-            f"the cache {place} is not used, because other users can write in {path} (mode 777; chmod go-w): programs "
-            "are kept there, and run; set HWGEN_CACHE to a folder of your own, or take this one away"
+            f"the cache {place} is not used, because other users can write in {path} (mode 777; chmod go-w): hwgen "
+            "runs programs from its cache; set HWGEN_CACHE to a folder of your own, or remove this one"
         )
         with pytest.raises(ToolError, match="can write in"):
             cache.keep_files("plans", KEY, {})

@@ -1,4 +1,4 @@
-"""``report.html``: what is known of an accelerator as one page for a browser, which asks no server for anything.
+"""``report.html``: one page for a browser with all results of an accelerator. The page sends no request to any server.
 
-Each section is a plain document (values that JSON holds), made by a module of its own; `html` makes the page of them.
+Each section is a plain document (values that JSON can hold), made by its own module. `html` builds the page from them.
 """

@@ -10,13 +10,13 @@ __all__ = ["shares"]
 
 
 def shares(cycles: np.ndarray, edges: np.ndarray) -> str:
-    """Return the share of each bin that is spent in a state, a byte each, in base64.
+    """Return the share of each bin that is spent in a state, one byte per bin, in base64.
 
     Parameters
     ----------
     cycles : ndarray
-        Cycles in the state, bin by bin.
+        Cycles in the state, per bin.
     edges : ndarray
-        First cycle of each bin, and the end of the last one.
+        First cycle of each bin, then the end of the last bin.
     """
     return base64.b64encode(np.rint(cycles * 255 / np.diff(edges)).astype(np.uint8).tobytes()).decode()

@@ -1,4 +1,4 @@
-"""The sections of a simulation: whether it equals the golden model, and how many frames it has right."""
+"""Sections about a simulation: comparison with the golden model, and frames that are classified right."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = ["Difference", "accuracy", "accuracy_line", "check_labels", "differenc
 
 Difference = dict[str, Any]
 
-#: Classes that a table of confusions shows at most; and pairs that are named where there are more.
-MOST_CLASSES, MOST_PAIRS = 40, 30
+#: Largest number of classes of a confusion matrix; and number of pairs that are listed for more classes.
+MAX_CLASSES, MAX_PAIRS = 40, 30
 
-#: Rows and columns of a picture at most: of a larger map those around the difference.
-MOST_SIDE = 192
+#: Largest number of rows and columns of a picture. Of a larger map the part around the difference is shown.
+MAX_SIDE = 192
 
 
 def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.ndarray) -> Difference:
-    """The first value that differs, and its channel's map as the hardware has it and as it should be.
+    """Return the first value that differs, with its channel's map in the hardware and in the golden model.
 
     Parameters
     ----------
     text : str
-        Where it is, and what.
+        Location of the value, and both values.
     row, column : int
-        Of the value.
+        Location of the value in the map.
     seen, wanted : ndarray
-        ``(H, W)`` of the hardware and of the golden model.
+        ``(H, W)`` maps of the hardware and of the golden model.
     """
     rows, columns = (
-        slice(begin := max(0, min(place - MOST_SIDE // 2, size - MOST_SIDE)), begin + MOST_SIDE)
-        for place, size in zip((row, column), wanted.shape, strict=True)
+        slice(begin := max(0, min(center - MAX_SIDE // 2, size - MAX_SIDE)), begin + MAX_SIDE)
+        for center, size in zip((row, column), wanted.shape, strict=True)
     )
     return {
         "text": text,
@@ -48,11 +48,12 @@ def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.nd
 
 
 def check_labels(labels: np.ndarray, frames: int, outputs: int) -> None:
-    """Refuse what is no label for each frame of a model with so many outputs.
+    """Refuse labels that are not one class per frame, and models with several outputs.
 
     Raises
     ------
     InputError
+        If the labels don't fit.
     """
     if outputs != 1:
         raise InputError(f"labels go with a model of one output, not of {outputs}")
@@ -61,12 +62,12 @@ def check_labels(labels: np.ndarray, frames: int, outputs: int) -> None:
 
 
 def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """The class of each frame: of its output values the greatest one's number.
+    """Return the class of each frame: the index of its largest output value.
 
     Raises
     ------
     InputError
-        If there are several outputs, or the labels are no class for each frame.
+        If there are several outputs, or the labels are not one class per frame.
     """
     several = not isinstance(outputs, np.ndarray)
     check_labels(labels, len(next(iter(outputs.values()))) if several else len(outputs), len(outputs) if several else 1)
@@ -78,30 +79,28 @@ def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np
 
 
 def accuracy(outputs: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """How many frames have their label's class, by the hardware and by the golden model; and which are taken for which.
-
-    Raises
-    ------
-    InputError
-        As `predicted_classes`.
-    """
-    found, golden = (predicted_classes(values, labels) for values in (outputs, expected))
+    """Return the number of frames classified right, by the hardware and by the golden model, and the confusions."""
+    classified, golden = (predicted_classes(values, labels) for values in (outputs, expected))
     classes = outputs[0].size
     counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (labels, found), 1)
+    np.add.at(counts, (labels, classified), 1)
     wrong = counts - np.diag(np.diag(counts))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_PAIRS]
-    pairs = [(int(label), int(taken)) for label, taken in zip(*np.unravel_index(order, wrong.shape), strict=True)]
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
+    pairs = [
+        (int(label), int(predicted)) for label, predicted in zip(*np.unravel_index(order, wrong.shape), strict=True)
+    ]
     return {
         "frames": len(labels),
-        "right": int((found == labels).sum()),
+        "right": int((classified == labels).sum()),
         "golden": int((golden == labels).sum()),
-        "confusion": counts.tolist() if classes <= MOST_CLASSES else None,
-        "pairs": [(label, taken, int(wrong[label, taken])) for label, taken in pairs if wrong[label, taken]],
+        "confusion": counts.tolist() if classes <= MAX_CLASSES else None,
+        "pairs": [
+            (label, predicted, int(wrong[label, predicted])) for label, predicted in pairs if wrong[label, predicted]
+        ],
     }
 
 
-def accuracy_line(found: Mapping[str, Any]) -> str:
-    """The same in a line."""
-    share = f"{found['right']:,} of {found['frames']:,} frames ({found['right'] / found['frames']:.2%})"
-    return f"{share} have their label's class; by the golden model {found['golden']:,}"
+def accuracy_line(results: Mapping[str, Any]) -> str:
+    """Return the accuracy in one line."""
+    share = f"{results['right']:,} of {results['frames']:,} frames ({results['right'] / results['frames']:.2%})"
+    return f"{share} have their label's class; by the golden model {results['golden']:,}"

@@ -1,4 +1,4 @@
-"""The sections of a plan: its figures, the network as a drawing, the table, resources, memory, the roofline."""
+"""Sections of a plan: its figures, the drawing of the network, the table, resources, memory, the roofline."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from hwgen.templates.layers import LayerPlan
 
 __all__ = ["document"]
 
-#: What the resources of a board are called, by their keys.
+#: Names of a board's resources, by their keys.
 RESOURCES = {"dsp": "DSP slices", "bram36": "block RAMs (36 kbit)", "lut": "LUTs", "ff": "flip-flops"}
 
-_PLACES = {"lut": "LUT RAM", "block": "block RAM", "stream": "off chip, loaded for each run"}
+_MEMORIES = {"lut": "LUT RAM", "block": "block RAM", "stream": "off chip, loaded for each run"}
 
 
 def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
-    """All that a plan says of itself.
+    """Return the document of a plan, the source of its sections.
 
     Parameters
     ----------
+    plan : Plan
+        Plan to show.
     ends : mapping
-        What goes into the hardware and leaves it, as `host.describe` says.
+        Inputs and outputs of the hardware, as `host.describe` returns them.
     """
     board, used, sections = plan.board, plan.resources, templates.of_plan(plan)
     return {
@@ -80,14 +82,14 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about(plan: Plan) -> str:
-    """The network in a line."""
+    """Return the size of the network in one line."""
     network = plan.network
     layers = f"{len(network.layers):,} {'layer' if len(network.layers) == 1 else 'layers'}"
-    return f"{layers}, {network.macs:,} multiply-adds a frame, {network.weight_count:,} weights"
+    return f"{layers}, {network.macs:,} multiply-adds per frame, {network.weight_count:,} weights"
 
 
 def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
-    """Groups that follow each other and have the same columns in the table, and what these mean."""
+    """Return runs of groups with the same columns in the table, and the meanings of the columns."""
     found = groupby(plan.groups, key=lambda group: legend.of(group.template.name)[0])
     return [(columns, list(groups)) for columns, groups in found]
 
@@ -97,23 +99,23 @@ def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
 
 
 def _figures(plan: Plan) -> list[dict[str, str]]:
-    """What is asked first."""
+    """Return the main figures of the plan."""
     clock, used, board = plan.board.clock_mhz, plan.resources, plan.board
-    found = []
+    figures = []
     if plan.interval:
         rate = clock * 1e6 / plan.interval
-        said = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-        found.append({"name": "frames a second", "value": said, "text": f"one each {plan.interval:,} cycles"})
+        rate_text = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+        figures.append({"name": "frames per second", "value": rate_text, "text": f"one per {plan.interval:,} cycles"})
         macs = plan.network.macs / plan.interval * clock / 1000
         share = plan.network.macs / (plan.interval * max(used.dsp, 1))
-        found.append({"name": "GMAC/s", "value": f"{macs:,.3g}", "text": f"{share:.2f} MAC a slice and cycle"})
-    found.insert(1, {"name": "latency", "value": _time(plan.latency / clock), "text": f"{plan.latency:,} cycles"})
+        figures.append({"name": "GMAC/s", "value": f"{macs:,.3g}", "text": f"{share:.2f} MAC per slice and cycle"})
+    figures.insert(1, {"name": "latency", "value": _time(plan.latency / clock), "text": f"{plan.latency:,} cycles"})
     moved = sum(plan.traffic_bytes.values())
-    found.append({"name": "off chip", "value": _size(moved), "text": f"{moved:,} bytes a frame"})
+    figures.append({"name": "off chip", "value": _size(moved), "text": f"{moved:,} bytes per frame"})
     for key, name in (("dsp", "DSP"), ("bram36", "block RAM"), ("lut", "LUT"), ("ff", "flip-flops")):
-        value, there = getattr(used, key), getattr(board, key)
-        found.append({"name": name, "value": f"{value / there:.0%}", "text": f"{value:,g} of {there:,}"})
-    return found
+        value, available = getattr(used, key), getattr(board, key)
+        figures.append({"name": name, "value": f"{value / available:.0%}", "text": f"{value:,g} of {available:,}"})
+    return figures
 
 
 def _time(microseconds: float) -> str:
@@ -126,36 +128,36 @@ def _size(count: int) -> str:
 
 
 def _drawing(plan: Plan) -> dict[str, Any]:
-    """Nodes and edges of the network, group by group, with what a click shows."""
+    """Return nodes and edges of the network, group by group, with the texts of a click."""
     network = plan.network
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
-    entering: dict[str, str] = {}  # of an edge that enters a group: the node that it leaves
-    for number, (edge, source) in enumerate(zip(network.inputs, network.input_maps, strict=True)):
-        entering[edge] = f"in {number}"
-        nodes.append(_node(entering[edge], network.input_names[number], "input", source))
+    entering: dict[str, str] = {}  # node that each edge leaves which enters a group
+    for input_index, (edge, source) in enumerate(zip(network.inputs, network.input_maps, strict=True)):
+        entering[edge] = f"in {input_index}"
+        nodes.append(_node(entering[edge], network.input_names[input_index], "input", source))
     own, done = {layer.name for layer in network.layers}, 0
-    for place, group in enumerate(plan.groups):
-        if done:  # where the network was cut a single map crosses
+    for group_index, group in enumerate(plan.groups):
+        if done:  # a single map crosses the cut in front of a group
             entering = dict.fromkeys(group.network.inputs, f"layer {network.crossing(done)[0]}")
         known = _facts_of(group)
         for node, taken in zip(group.network.layers, group.network.edges, strict=True):
-            nodes.append(_node(f"layer {node.name}", node.name, node.kind, node.output, place, known[node.name]))
+            nodes.append(_node(f"layer {node.name}", node.name, node.kind, node.output, group_index, known[node.name]))
             for edge, source in zip(taken, node.inputs, strict=True):
                 edges.append(_edge(entering.get(edge, f"layer {edge}"), f"layer {node.name}", source))
             done += node.name in own
     maps = {layer.name: layer.output for layer in network.layers}
-    for place, name in enumerate(network.output_layers):
-        nodes.append(_node(f"out {place}", network.output_names[place], "output", maps[name]))
-        edges.append(_edge(f"layer {name}", f"out {place}", maps[name]))
+    for output_index, name in enumerate(network.output_layers):
+        nodes.append(_node(f"out {output_index}", network.output_names[output_index], "output", maps[name]))
+        edges.append(_edge(f"layer {name}", f"out {output_index}", maps[name]))
     return {"nodes": nodes, "edges": edges, "groups": [group.template.name for group in plan.groups]}
 
 
 def _node(
-    key: str, name: str, kind: str, given: FeatureMap, group: int | None = None, facts: Sequence[tuple[str, str]] = ()
+    key: str, name: str, kind: str, carried: FeatureMap, group: int | None = None, facts: Sequence[tuple[str, str]] = ()
 ) -> dict[str, Any]:
-    found = {"id": key, "name": name, "kind": kind, "shape": _shape(given), "group": group, "facts": list(facts)}
-    return found if facts else {**found, "facts": [(kind, str(given))]}
+    node = {"id": key, "name": name, "kind": kind, "shape": _shape(carried), "group": group, "facts": list(facts)}
+    return node if facts else {**node, "facts": [(kind, str(carried))]}
 
 
 def _edge(source: str, sink: str, carried: FeatureMap) -> dict[str, str]:
@@ -163,45 +165,45 @@ def _edge(source: str, sink: str, carried: FeatureMap) -> dict[str, str]:
 
 
 def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
-    """What a click on each layer shows: of what is no layer with streams, the columns of the table."""
+    """Return the facts that a click on each layer shows. Without streams they are the columns of the table."""
     if group.template.streams:
         return {of[0].name: _facts(group, *of) for of in _layers(group)}
     columns = legend.of(group.template.name)[0]
-    found = {}
+    facts = {}
     for node, (_, _, _, *cells) in zip(group.network.layers, rows(group), strict=True):
-        said = [(name, cell) for name, cell in zip(columns, cells, strict=True) if cell]
-        found[node.name] = [*_maps(node), *said]
-    return found
+        columns_of_node = [(name, cell) for name, cell in zip(columns, cells, strict=True) if cell]
+        facts[node.name] = [*_maps(node), *columns_of_node]
+    return facts
 
 
 def _maps(node: Op) -> list[tuple[str, str]]:
-    """What a layer takes and gives."""
-    found = [("takes", " and ".join(map(str, node.inputs))), ("gives", str(node.output))]
+    """Return the inputs, the output, the window and the weights of a layer."""
+    facts = [("inputs", " and ".join(map(str, node.inputs))), ("output", str(node.output))]
     if node.window.taps > 1 or max(node.window.stride) > 1:
-        found.append(("window", _window(node)))
+        facts.append(("window", _window(node)))
     if node.weight_count:
-        found.append(("weights", f"{node.weight_count:,} of {node.weight_bits} bits, {node.macs:,} MACs a frame"))
-    return found
+        facts.append(("weights", f"{node.weight_count:,} of {node.weight_bits} bits, {node.macs:,} MACs per frame"))
+    return facts
 
 
 def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[tuple[str, str]]:
-    """What a click on a layer shows: name and value."""
-    found = _maps(node)
+    """Return the facts that a click on a layer with streams shows, as names and values."""
+    facts = _maps(node)
     factors = f"Tn {plan.tn}, Tm {plan.tm}, Tk {plan.tk}, Tp {plan.tp}"
-    found.append(("in a cycle", f"{factors} (input channels, output channels, taps, pixels)"))
+    facts.append(("unroll factors", f"{factors} (input channels, output channels, taps, pixels)"))
     busy = layer.cycles / group.slowest
-    found.append(("cycles a frame", f"{layer.cycles:,}, {busy:.0%} of the slowest layer's"))
-    found.append(("pipeline", f"{layer.pipeline_latency:,} cycles from a fold's start to its first beat"))
+    facts.append(("cycles per frame", f"{layer.cycles:,}, {busy:.0%} of the slowest layer's"))
+    facts.append(("pipeline", f"{layer.pipeline_latency:,} cycles from a fold's start to its first beat"))
     if layer.multipliers:
         detail = multiplier_of(plan.macs_per_dsp).detail
-        found.append(("multipliers", f"{layer.multipliers:,} DSP slices{detail}"))
+        facts.append(("multipliers", f"{layer.multipliers:,} DSP slices{detail}"))
     if layer.has_line_buffer:
-        found.append(("line buffer", f"{plan.line_rows} rows"))
+        facts.append(("line buffer", f"{plan.line_rows} rows"))
     for reader, fifo in zip(_readers(group, layer), layer.fifos, strict=True):
-        place = _PLACES["block" if fifo.in_block_ram else "lut"]
-        found.append((f"FIFO to {reader}", f"{fifo.depth:,} beats of {fifo.width} bits, in {place}"))
-    found.append(("resources", _resources_text(layer.resources)))
-    return found
+        memory = _MEMORIES["block" if fifo.in_block_ram else "lut"]
+        facts.append((f"FIFO to {reader}", f"{fifo.depth:,} beats of {fifo.width} bits, in {memory}"))
+    facts.append(("resources", _resources_text(layer.resources)))
+    return facts
 
 
 def _resources_text(used: Resources) -> str:
@@ -209,10 +211,10 @@ def _resources_text(used: Resources) -> str:
 
 
 def _readers(group: Group, layer: LayerConfig) -> list[str]:
-    """Who reads each FIFO of a layer, by name."""
+    """Return the name of each FIFO's reader."""
     layers = group.config.layers
-    number = next(place for place, each in enumerate(layers) if each is layer)
-    links = [link for link in group.config.links if link.source == number]
+    index = next(position for position, candidate in enumerate(layers) if candidate is layer)
+    links = [link for link in group.config.links if link.source == index]
     return [layers[link.sink].name if link.sink < len(layers) else "the output" for link in links]
 
 
@@ -233,38 +235,39 @@ def _shape(source: FeatureMap) -> str:
 
 
 def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dict[str, Any]:
-    """Where the operands of a layer live."""
+    """Return the memories that hold a layer's operands."""
     memory = layer.compute.weight_memory
     weights = None
     if memory is not None:
         where = "stream" if whole.placement.loads_weights else memory
-        weights = {"bits": node.weight_count * node.weight_bits, "place": _PLACES[where]}
+        weights = {"bits": node.weight_count * node.weight_bits, "place": _MEMORIES[where]}
     lines = None
     if layer.has_line_buffer:
         beat = layer.window.input
         bits = plan.line_rows * beat.width * beat.channels * beat.bits
         block = getattr(layer.window, "in_block_ram", None)
-        lines = {"bits": bits, "rows": plan.line_rows, "place": "" if block is None else _place(block)}
+        lines = {"bits": bits, "rows": plan.line_rows, "place": "" if block is None else _memory_name(block)}
     return {
         "name": plan.name,
         "weights": weights,
         "lines": lines,
         "fifos": [
-            {"bits": fifo.depth * fifo.width, "depth": fifo.depth, "place": _place(fifo.in_block_ram)}
+            {"bits": fifo.depth * fifo.width, "depth": fifo.depth, "place": _memory_name(fifo.in_block_ram)}
             for fifo in layer.fifos
         ],
     }
 
 
-def _place(block: bool) -> str:
-    return _PLACES["block" if block else "lut"]
+def _memory_name(block: bool) -> str:
+    return _MEMORIES["block" if block else "lut"]
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
-    """What the board could do, what the plan does, and where it would stand if nothing were fused.
+    """Return the board's limits, the plan's rate, and the points that the layers would have without fusion.
 
-    Intensities are in MACs for each byte off chip, rates in GMAC/s. A group's rate is that while it runs; a layer's is
-    that of the frame, at the intensity that it had if its maps went off chip. On an engine a layer's are its own.
+    Intensities are in MACs per byte off chip, rates in GMAC/s. A group has its rate while it runs. A layer has the rate
+    of the frame, at the intensity that it would have if its maps were moved off chip. On an engine each layer has its
+    own rate.
     """
     board, clock = plan.board, plan.board.clock_mhz / 1000
     packed = max((multiplier_of(layer.macs_per_dsp).lanes for layer in plan.layers), default=1)
@@ -291,9 +294,9 @@ def _point(kind: str, name: str, macs: int, moved: int, cycles: int, clock: floa
 
 
 def _ends(ends: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The tensors at both ends of the hardware."""
+    """Return the input and output tensors of the hardware, with shape, type and scale."""
     taken: Sequence[Mapping[str, Any]] = ends.get("inputs") or [ends["input"]]
-    given: Sequence[Mapping[str, Any]] = ends.get("outputs") or [ends["output"]]
+    delivered: Sequence[Mapping[str, Any]] = ends.get("outputs") or [ends["output"]]
     return [
         {
             "end": end,
@@ -303,6 +306,6 @@ def _ends(ends: Mapping[str, Any]) -> list[dict[str, str]]:
             "scale": "not stated" if tensor["scale"] is None else f"{tensor['scale']:.6g}",
             "zero_point": str(tensor["zero_point"]),
         }
-        for end, tensors in (("input", taken), ("output", given))
+        for end, tensors in (("input", taken), ("output", delivered))
         for tensor in tensors
     ]

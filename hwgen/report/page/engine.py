@@ -1,4 +1,4 @@
-"""What an engine has of its own in the sections of a plan: its parts, its buffers, and what layers do with them."""
+"""Engine's contributions to the sections of a plan: its components, its buffers, and the states of layers on it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["EngineSections"]
 
 _WORD = 8 * LANES
 
-#: What colours mean.
+#: Meanings of the colours.
 _KINDS = {
     "work": "the array multiplies; the port reads maps and weights",
-    "input": "waits for loads; the port has nothing to do",
+    "input": "waits for loads; the port is idle",
     "buffer": "waits for the array or its sums; the port fetches jobs",
     "room": "results are stored",
 }
-#: What a state is called, by what is in it.
+#: Name of each state of the array, of the port and of a layer.
 _SAYS = {
     "array": {
         "work": "multiplies",
@@ -40,7 +40,7 @@ _SAYS = {
     },
     "port": {
         "work": "reads maps and weights",
-        "input": "has nothing to do",
+        "input": "is idle",
         "buffer": "fetches jobs",
         "room": "writes",
     },
@@ -54,108 +54,114 @@ _SAYS = {
 
 
 class EngineSections(Sections):
-    """What a page says of a group on an engine."""
+    """Contributions of a group on an engine to the sections of a plan."""
 
-    bar = ("maps once", "The maps that the layer reads and writes, as they lie in memory, if each were moved once")
+    bar = ("maps once", "Bytes of the maps that the layer reads and writes, if each map moved once")
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return what each component takes, and what joins them."""
+        """Return the resources of each component, and of the logic between the components."""
         design = engine_group(group).design
-        parts = [(design.titles[name], part.resources) for name, part in design.components.items()]
-        return [*parts, ("between them", design.own)]
+        components = [(design.titles[name], component.resources) for name, component in design.components.items()]
+        return [*components, ("between the components", design.own)]
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return bytes of each layer over the port for a frame, and those of its maps if each were moved once."""
+        """Return the bytes that each layer moves over the port per frame, and the bytes of its maps moved once."""
         group = engine_group(plan.groups[0])
         batch = group.template.batch
         return [
             {
                 "name": step.ops[0].name,
                 "moved": {
-                    "maps read": -(-each.maps // batch),
-                    "maps written": -(-each.written // batch),
-                    "weights, parameters": -(-(each.read - each.maps - each.jobs) // batch),
-                    "jobs": -(-each.jobs // batch),
+                    "maps read": -(-figures.maps // batch),
+                    "maps written": -(-figures.written // batch),
+                    "weights, parameters": -(-(figures.read - figures.maps - figures.jobs) // batch),
+                    "jobs": -(-figures.jobs // batch),
                 },
                 "alone": _taken(group, step) + group.schedule.locations[step.name].size,
             }
-            for each, step in _computed(group)
+            for figures, step in _computed(group)
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return layers, or layers side by side, as the roofline has them; bytes and cycles are their own."""
+        """Return the points of the roofline: layers, or layers side by side, with their own bytes and cycles."""
         group = engine_group(group)
-        figures = {each.layer.name: (each, step) for each, step in _computed(group)}
-        found = []
+        figures = {layer_figures.layer.name: (layer_figures, step) for layer_figures, step in _computed(group)}
+        points = []
         for names in group.schedule.choices:
-            these = [figures[name] for name in names]
-            macs = group.template.batch * sum(op.macs for _, step in these for op in step.ops)
-            moved = sum(each.read + each.written for each, _ in these)
-            found.append((" + ".join(names), macs, moved, sum(each.cycles for each, _ in these)))
-        return found
+            side_by_side = [figures[name] for name in names]
+            macs = group.template.batch * sum(op.macs for _, step in side_by_side for op in step.ops)
+            moved = sum(each.read + each.written for each, _ in side_by_side)
+            points.append((" + ".join(names), macs, moved, sum(each.cycles for each, _ in side_by_side)))
+        return points
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float:
         template = engine_group(group).template
         return template.engine.bus_bytes / template.memory.pace * clock_mhz / 1000
 
     def engine(self, group: Group) -> dict[str, Any]:
-        """Return where operands live: buffers on the chip, maps and weights off chip, and each layer's tiles."""
+        """Return the memories of operands: buffers on the chip, maps and weights off chip, and each layer's tiles."""
         group = engine_group(group)
         schedule = group.schedule
         return {
             "buffers": _buffers(group.template.engine),
-            "layers": [_layer(group, each, step) for each, step in _computed(group)],
+            "layers": [_layer(group, figures, step) for figures, step in _computed(group)],
             "beside": [list(names) for names in schedule.choices if len(names) > 1],
             "constants": schedule.constants,
             "size": schedule.size,
         }
 
     def times(self, group: Group, bins: int) -> dict[str, Any]:
-        """Return the array, the port, and the layers on them."""
+        """Return the timeline of the array, of the port, and of the layers."""
         group = engine_group(group)
-        found = group.bands
+        bands = group.bands
         edges = np.unique(np.linspace(0, group.cycles, bins + 1).astype(np.int64))
         layers = []
-        for band in found:
+        for band in bands:
             says, cycles = _SAYS[band.kind], band.cycles(edges)
             states = [
-                {"kind": kind, "whom": "", "says": says[kind], "cycles": int(each.sum()), "shares": shares(each, edges)}
-                for kind, each in sorted(cycles.items(), key=lambda entry: -int(entry[1].sum()))
-                if each.any()
+                {
+                    "kind": kind,
+                    "whom": "",
+                    "says": says[kind],
+                    "cycles": int(in_state.sum()),
+                    "shares": shares(in_state, edges),
+                }
+                for kind, in_state in sorted(cycles.items(), key=lambda entry: -int(entry[1].sum()))
+                if in_state.any()
             ]
             if other := group.cycles - sum(state["cycles"] for state in states):
                 states.append({"kind": "turn", "whom": "", "says": "before or after it", "cycles": other, "shares": ""})
             layers.append({"name": band.name or f"the {band.kind}", "first": 0, "states": states})
         batch = group.template.batch
-        name, each = ("one frame", "Frames") if batch == 1 else (f"one run of {batch} frames", "Runs")
+        name, runs = ("one frame", "Frames") if batch == 1 else (f"one run of {batch} frames", "Runs")
         view = {"key": "frame", "name": name, "begin": 0, "edges": edges.tolist(), "layers": layers, "fifos": []}
-        notes = [f"{each} are computed one after the other, so that each of them looks like this one."]
-        if len(found) - 2 < len(group.network.layers):
-            notes.append("Layers that are computed on another one's way out have no band of their own.")
+        notes = [f"{runs} are computed one after the other, with the same timeline each."]
+        if len(bands) - 2 < len(group.network.layers):
+            notes.append("Layers that another layer's pass computes have no band of their own.")
         return {"views": [view], "notes": notes, "fifos": [], "kinds": _KINDS}
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, Step]]:
-    """The layers that have passes of their own, each with those on its way out."""
-    own = {each.layer.name: each for each in group.figures if each.tilings}
+    """Return the layers with passes of their own, each with the layers on its way out."""
+    own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in steps(group.network) if step.ops[0].name in own]
 
 
 def _taken(group: EngineGroup, step: Step) -> int:
-    """Bytes of the maps that a layer reads, each counted once."""
+    """Return the bytes of the maps that a layer reads, each counted once."""
     return sum(group.schedule.locations[edge].size for edge in dict.fromkeys(step.edges))
 
 
-def _layer(group: EngineGroup, each: Figures, step: Step) -> dict[str, Any]:
+def _layer(group: EngineGroup, figures: Figures, step: Step) -> dict[str, Any]:
     taken = _taken(group, step)
     return {
         "name": step.ops[0].name,
         "with": [op.name for op in step.ops[1:]],
         "maps": taken,
-        "maps_again": each.maps / (taken * group.template.batch) if taken else 0.0,
+        "maps_again": figures.maps / (taken * group.template.batch) if taken else 0.0,
         "weights": sum(op.weight_count * op.weight_bits // 8 for op in step.ops),
         "output": group.schedule.locations[step.name].size,
-        "passes": [_cut(tiling) for tiling in dict.fromkeys(each.tilings)],
+        "passes": [_cut(tiling) for tiling in dict.fromkeys(figures.tilings)],
     }
 
 
@@ -170,9 +176,9 @@ def _cut(tiling: Tiling) -> dict[str, Any]:
 
 
 def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
-    """On the chip: name, what they hold, words of how many bits, and in which memory."""
+    """Return the buffers on the chip: name, contents, number of words, bits per word, and memory."""
     blocks = engine.parameter_words * LANES
-    found: Sequence[tuple[str, str, int, int, str]] = (
+    buffers: Sequence[tuple[str, str, int, int, str]] = (
         ("map buffer", f"boxes of input maps, in {engine.pixels} banks", engine.pixels * engine.map_words, _WORD, ""),
         ("weight buffer", "weights of a step in each word", engine.weight_steps, 8 * engine.maps, ""),
         ("parameters", "biases, significands and shifts", blocks, _WORD, default_memory(engine.parameter_words)),
@@ -189,4 +195,4 @@ def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
     )
     names = ("name", "holds", "words", "width", "place")
     places = {"": "block RAM", "block": "block RAM", "lut": "LUT RAM"}
-    return [dict(zip(names, (*each[:4], places[each[4]]), strict=True)) for each in found]
+    return [dict(zip(names, (*buffer[:4], places[buffer[4]]), strict=True)) for buffer in buffers]

@@ -1,4 +1,4 @@
-"""The page itself: documents of its sections in, one HTML file out; and back."""
+"""HTML page of a report: from the documents of its sections to one file, and back."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["NAME", "digest", "merged", "read", "render", "sections"]
 
 NAME = "report.html"
 
-#: What the drawings are made with: dagre lays out the network, plotly.js draws the charts.
+#: Scripts of the page: dagre lays out the network, plotly.js draws the charts.
 _SCRIPTS = ("dagre.min.js", "plotly-cartesian.min.js", "page.js")
 
-#: Of the documents in the page, so that a later hwgen knows what it reads.
+#: Format of the documents in the page, so that a later hwgen can refuse an unknown one.
 _FORMAT = 2
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
 
-#: The sections of a page in order: the name of its template, its title, and the document without which it is not there.
+#: Sections of a page in order: template, title, and the document that the section needs.
 _SECTIONS = (
     ("verification", "Verification", "verification"),
     ("accuracy", "Accuracy", "accuracy"),
@@ -49,20 +49,20 @@ _SECTIONS = (
 
 
 def render(document: Mapping[str, Any]) -> bytes:
-    """The page of some sections.
+    """Return the page of some sections.
 
     Parameters
     ----------
     document : mapping
-        ``title``, and what there is of ``design`` (`design.document`), ``times``, ``verification``, ``accuracy``,
-        ``synthesis``, ``vivado`` and ``fronts``; and ``remarks``, lines at the top. All plain values.
+        ``title``; any of ``design`` (`design.document`), ``times``, ``verification``, ``accuracy``, ``synthesis``,
+        ``vivado`` and ``fronts``; and ``remarks``, the lines at the top. All values are plain.
     """
     document = _printable(document)
     page = _environment().get_template("page.html.j2")
     scripts = [Markup(_asset(name)) for name in _SCRIPTS]
-    given = {"remarks": [], **{key: document.get(key) for _, _, key in _SECTIONS}}
+    defaults = {"remarks": [], **{key: document.get(key) for _, _, key in _SECTIONS}}
     return page.render(
-        document={**given, **document, "sections": sections(document)},
+        document={**defaults, **document, "sections": sections(document)},
         design=document.get("design"),
         data=_embedded({"format": _FORMAT, **document}),
         scripts=scripts,
@@ -72,30 +72,30 @@ def render(document: Mapping[str, Any]) -> bytes:
 
 
 def _printable(value: Any) -> Any:
-    """Return a plain value with escapes for what is not printable in its texts."""
+    """Return a plain value with escapes for unprintable characters in its texts."""
     if isinstance(value, str):
         return printable.text(value)
     if isinstance(value, Mapping):
-        return {_printable(key): _printable(each) for key, each in value.items()}
-    return [_printable(each) for each in value] if isinstance(value, list | tuple) else value
+        return {_printable(key): _printable(entry) for key, entry in value.items()}
+    return [_printable(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def sections(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The sections of a document's page, in order: names and titles."""
+    """Return the names and titles of the sections of a document's page, in order."""
     return [(name, title) for name, title, key in _SECTIONS if document.get(key)]
 
 
 def read(text: str, path: str) -> dict[str, Any]:
-    """The sections that a page holds.
+    """Return the sections that a page holds.
 
     Raises
     ------
     InputError
-        If it is no page of this hwgen's; ``path`` is its name in the message.
+        If the text is no page of this version of hwgen. The message names ``path``.
     """
-    found = _DATA.search(text)
+    match = _DATA.search(text)
     try:
-        document = json.loads(found[1]) if found else None
+        document = json.loads(match[1]) if match else None
     except ValueError:
         document = None
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
@@ -104,10 +104,10 @@ def read(text: str, path: str) -> dict[str, Any]:
 
 
 def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """A document, and the sections that a page which is there already has of the same design beyond it.
+    """Return a document with the missing sections of an existing page of the same design.
 
-    Designs are the same if ``of`` says so, or, where one of both is of a plan and of no weights, ``plan``. A file that
-    is no page, or of another design, adds nothing.
+    Two pages are of the same design if their ``of`` agree. Where one page has a plan but no weights, their ``plan``
+    must agree. A file that is no page, or a page of another design, adds nothing.
     """
     try:
         before = read(Path(path).read_text(encoding="utf-8"), str(path))
@@ -119,28 +119,28 @@ def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def digest(plan_json: str, network: Network | None = None) -> str:
-    """By which sections are known to be of one design: the plan, and all integers of its network if that is given."""
-    found = hashlib.sha256(plan_json.encode())
+    """Return the digest that identifies a design: of the plan, and of all integers of the network if it is given."""
+    hash_of_design = hashlib.sha256(plan_json.encode())
     for layer in () if network is None else network.layers:
-        _add(found, layer)
-    return found.hexdigest()
+        _add(hash_of_design, layer)
+    return hash_of_design.hexdigest()
 
 
-def _add(found: Any, value: Any) -> None:
+def _add(hash_of_design: Any, value: Any) -> None:
     if isinstance(value, np.ndarray):
-        found.update(np.ascontiguousarray(value))
+        hash_of_design.update(np.ascontiguousarray(value))
     elif isinstance(value, tuple | list):
-        for each in value:
-            _add(found, each)
+        for entry in value:
+            _add(hash_of_design, entry)
     elif is_dataclass(value):
-        for part in fields(value):
-            _add(found, getattr(value, part.name))
+        for field in fields(value):
+            _add(hash_of_design, getattr(value, field.name))
     else:
-        found.update(repr(value).encode(errors="backslashreplace"))
+        hash_of_design.update(repr(value).encode(errors="backslashreplace"))
 
 
 def _embedded(document: Mapping[str, Any]) -> Markup:
-    """JSON that no text in it can end: within a script only ``<`` could."""
+    """Return JSON that no text in it can end: within a script only ``<`` could."""
     return Markup(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))
 
 
@@ -154,7 +154,7 @@ def _installed() -> bool:
 
 @cache
 def _asset(name: str) -> str:
-    """A file of the page, as it may stand within an element of HTML: nothing ends it, and no character is forbidden."""
+    """Return a file of the page for use inside an HTML element: nothing ends the element, no character is forbidden."""
     text = resources.files("hwgen.report.page").joinpath(name).read_text(encoding="utf-8")
     text = re.sub(r"(?m)^//# sourceMappingURL=.*$", "", text).replace("</script", "<\\/script")
     return re.sub(r"[\x00-\x08\x0b\x0e-\x1f]", lambda found: f"\\x{ord(found[0]):02x}", text)
@@ -162,17 +162,17 @@ def _asset(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("hwgen.report.page", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"number": _number, "share": lambda part, whole: f"{part / whole:.0%}" if whole else "0%"}
-    return found
+    environment.filters |= {"number": _number, "share": lambda part, whole: f"{part / whole:.0%}" if whole else "0%"}
+    return environment
 
 
 def _number(value: float) -> str:
-    """With commas between thousands, and no more digits than the figure has."""
+    """Return a number with commas between thousands and at most the digits that the figure has."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}" if value < 1000 else f"{value:,.1f}"

@@ -107,7 +107,7 @@
         ],
         layout: layout({
           barmode: "stack", showlegend: true, legend: below, margin: { l: 8, r: 14, t: 34, b: 44 },
-          height: 130 + (groups.length > 8 ? 30 : 46) * groups.length, xaxis: axis("bytes a frame"), yaxis: axis("", { autorange: "reversed", showgrid: false }),
+          height: 130 + (groups.length > 8 ? 30 : 46) * groups.length, xaxis: axis("bytes per frame"), yaxis: axis("", { autorange: "reversed", showgrid: false }),
         }),
       };
     });
@@ -131,12 +131,12 @@
         traces: [
           roof(line.peak, memory, "the board", "solid"),
           roof(line.used, line.port_gb_s || memory, line.port_gb_s ? "the engine and its port" : "the plan's slices", "dot"),
-          of("layer", line.port_gb_s ? "a layer" : "a layer, if nothing were fused", "circle", colour("second"), 8),
-          of("group", "what the plan does", "diamond", colour("first"), 13),
+          of("layer", line.port_gb_s ? "a layer" : "a layer, without fusion", "circle", colour("second"), 8),
+          of("group", "the plan", "diamond", colour("first"), 13),
         ],
         layout: layout({
           height: 420, showlegend: true, legend: below, margin: { l: 8, r: 14, t: 48, b: 48 },
-          xaxis: axis("multiply-adds for each byte off chip", { type: "log", dtick: 1 }), yaxis: axis("GMAC/s", { type: "log", dtick: 1 }),
+          xaxis: axis("multiply-adds per byte off chip", { type: "log", dtick: 1 }), yaxis: axis("GMAC/s", { type: "log", dtick: 1 }),
         }),
       };
     });
@@ -149,7 +149,7 @@
   const ORDER = { work: 0, buffer: 1, room: 2, input: 3, done: 4 };
   const says = {
     work: () => "works", input: (whom) => `waits for input from ${whom}`, room: (whom) => `waits for room towards ${whom}`,
-    buffer: () => "waits for its own buffer", done: () => "has done its frames", turn: () => "waits for its group's turn",
+    buffer: () => "waits for its own buffer", done: () => "has finished its frames", turn: () => "waits for its group's turn",
   };
   const told = (state) => state.says || says[state.kind](state.whom);
   const bytes = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0));

@@ -14,16 +14,19 @@ __all__ = ["Sections", "span"]
 
 
 class Sections:
-    """What a page says of a group.
+    """Contributions of a group to the sections of a plan.
 
     A template whose groups are not layers with streams in between overrides this (`hwgen.report.page.templates`).
     """
 
-    bar = ("if not fused", "Maps of all its layers, read and written one layer at a time")
-    """Name and meaning of the bar beside the bytes that are moved."""
+    bar = (
+        "if not fused",
+        "Bytes of the maps of all layers of the group, if each layer read and wrote its maps off chip",
+    )
+    """Name and meaning of the bar beside the bytes moved."""
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return what each part of the group takes, by the part's name."""
+        """Return the resources of each part of the group, by the part's name."""
         guards = sum((guard.resources for guard in group.config.guards), Resources())
         name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
         loader = group.config.loader
@@ -36,12 +39,12 @@ class Sections:
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
         """Return the layers of the roofline: name, MACs, bytes off chip and cycles.
 
-        ``cycles`` are the group's for a frame. The bytes are those that a layer would move if its maps went off chip.
+        ``cycles`` are the group's cycles per frame. The bytes are those of the layer's maps if all moved off chip.
         """
         return [(node.name, node.macs, _alone(node), cycles) for node in group.network.layers]
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return bytes over the chip's boundary for each group and frame, and those of its maps layer by layer."""
+        """Return the bytes that each group moves off chip per frame, and the bytes of its maps layer by layer."""
         loads = plan.placement.loads_weights
         return [
             {
@@ -53,15 +56,15 @@ class Sections:
         ]
 
     def engine(self, group: Group) -> dict[str, Any] | None:
-        """Return the section of an engine's buffers and tiles, if the group has one."""
+        """Return the section of an engine's buffers and tiles; ``None`` for other groups."""
         return None
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:
-        """Return what a port to memory moves at most, if the group has one."""
+        """Return the peak bandwidth of the group's memory port, in GB/s; ``None`` without a port."""
         return None
 
     def times(self, group: Group, bins: int) -> dict[str, Any] | None:
-        """Return the views of the schedule in so many bins; ``None`` if they are those of the layers' streams."""
+        """Return the views of the schedule in ``bins`` bins; ``None`` for the default views of layers with streams."""
         return None
 
 
@@ -72,7 +75,7 @@ def span(group: Group) -> str:
 
 
 def _alone(node: Op) -> int:
-    """Return the bytes that a layer would move if its maps went off chip, its weights not."""
+    """Return the bytes that a layer would move with its maps off chip, but not its weights."""
     return sum(map(_bytes, node.inputs)) + _bytes(node.output)
 
 

@@ -1,4 +1,4 @@
-"""The section of what happens when: who works, who waits for whom, and how full FIFOs are."""
+"""Timeline section: the work and waits of each layer, and the fill levels of FIFOs."""
 
 from __future__ import annotations
 
@@ -16,78 +16,80 @@ from hwgen.templates.base import Group
 
 __all__ = ["document"]
 
-#: Bins of a view at most, and cells of a layer in a bin of all views: many layers get fewer bins.
-MOST_BINS, MOST_CELLS = 480, 60_000
+#: Largest number of bins of a view, and of layer-bin cells of all views: many layers get fewer bins.
+MAX_BINS, MAX_CELLS = 480, 60_000
 
-#: What colours mean.
+#: Meanings of the colours.
 _KINDS = {
     "work": "works",
     "input": "waits for input",
-    "room": "waits for room behind it",
+    "room": "waits for room in the FIFO behind",
     "buffer": "waits for its own buffer",
-    "done": "has done its frames",
+    "done": "has finished its frames",
 }
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """Views of the exact schedule: one frame, and frames that follow each other.
+    """Return the views of the exact schedule: one frame, and back-to-back frames.
 
-    Each view has ``edges`` (cycles), and for its layers the cycles in each state, in all and bin by bin: of a bin in
-    bytes of base64, 255 for all of its cycles. Of FIFOs it has the most beats in each bin.
+    Each view has ``edges`` (cycles). For each layer it has the cycles in each state, in total and per bin. A bin is a
+    byte of base64, 255 for all of its cycles. For each FIFO it has the largest number of beats in each bin.
     """
-    bins = max(60, min(MOST_BINS, MOST_CELLS // max(len(plan.layers), 1)))
+    bins = max(60, min(MAX_BINS, MAX_CELLS // max(len(plan.layers), 1)))
     first = plan.groups[0]
     if (views := templates.of_group(first).times(first, bins)) is not None:
         return views
     if len(plan.groups) > 1:
         return _in_turn(plan, bins)
     group = next(iter(plan.groups))
-    found = timelines(group.config, group.steady)
-    views = [_view("frame", "one frame", [(found.first, found.first.frame(bins))])] if found.first else []
-    if found.steady is not None and (window := found.steady.steady(bins)) is not None:
-        views.append(_view("steady", "frames in a row", [(found.steady, window)]))
-    return {"views": views, "notes": _notes(plan, found), "fifos": _depths(group, found), "kinds": _KINDS}
+    schedules = timelines(group.config, group.steady)
+    views = [_view("frame", "one frame", [(schedules.first, schedules.first.frame(bins))])] if schedules.first else []
+    if schedules.steady is not None and (window := schedules.steady.steady(bins)) is not None:
+        views.append(_view("steady", "frames in a row", [(schedules.steady, window)]))
+    return {"views": views, "notes": _notes(plan, schedules), "fifos": _depths(group, schedules), "kinds": _KINDS}
 
 
 def _in_turn(plan: Plan, bins: int) -> dict[str, Any]:
-    """Groups that run one after the other, each a frame at a time."""
+    """Return the view of groups that run one after the other, each for one frame at a time."""
     cycles = sum(group.frame_cycles for group in plan.groups)
-    parts = []
+    views = []
     for group in plan.groups:
-        found = one_frame(group.config)
-        if found is None:
+        timeline = one_frame(group.config)
+        if timeline is None:
             return {"views": [], "notes": [_too_many(group.config)], "fifos": [], "kinds": _KINDS}
-        parts.append((group, found, found.frame(max(8, bins * group.frame_cycles // cycles))))
+        views.append((group, timeline, timeline.frame(max(8, bins * group.frame_cycles // cycles))))
     notes = [
-        f"The {len(plan.groups)} groups run one after the other, each a frame at a time. What moves their maps to and "
-        "from off-chip memory is not drawn: these are cycles with a memory that never makes them wait."
+        f"The {len(plan.groups)} groups run one after the other, each for one frame at a time. The transfers of their "
+        "maps to and from off-chip memory are not drawn: the cycles assume a memory that never stalls."
     ]
     return {
-        "views": [_view("frame", "one frame", [(found, window) for _, found, window in parts])],
+        "views": [_view("frame", "one frame", [(timeline, window) for _, timeline, window in views])],
         "notes": notes,
         "kinds": _KINDS,
-        "fifos": [fifo for group, found, _ in parts for fifo in _depths(group, Timelines(first=found, steady=None))],
+        "fifos": [
+            fifo for group, timeline, _ in views for fifo in _depths(group, Timelines(first=timeline, steady=None))
+        ],
     }
 
 
-def _view(key: str, name: str, parts: Sequence[tuple[Timeline, Window]]) -> dict[str, Any]:
+def _view(key: str, name: str, views: Sequence[tuple[Timeline, Window]]) -> dict[str, Any]:
     edges: list[int] = [0]
     layers: list[dict[str, Any]] = []
     fifos: list[dict[str, Any]] = []
     offset = 0
-    for found, window in parts:
-        names = _names(found.config)
+    for timeline, window in views:
+        names = _names(timeline.config)
         first = len(edges) - 1
-        for layer, states in zip(found.config.layers, window.states, strict=True):
+        for layer, states in zip(timeline.config.layers, window.states, strict=True):
             layers.append({"name": layer.name, "first": first, "states": _states(states, window, names)})
-        for link, most in zip(found.config.links, window.fills, strict=True):
-            fifos.append({"name": _fifo(found.config, link), "first": first, "most": most.tolist()})
+        for link, peak in zip(timeline.config.links, window.fills, strict=True):
+            fifos.append({"name": _fifo(timeline.config, link), "first": first, "most": peak.tolist()})
         edges += (window.edges[1:] - window.begin + offset).tolist()
         offset = edges[-1]
     for layer in layers:
         if other := offset - sum(state["cycles"] for state in layer["states"]):
             layer["states"].append({"kind": "turn", "whom": "", "cycles": other, "shares": ""})
-    begin = parts[0][1].begin if len(parts) == 1 else 0
+    begin = views[0][1].begin if len(views) == 1 else 0
     return {"key": key, "name": name, "begin": begin, "edges": edges, "layers": layers, "fifos": fifos}
 
 
@@ -107,8 +109,8 @@ def _names(config: AcceleratorConfig) -> list[str]:
     return [layer.name for layer in config.layers]
 
 
-def _name(names: Sequence[str], number: int) -> str:
-    return "the input" if number < 0 else names[number] if number < len(names) else "the output"
+def _name(names: Sequence[str], index: int) -> str:
+    return "the input" if index < 0 else names[index] if index < len(names) else "the output"
 
 
 def _fifo(config: AcceleratorConfig, link: Any) -> str:
@@ -116,9 +118,9 @@ def _fifo(config: AcceleratorConfig, link: Any) -> str:
     return f"{names[link.source]} to {_name(names, link.sink)}"
 
 
-def _depths(group: Group, found: Timelines) -> list[dict[str, Any]]:
-    """Each FIFO: how deep it is planned, and the most that it holds in the longest run looked at."""
-    longest = found.steady if found.steady is not None else found.first
+def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
+    """Return, for each FIFO, its planned depth and its peak in the longest run."""
+    longest = schedules.steady if schedules.steady is not None else schedules.first
     if longest is None:
         return []
     widths = [fifo.width for layer in group.config.layers for fifo in layer.fifos]
@@ -126,52 +128,52 @@ def _depths(group: Group, found: Timelines) -> list[dict[str, Any]]:
         {
             "name": _fifo(group.config, link),
             "depth": depth,
-            "most": most,
+            "most": peak,
             "width": width,
             "frames": longest.frames,
-            "why": _why(depth, most, longest),
+            "why": _why(depth, peak, longest),
         }
-        for link, depth, most, width in zip(
+        for link, depth, peak, width in zip(
             group.config.links, group.config.fifo_depths, longest.max_credits, widths, strict=True
         )
     ]
 
 
-def _why(depth: int, most: int, found: Timeline) -> str:
-    """Why a FIFO has a depth that it does not use."""
-    if most == depth:
-        return "it gets full"
-    if found.frames == 1:
-        return "planned for frames in a row, of which one is looked at"
-    return "deeper than these frames need"
+def _why(depth: int, peak: int, timeline: Timeline) -> str:
+    """Return why a FIFO is or is not full."""
+    if peak == depth:
+        return "full at some time"
+    if timeline.frames == 1:
+        return "planned for back-to-back frames; only one is scheduled here"
+    return "deeper than these frames require"
 
 
-def _notes(plan: Plan, found: Timelines) -> list[str]:
-    """What is not drawn as it is planned, and why."""
+def _notes(plan: Plan, schedules: Timelines) -> list[str]:
+    """Return the reasons for views that are missing or not drawn as planned."""
     notes = []
-    if found.first is None:
+    if schedules.first is None:
         notes.append(_too_many(plan.groups[0].config))
-    if found.rows is not None:
+    if schedules.rows is not None:
         notes.append(
-            f"Frames in a row are those of a map with {found.rows:,} of its {plan.groups[0].config.input.height:,} "
-            "rows: all of them would be too many events, and rows inside a map follow each other alike."
+            f"Frames in a row are those of a map with {schedules.rows:,} of its {plan.groups[0].config.input.height:,} "
+            "rows. All rows would have too many events, and rows inside a map repeat the same pattern."
         )
-    elif found.steady is None and found.first is not None:
-        notes.append("Frames in a row are not drawn: their events are too many.")
-    if found.steady is None:
+    elif schedules.steady is None and schedules.first is not None:
+        notes.append("Frames in a row are not drawn: they have too many events.")
+    if schedules.steady is None:
         return notes
-    interval = found.steady.cycles.interval
-    if found.rows is None and interval is not None and interval != plan.interval:
+    interval = schedules.steady.cycles.interval
+    if schedules.rows is None and interval is not None and interval != plan.interval:
         notes.append(
-            f"Of {found.steady.frames} frames in a row the last ones come {interval:,} cycles apart, not the plan's "
-            f"{plan.interval:,}: by then layers have used up a lead that they had at first."
+            f"After {schedules.steady.frames} frames in a row the interval is {interval:,} cycles, not the plan's "
+            f"{plan.interval:,}: the layers have used up an initial lead."
         )
-    if found.steady.steady(1) is None:
+    if schedules.steady.steady(1) is None:
         notes.append(
-            f"Frames in a row are not drawn: after {found.steady.frames} of them layers don't repeat what they do."
+            f"Frames in a row are not drawn: after {schedules.steady.frames} frames the schedule has not settled."
         )
     return notes
 
 
 def _too_many(config: AcceleratorConfig) -> str:
-    return f"No timeline is drawn: the events of one frame of {config.name} are too many."
+    return f"No timeline is drawn: one frame of {config.name} has too many events."

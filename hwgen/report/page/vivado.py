@@ -1,4 +1,4 @@
-"""The section of what Vivado made of a project: timing, and what is used beside the plan's estimate."""
+"""Section about Vivado's results for a project: timing, and utilisation beside the plan's estimate."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hwgen.fields import Entries
 
 __all__ = ["MEASURED", "StaleError", "document", "line"]
 
-#: What ``project.tcl`` read back, in the folder of the design.
+#: Name of the file with Vivado's results, written by ``project.tcl`` into the design's folder.
 MEASURED = "vivado.json"
 
 _USED = ("lut", "ff", "bram36", "dsp")
-_PARTS = {
+_LEVELS = {
     "accelerator": "the accelerator",
     "ip": "with its bus wrapper",
     "design": "with DMA, interconnects and resets",
@@ -23,58 +23,59 @@ _PARTS = {
 
 
 class StaleError(InputError):
-    """What Vivado measured is of another build than the folder."""
+    """Refusal of Vivado's results that belong to another build than the folder."""
 
 
 def document(folder: Path) -> dict[str, Any] | None:
-    """The section of a folder; ``None`` if no Vivado has run there.
+    """Return the section of a folder; ``None`` if Vivado has not run there.
 
     Raises
     ------
     StaleError
-        If the file is of another build than the folder.
+        If the results belong to another build than the folder.
     InputError
-        If it is not what ``project.tcl`` writes.
+        If the file is not one that ``project.tcl`` writes.
     """
     path = folder / MEASURED
     if not path.exists():
         return None
-    found, registers, plan = (_read(folder / name) for name in (MEASURED, "registers.json", "plan.json"))
-    measured, built = found.text("build_hash"), registers.text("build_hash")
+    results, registers, plan = (_read(folder / name) for name in (MEASURED, "registers.json", "plan.json"))
+    measured, built = results.text("build_hash"), registers.text("build_hash")
     if measured != built:
         raise StaleError(
             f"{MEASURED} is left out: it is of another build ({measured}) than the folder ({built}); "
             "run project.tcl again"
         )
-    # Vivado may have dissolved the accelerator's cell, but no other.
-    parts = [name for name in _PARTS if name != "accelerator" or found.values.get(name) is not None]
-    clock, slack = found.number("clock_mhz"), found.number("wns_ns")
+    # Vivado can dissolve the accelerator's cell, but no other.
+    levels = [name for name in _LEVELS if name != "accelerator" or results.values.get(name) is not None]
+    clock, slack = results.number("clock_mhz"), results.number("wns_ns")
     if clock <= 0 or (period := 1000 / clock) <= slack:
-        found.refuse(f"must have a clock of more than 0 MHz with a period above its slack, not {clock:g}, {slack:g} ns")
+        results.refuse(
+            f"must have a clock of more than 0 MHz with a period above its slack, not {clock:g}, {slack:g} ns"
+        )
     return {
-        "vivado": found.text("vivado"),
-        "board_files": found.text("board_files"),
+        "vivado": results.text("vivado"),
+        "board_files": results.text("board_files"),
         "clock_mhz": clock,
         "wns_ns": slack,
-        "whs_ns": found.number("whs_ns"),
+        "whs_ns": results.number("whs_ns"),
         "most_mhz": 1000 / (period - slack),
-        "rows": [{"name": _PARTS[name], "used": _counts(found.entries(name))} for name in parts],
+        "rows": [{"name": _LEVELS[name], "used": _counts(results.entries(name))} for name in levels],
         "estimate": _counts(plan.entries("resources")),
     }
 
 
 def _counts(resources: Entries) -> dict[str, float]:
-    """Return how much is used of each resource."""
+    """Return the used amount of each resource."""
     return {key: resources.number(key) for key in _USED}
 
 
-def line(found: Mapping[str, Any]) -> str:
-    """The section in a line."""
-    used, estimate = found["rows"][0], found["estimate"]
+def line(results: Mapping[str, Any]) -> str:
+    """Return the section in one line."""
+    used, estimate = results["rows"][0], results["estimate"]
     counts = ", ".join(f"{key.upper()} {used['used'][key]:,g} (estimated {estimate[key]:,g})" for key in _USED)
-    return (
-        f"Vivado {found['vivado']}: WNS {found['wns_ns']:g} ns at {found['clock_mhz']:g} MHz; {used['name']}: {counts}"
-    )
+    timing = f"WNS {results['wns_ns']:g} ns at {results['clock_mhz']:g} MHz"
+    return f"Vivado {results['vivado']}: {timing}; {used['name']}: {counts}"
 
 
 def _read(path: Path) -> Entries:

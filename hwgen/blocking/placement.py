@@ -1,4 +1,4 @@
-"""Buffers for a blocking that is given: Yang's rules and packing (sections 3.2 and 3.5), or the best there is."""
+"""Buffers for a given blocking: Yang's rules and packing (sections 3.2 and 3.5), or the best buffers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from hwgen.blocking import count, energy
 from hwgen.blocking.hierarchy import CoDesign, Private, Shared
 from hwgen.blocking.nest import Nest
-from hwgen.blocking.priced import Found, datapath_accesses, evaluate
+from hwgen.blocking.priced import PricedBlocking, datapath_accesses, evaluate
 from hwgen.blocking.problem import OPERANDS, indexes
 from hwgen.errors import PlanError
 
@@ -16,40 +16,41 @@ __all__ = ["best", "pack", "rules"]
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Where a loop reuses an operand, and a buffer should be: positions by operand (Yang, section 3.2).
+    """Return the positions, per operand, at which a loop reuses the operand and a buffer is useful (Yang, section 3.2).
 
-    Weights inside a run of X and Y loops, outputs inside C loops, inputs inside K loops; loops over the window reuse
-    outputs and, once the window is part of the buffer, inputs.
+    A buffer of weights is inside a run of X and Y loops, a buffer of outputs inside C loops, and a buffer of inputs
+    inside K loops. Loops over the window reuse outputs. They also reuse inputs once the window is part of the buffer.
     """
     positions: dict[str, list[int]] = {operand: [] for operand in OPERANDS}
     for operand in OPERANDS:
         spanning = False
-        for place in range(inside, len(nest.loops)):
-            dim, extent = nest.loops[place].dim, nest.loops[place].extent
-            if extent == nest.tile(place)[dim]:
+        for position in range(inside, len(nest.loops)):
+            dim, extent = nest.loops[position].dim, nest.loops[position].extent
+            if extent == nest.tile(position)[dim]:
                 continue  # a loop of one trip
             window = operand == "input" and dim in ("Fw", "Fh")
             if window:
-                positions[operand] = [spot for spot in positions[operand] if spot != place] + [place + 1]
-            elif not indexes(operand, dim) and not spanning and place not in positions[operand]:
-                positions[operand].append(place)
+                positions[operand] = [earlier for earlier in positions[operand] if earlier != position] + [position + 1]
+            elif not indexes(operand, dim) and not spanning and position not in positions[operand]:
+                positions[operand].append(position)
             spanning = not indexes(operand, dim)
     return positions
 
 
-def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> Found:
-    """Yang's packing: the buffers of `rules`, those with most accesses first, fill the memories from the inside out.
+def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
+    """Return the blocking with Yang's packing of the buffers of `rules` into shared memories.
 
-    What doesn't fit opens the next memory for itself and all that follow; what fits none stays in DRAM.
+    Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
+    opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.
     """
-    queues = {operand: list(places) for operand, places in rules(nest, inside).items()}
+    queues = {operand: list(operand_positions) for operand, operand_positions in rules(nest, inside).items()}
     served = datapath_accesses(nest, inside)
     level, left = 0, hierarchy.memories[0].size if hierarchy.memories else 0
     placed: list[tuple[str, int, str, float]] = []
     while level < len(hierarchy.memories) and any(queues.values()):
         operand = max((name for name in OPERANDS if queues[name]), key=lambda name: served[name])
-        place = queues[operand][0]
-        entry = count.traffic(nest, {operand: [place]})[operand][0]
+        position = queues[operand][0]
+        entry = count.traffic(nest, {operand: [position]})[operand][0]
         size = entry.capacity * energy.WORD_BYTES
         if size > left:
             level += 1
@@ -57,21 +58,21 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> Found:
             continue
         queues[operand].pop(0)
         left -= size
-        placed.append((operand, place, hierarchy.memories[level].name, hierarchy.memories[level].energy))
+        placed.append((operand, position, hierarchy.memories[level].name, hierarchy.memories[level].energy))
         served[operand] = entry.words
     return evaluate(nest, placed, inside=inside, tops=dict.fromkeys(OPERANDS, hierarchy.top))
 
 
-def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> Found:
-    """The buffers with which ``nest`` takes least energy.
+def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> PricedBlocking:
+    """Return the blocking with the buffers that minimise the energy of ``nest``.
 
-    For memories of each operand's own and for co-design: each operand apart, over all positions (the sum of co-designed
-    sizes is checked after). For shared memories: Yang's packing.
+    With private memories and co-design, each operand is optimised independently over all positions, and the sum of
+    co-designed sizes is checked at the end. Shared memories use Yang's packing.
 
     Raises
     ------
     PlanError
-        If co-designed buffers exceed the limit together.
+        If all co-designed buffers together exceed the limit.
     """
     if isinstance(hierarchy, Shared):
         return pack(nest, hierarchy, inside)
@@ -79,10 +80,10 @@ def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) ->
     start = datapath_accesses(nest, inside)
     for operand in OPERANDS:
         entries = count.traffic(nest, {operand: list(range(inside, len(nest.loops) + 1))})[operand]
-        most = hierarchy.levels if isinstance(hierarchy, CoDesign) else len(hierarchy.memories[operand])
+        max_buffers = hierarchy.levels if isinstance(hierarchy, CoDesign) else len(hierarchy.memories[operand])
         cheapest, choice = inf, []
-        for number in range(most + 1):
-            for chosen in combinations(entries, number):
+        for count_of_buffers in range(max_buffers + 1):
+            for chosen in combinations(entries, count_of_buffers):
                 priced = _priced(hierarchy, operand, [entry.capacity for entry in chosen])
                 if priced is None:
                     continue
@@ -93,14 +94,16 @@ def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) ->
                     cheapest = cost
                     choice = [(operand, entry.position, *price) for entry, price in zip(chosen, priced, strict=True)]
         placed += choice
-    found = evaluate(nest, placed, inside=inside, tops=dict.fromkeys(OPERANDS, hierarchy.top))
-    if isinstance(hierarchy, CoDesign) and found.on_chip > hierarchy.limit:
-        raise PlanError(f"blocking {nest}: its best buffers take {found.on_chip} bytes; the limit is {hierarchy.limit}")
-    return found
+    blocking = evaluate(nest, placed, inside=inside, tops=dict.fromkeys(OPERANDS, hierarchy.top))
+    if isinstance(hierarchy, CoDesign) and blocking.on_chip > hierarchy.limit:
+        raise PlanError(
+            f"blocking {nest}: its best buffers take {blocking.on_chip} bytes; the limit is {hierarchy.limit}"
+        )
+    return blocking
 
 
 def _priced(hierarchy: Private | CoDesign, operand: str, words: list[int]) -> list[tuple[str, float]] | None:
-    """A memory and pJ an access for buffers of so many words, inner to outer; None if they don't fit."""
+    """Return a memory and its pJ per access for buffers of these sizes, inner to outer; ``None`` if they don't fit."""
     sizes = [size * energy.WORD_BYTES for size in words]
     if any(size == 0 for size in sizes):
         return None

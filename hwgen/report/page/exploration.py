@@ -1,0 +1,175 @@
+"""Section of an exploration: its fronts, published designs, and the point of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hwgen.errors import InputError
+from hwgen.explore.fronts import WORD_BYTES, Exploration, grouping_costs
+from hwgen.explore.fusion import CyclesPoint
+from hwgen.fields import Entries
+from hwgen.network.graph import Network
+from hwgen.plan.cuts import Span, text
+
+__all__ = ["chosen", "document"]
+
+_KB, _MB = WORD_BYTES / 1024, WORD_BYTES / 1_024_000
+
+#: Fronts by their keys: title, axes (name and unit), whether the axes are logarithmic, and a caption.
+_FRONTS = {
+    "storage_traffic": (
+        "Storage against traffic",
+        ("reuse storage [KB]", _KB),
+        ("feature maps off chip [MB per frame]", _MB),
+        False,
+        "Words that each grouping keeps on the chip for reuse, and words that it moves (32-bit words, MB of 1,000 KB).",
+    ),
+    "storage_multiplications": (
+        "Storage against multiplications",
+        ("reuse storage [KB]", _KB),
+        ("multiplications per frame", 1),
+        True,
+        "Overlaps of neighbouring pyramids are kept or recomputed.",
+    ),
+    "dsp_traffic": (
+        "DSP slices against traffic",
+        ("DSP slices", 1),
+        ("feature maps off chip [MB per frame]", _MB),
+        False,
+        "All taps and input channels at once. Layers of a group run together, groups one after the other.",
+    ),
+    "dsp_cycles": (
+        "DSP slices against cycles",
+        ("DSP slices", 1),
+        ("cycles per frame", 1),
+        True,
+        "All layers run together, one multiply-add per slice. Requantisers need more slices.",
+    ),
+}
+
+#: Largest number of cycles, beyond every plan's.
+_LONGEST = 1 << 62
+
+
+def document(exploration: Exploration, plan: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the section of an exploration.
+
+    Parameters
+    ----------
+    exploration : Exploration
+        Fronts of a network.
+    plan : dict, optional
+        Name and points of a plan, from `chosen`.
+    """
+    network = exploration.network
+    board = "" if exploration.board is None else f", for {exploration.board.name}"
+    return {
+        "summary": f"{network.name}{board}: {len(network.layers)} layers, {2 ** len(network.cuts):,} groupings, "
+        f"{network.macs:,} multiply-adds, {network.weight_count:,} weights",
+        "notes": [f"Left out: {reason}." for reason in network.left_out],
+        "chosen": None if plan is None else plan["name"],
+        "fronts": [_front(exploration, key, plan) for key in _FRONTS],
+    }
+
+
+def _front(exploration: Exploration, key: str, plan: dict[str, Any] | None) -> dict[str, Any]:
+    title, (x_name, x_unit), (y_name, y_unit), logarithmic, said = _FRONTS[key]
+    points = list(_points(exploration, key))
+    if "[MB" in y_name and max((point["y"] for point in points), default=0) * y_unit < 1:
+        y_name, y_unit = y_name.replace("[MB", "[KB"), _KB
+    star = None if plan is None else plan["points"].get(key)
+    limit = None
+    if exploration.board is not None:
+        limit = exploration.board.dsp if key.startswith("dsp") else exploration.max_words * x_unit
+    return {
+        "key": key,
+        "title": title,
+        "x": x_name,
+        "y": y_name,
+        "log": logarithmic,
+        "text": said,
+        "fits": exploration.board is not None,
+        "limit": limit,
+        "board": "" if exploration.board is None else exploration.board.name,
+        "points": [{**point, "x": point["x"] * x_unit, "y": point["y"] * y_unit} for point in points],
+        "published": [
+            {"text": point.label, "x": point.x * x_unit, "y": point.y * y_unit}
+            for point in exploration.published
+            if point.front == key
+        ],
+        "chosen": star and {"x": star[0] * x_unit, "y": star[1] * y_unit},
+    }
+
+
+def _points(exploration: Exploration, key: str) -> Iterable[dict[str, Any]]:
+    """Yield each point in its own units: its coordinates, whether it fits the board, and its design."""
+    names = [layer.name for layer in exploration.network.layers]
+    if key == "storage_traffic":
+        for point in exploration.storage_traffic:
+            fits = exploration.fits(storage_words=point.storage_words)
+            yield _point(point.storage_words, point.traffic_words, fits, text(names, point.groups))
+    elif key == "storage_multiplications":
+        for recomputed in exploration.storage_multiplications:
+            said = ", ".join(dict.fromkeys(recomputed.overlap))
+            fits = exploration.fits(storage_words=recomputed.storage_words)
+            how = f"{text(names, recomputed.groups)} ({said}); moves {recomputed.traffic_words * _MB:,.4g} MB"
+            yield _point(recomputed.storage_words, recomputed.multiplications, fits, how)
+    elif key == "dsp_traffic":
+        for slices in exploration.dsp_traffic:
+            fits = exploration.fits(dsp=slices.dsp)
+            yield _point(slices.dsp, slices.traffic_words, fits, text(names, slices.groups))
+    else:
+        for cycles in exploration.dsp_cycles:
+            yield _point(cycles.dsp, cycles.cycles, exploration.fits(dsp=cycles.dsp), _unrolled(names, cycles))
+
+
+def _point(x: int, y: int, fits: bool, said: str) -> dict[str, Any]:
+    return {"x": x, "y": y, "fits": fits, "text": said}
+
+
+def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
+    """Return the unroll factors of the first eight layers."""
+    factors = [
+        f"{name} {factors_of_layer.tn}x{factors_of_layer.tm}x{factors_of_layer.tk}x{factors_of_layer.tp}"
+        for name, factors_of_layer in zip(names, point.unroll, strict=True)
+    ]
+    return ", ".join(factors[:8]) + (", .." if len(factors) > 8 else "")
+
+
+def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
+    """Return the points of the plan of a ``plan.json``: storage and traffic by the fronts' models, slices, cycles.
+
+    Parameters
+    ----------
+    plan : str
+        Contents of the file.
+    path : str
+        Name of the file in messages.
+    network : Network
+        Network of the fronts.
+
+    Raises
+    ------
+    InputError
+        If the file is no plan of these layers.
+    """
+    entries = Entries.parsed(plan, f"plan {path}", help="give a plan.json of hwgen's")
+    groups = [[layer.text("name") for layer in group.objects("layers")] for group in entries.objects("groups")]
+    cycles = entries.entries("cycles")
+    interval = cycles.integer("interval", 0, _LONGEST, default=None) or cycles.integer("latency", 0, _LONGEST)
+    slices = entries.entries("resources").integer("dsp", 0)
+    names = [layer.name for layer in network.layers]
+    own = [[name for name in group if name in names] for group in groups]  # without the copies in front of groups
+    if [name for group in own for name in group] != names:
+        raise InputError(f"plan {path} is of other layers than the {len(names)} of {network.name}")
+    spans, begin = [], 0
+    for group in own:
+        spans.append((begin, begin + len(group)))
+        begin += len(group)
+    return {"name": path, "points": _places(network, spans, slices, interval)}
+
+
+def _places(network: Network, spans: Sequence[Span], slices: int, cycles: int) -> dict[str, tuple[int, int]]:
+    storage, traffic = grouping_costs(network, spans)
+    return {"storage_traffic": (storage, traffic), "dsp_traffic": (slices, traffic), "dsp_cycles": (slices, cycles)}
