@@ -24,7 +24,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network.quantise import prepare_inputs
 from hwgen.program.compile import Schedule, schedule
-from hwgen.report.picture import FORMATS, picture_format, picture
+from hwgen.report.picture import FORMATS, picture, picture_format
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming, fetched_jobs, loads, moved, stores
 from hwgen.schedule.engine_core import group_steps

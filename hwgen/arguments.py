@@ -179,4 +179,4 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "waves": (_is_path, "the path of a .vcd or .fst file"),
     "x": (_are_frames, "an array of frames, or one for each input in a sequence or by name"),
 }
-"""For each parameter's name: whether a value is right, and what it must be."""
+"""Checks of the parameters by name, each with the description of a right value."""

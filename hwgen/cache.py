@@ -37,7 +37,7 @@ except ImportError:  # not on Windows, where several processes can compute the s
 __all__ = [
     "KINDS",
     "LIMIT",
-    "Entry",
+    "CacheEntry",
     "check",
     "clear",
     "entries",
@@ -277,7 +277,7 @@ def _sum(file: Path) -> list[int | str]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """Entry of the cache.
 
     Attributes
@@ -298,7 +298,7 @@ class Entry:
     used: float
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """Return all complete entries, the least recently used first."""
     listed = []
     for kind in _folders(folder()):
@@ -306,7 +306,7 @@ def entries() -> list[Entry]:
             with suppress(OSError):
                 used = (path / _LIST).stat().st_mtime
                 size = sum(file.stat().st_size for file in path.iterdir())
-                listed.append(Entry(kind.name, path, size, used))
+                listed.append(CacheEntry(kind.name, path, size, used))
     return sorted(listed, key=lambda entry: entry.used)
 
 

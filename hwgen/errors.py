@@ -16,7 +16,7 @@ class HwgenError(Exception):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What is printed, a line each; names in a text may hold line ends, which are none here."""
+        """Lines of the message as printed. Line ends inside names become spaces."""
         return (" ".join(str(self).split()),)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class ObstaclesError(ModelError):
         return self._lines
 
     def __reduce__(self) -> tuple[type[ObstaclesError], tuple[str, tuple[str, ...]]]:
-        """For pickle, which would give the text alone."""
+        """Return the constructor's arguments for pickle, which would keep the text alone."""
         return type(self), (self._lines[0], self._lines[1:])
 
 

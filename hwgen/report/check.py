@@ -80,8 +80,8 @@ class Check:
         """Template that can hold the network on the board, by its weights and its fewest rows.
 
         ``stream`` if both fit in the board's memory. ``pyramid`` if the weights fit and the layers are a chain of
-        convolutions and pools that can work in tiles. ``None`` if neither fits, or without a board. An ``engine`` stores
-        its weights in off-chip memory. Only planning shows whether a plan fits.
+        convolutions and pools that can work in tiles. ``None`` if neither fits, or without a board. An
+        ``engine`` stores its weights in off-chip memory. Only planning shows whether a plan fits.
         """
         if self.board is None or self.weight_bits > memory_bits(self.board):
             return None
