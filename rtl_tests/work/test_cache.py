@@ -232,7 +232,7 @@ def test_a_cache_that_others_own_or_can_write_is_refused(place, monkeypatch, cap
     with monkeypatch.context() as patch:
         owner = os.geteuid()
         patch.setattr(os, "geteuid", lambda: owner + 1)
-        with pytest.raises(ToolError, match=rf"because another user \({owner}\) owns {place}: programs"):
+        with pytest.raises(ToolError, match=rf"because another user \({owner}\) owns {place}: hwgen runs programs"):
             cache.find("simulators", KEY)
         assert main(["plan", str(DIGITS), "--board", "zedboard"]) == 2
     said = capfd.readouterr().err
