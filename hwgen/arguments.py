@@ -170,7 +170,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "runtime": (lambda value: hasattr(value, "floats"), "what Model.runtime returns"),
     "say": (callable, "a function that takes a line"),
     "seed": (_is_count, "an integer, 0 or more"),
-    "simulator": (_is_text, " or ".join(SIMULATORS)),
+    "simulator": (_is_text, f"{', '.join(SIMULATORS[:-1])} or {SIMULATORS[-1]}"),
     "source": (_is_path, "the path of an .onnx file, or the name of a built-in network"),
     "stalls": (_are_chances, "a sequence of probabilities, each from 0 to below 1"),
     "until": (_are_texts, "the name of a tensor, or a sequence of names"),

@@ -129,6 +129,8 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.P
         content, top = _sources(config, options, used, jobs[0].say), identifier(config.name)
         for future in ready:
             future.result()
+    if options.wave_file and (watched := _watched(config, options)):  # after all tools are known to be there
+        waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
     if elsewhere is not None:
         return _elsewhere(elsewhere, jobs, content, top)
     if len(jobs) > 1:
@@ -140,16 +142,20 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.P
 def _sources(config: Config, options: Options, used: Simulator, say: Callable[[str], None]) -> Mapping[str, bytes]:
     """Return the files that a simulator reads: the design's, those beside it, and what makes its waves readable."""
     top, beside = identifier(config.name), options.beside
-    plain = options.component is None and not beside
-    watched = waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and plain else ()
+    watched = _watched(config, options)
     content = files(config, component=options.component, taps=options.taps or bool(watched), say=say)
     content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
     # One file, as simulators are compiled of one.
     content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
-    if watched and options.wave_file:
-        waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
+    if watched:
         content = waves.decoded(content, top, watched)
     return used.sources(content, top)
+
+
+def _watched(config: Config, options: Options) -> Sequence[waves.Watched]:
+    """Return the streams that waves show decoded; none without waves, or for other Verilog than the design's."""
+    plain = options.component is None and not options.beside
+    return waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and plain else ()
 
 
 def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Job) -> Raw:
