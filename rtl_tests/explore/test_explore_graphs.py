@@ -254,7 +254,7 @@ def test_fronts_as_listed(network):
     for span in combinations(network.boundaries, 2):
         begin, end = span
         linked = pyramid.Linked.of(network)
-        of_tails = dict(zip(linked.head(end).places, pyramid.reuse_words_of_tails(linked.head(end)), strict=False))
+        of_tails = dict(zip(linked.head(end).boundaries, pyramid.reuse_words_of_tails(linked.head(end)), strict=False))
         moved = network.layers[begin].input.values + network.layers[end - 1].output.values
         parts[span] = of_tails[begin], moved
     listed = [
