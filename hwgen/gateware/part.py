@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -10,7 +11,7 @@ from amaranth.lib import wiring
 AnyConfig = TypeVar("AnyConfig")
 
 
-class Part(wiring.Component, Generic[AnyConfig]):
+class Part(wiring.Component, ABC, Generic[AnyConfig]):
     """Component whose circuit depends only on its class and its configuration.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
@@ -35,6 +36,6 @@ class Part(wiring.Component, Generic[AnyConfig]):
     def elaborate(self, platform: Any) -> Any:
         return platform.get_part(self) if hasattr(platform, "get_part") else self.circuit()
 
+    @abstractmethod
     def circuit(self) -> Any:
         """Return the circuit as a module."""
-        raise NotImplementedError
