@@ -105,7 +105,7 @@ def test_plans_that_say_nonsense(model, written, tmp_path, rows, fifos, message)
 def brute_force(moves: list[Move], halves: int) -> tuple[int, int] | None:
     """Fewest LUTs, then fewest moves, that free so many halves: of all subsets."""
     choices = (choice for count in range(len(moves) + 1) for choice in combinations(moves, count))
-    choices = (choice for choice in choices if len({(move.layer, move.number) for move in choice}) == len(choice))
+    choices = (choice for choice in choices if len({(move.layer, move.fifo) for move in choice}) == len(choice))
     fits = [choice for choice in choices if sum(move.halves for move in choice) >= halves]
     return min(((sum(move.luts for move in choice), len(choice)) for choice in fits), default=None)
 
