@@ -76,10 +76,12 @@ class Schedule:
 
     @property
     def input(self) -> MapLocation:
+        """Memory location of the first frame's input."""
         return self.locations[INPUT]
 
     @property
     def outputs(self) -> tuple[MapLocation, ...]:
+        """Memory locations of the first frame's outputs, in order."""
         return tuple(self.locations[name] for name in self.network.output_layers)
 
     @property

@@ -102,6 +102,7 @@ class Program:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
+        """Jobs of the program, unpacked from the image."""
         packed = (self.image[Job.BYTES * index :][: Job.BYTES] for index in range(len(self.owners)))
         return tuple(map(Job.unpack, packed))
 

@@ -53,6 +53,7 @@ class Work:
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> Work:
+        """Return the work of a pass with a tiling of known cost; its constants have no addresses yet."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
@@ -79,6 +80,7 @@ class Ring:
         self._entries: dict[Any, Entry] = {}
 
     def find(self, key: Any) -> Entry | None:
+        """Return the allocation of a key; ``None`` if it was overwritten or never made."""
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Entry, int]:

@@ -144,10 +144,12 @@ class Pass:
         return LANES if self.channelwise else engine.maps
 
     def folds(self, engine: EngineConfig) -> int:
+        """Return the number of output folds of the pass."""
         return -(-self.maps // self.fold_maps(engine))
 
     @property
     def stride(self) -> int:
+        """Stride of the window, which is the same both ways."""
         return self.window.stride[0]
 
     @property

@@ -120,7 +120,7 @@ class EngineTemplate(Template):
         return f"{each:,.1f}", f"{each / (self.engine.maps * self.engine.pixels):.0%}"
 
     def _row(self, each: Figures) -> tuple[str, ...]:
-        """What a layer has by itself; the rest is that of all layers that are side by side."""
+        """Return a layer's own columns of the plan's table; layers side by side share all other columns."""
         layer = each.layer
         said = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
         if not each.tilings:
@@ -243,12 +243,12 @@ class EngineGroup(Group):
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
-        """What the array, the port and the layers do when."""
+        """Return the bands of the timeline: the states of the array, the port and the layers."""
         return bands(self.schedule, self.run)
 
     @property
     def cycles(self) -> int:
-        """Of a run, from ``start`` to ``done``."""
+        """Number of cycles of a run, from ``start`` to ``done``."""
         return START_CYCLES + self.run.cycles + DONE_CYCLES
 
     @property
@@ -320,7 +320,7 @@ def check_batch(frames: object) -> None:
 
 
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
-    """What may be counted on: words at a whole number of cycles each, no faster than the memory of the board.
+    """Return the assumed pace of the port: a whole number of cycles per word, no faster than the board's memory.
 
     Raises
     ------
@@ -339,7 +339,7 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
 
 
 def order(tiling: Tiling) -> tuple[str, ...]:
-    """Its loops, from the outermost to the innermost."""
+    """Return the loops of a tiling, from the outermost to the innermost."""
     return MAPS_STAY if tiling.maps_stay else WEIGHTS_STAY
 
 
@@ -399,7 +399,7 @@ def _more() -> list[Field[Any]]:
 
 
 def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -> Choices:
-    """How the layers are cut, and which of them are side by side; those that compute are taken in this order."""
+    """Return the tilings of all layers and the groups side by side; ``order`` has the names of layers that compute."""
     entries = {entry["name"]: entry for entry in document["layers"]}
     for layer in network.layers:
         shape = list(layer.output.shape)
@@ -433,7 +433,7 @@ def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -
 
 
 def _tilings(entry: dict[str, Any], where: str) -> list[Tiling]:
-    """Of a layer's passes; none if it has none."""
+    """Return the tilings of a layer's passes; empty if the layer has no passes."""
     if "passes" not in entry and entry.get("tile") is None:
         return []
     passes = entry_of(entry, "passes", list, where) if "passes" in entry else [entry]

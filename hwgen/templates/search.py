@@ -49,28 +49,30 @@ class GroupSearch:
     in_turn: bool
     template: Template
     tables_in: str | None = None
-    """Where parameters of channels lie: in LUTs where block RAM is short."""
+    """Memory of the channels' parameters; ``lut`` where block RAM is short."""
     moves: bool = False
     """Whether memories go into LUTs where block RAM runs out."""
     most: int | None = None
-    """Longer intervals are not looked at."""
+    """Maximum interval of the search, in cycles."""
 
     @property
     def network(self) -> Network:
+        """Network of the group's layers."""
         return self.task.part(self.begin, self.end)
 
     @property
     def goal(self) -> Goal:
+        """Goal of the plan."""
         return self.task.goal
 
     @property
     def search(self) -> Search:
-        """By DSP slices."""
+        """Search for the group's unroll factors, at the cost of DSP slices."""
         return self.task.search.part(self.begin, self.end)
 
     @property
     def priced(self) -> list[Search]:
-        """By DSP slices and block RAM together."""
+        """Searches for the group's unroll factors, at the cost of DSP slices and block RAM together."""
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
@@ -109,7 +111,7 @@ class GroupSearch:
         return moved if isinstance(plain, Refusal) or self._worth(moved) < self._worth(plain) else plain
 
     def _worth(self, group: Group) -> int:
-        """How good a group is by the objective: less is better."""
+        """Return the objective's value of a group, of which less is better."""
         if self.goal.objective == "latency":
             return group.steady.latency
         return group.resources.dsp if self.goal.objective == "dsp" else group.slowest
@@ -232,7 +234,7 @@ class GroupSearch:
         return not isinstance(way, Refusal) and self._lack(way) is None
 
     def least_lack(self) -> Refusal | None:
-        """What of the board the fewest slices with the least buffers exceed."""
+        """Return a refusal if the cheapest factors, with the smallest buffers, exceed the board; else ``None``."""
         return self._lack(self.search.cheapest_of_all)
 
     def _soonest(self, fastest: Way) -> Way:
@@ -269,7 +271,7 @@ class GroupSearch:
         return Schedule(config, 1, depths=[None] * len(config.links)).cycles.latency
 
     def _lack(self, way: Way) -> Refusal | None:
-        """What of the board the way exceeds with the least buffers."""
+        """Return a refusal if the factors, with the smallest buffers, exceed the board; else ``None``."""
         layers = self._layers(way)
         rows = [self.template.stage(layer).least_rows for layer in self.network.layers]
         group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
@@ -291,7 +293,7 @@ class GroupSearch:
         return self.search.works
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
-        """With ample buffers."""
+        """Return the layers' plans for the factors, with ample buffers."""
         network = self.network
         multipliers = [self.task.multipliers[layer.name] for layer in network.layers]
         pixels = {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
@@ -309,7 +311,7 @@ class GroupSearch:
         )
 
     def _sized(self, way: Way) -> Group:
-        """With the buffers that the exact schedule asks for."""
+        """Return the group of the factors, with the buffer sizes that the exact schedule determines."""
         layers = self._layers(way)
         group = self._buffered(layers)
         while self.moves:
@@ -349,12 +351,12 @@ def climb(search: Search, windows: list[Window], way: Way, budget: int, floor: i
 
 
 def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
-    """What a pool's taps are worth in DSP slices of 100 LUTs each: comparators, or additions that are rounded."""
+    """Return the LUTs of a pool's taps (comparators, or rounded additions) in DSP slices, 100 LUTs per slice."""
     return 0 if work.weighted else (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp
 
 
 def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
-    """For each layer the next few choices with as many pixels that are faster, and the fastest, within the slices."""
+    """Yield, for each layer, the next few faster choices of equal ``Tp``, and the fastest one, within the slices."""
     for number, (work, unroll, rank) in enumerate(zip(search.works, way.unrolls, way.ranks, strict=True)):
         options = next(options for options in search.options(number) if options.tp == unroll.tp)
         now = work.output_steps(unroll.tp) * work.pixel_cycles(unroll)

@@ -1,4 +1,4 @@
-"""What becomes of a layer in templates that have hardware for every layer: the base of all kinds."""
+"""Base classes of stages: a stage builds the hardware of one layer, in templates with hardware for every layer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hwgen.templates.work import LayerWork, Unroll
 
 Kind = TypeVar("Kind", bound=Op)
 Beats = tuple[tuple[int, ...], ...]
-"""Of a pixel that leaves a layer: the channels in each beat."""
+"""Channels of each beat of one output pixel of a layer."""
 
 
 def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
-    """How a feature map travels, ``lanes`` channels of ``pixels`` neighbouring pixels a beat."""
+    """Return the beat format of a feature map, with ``lanes`` channels of ``pixels`` neighbouring pixels per beat."""
     return BeatFormat(
         channels=feature_map.channels,
         height=feature_map.height,
@@ -71,7 +71,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def work(self) -> dict[str, Any]:
-        """What a `LayerWork` says of this kind beyond the layer's sizes."""
+        """Fields of `LayerWork` for this kind of layer, in addition to the layer's sizes."""
         return {"whole_windows": self.whole_windows, "in_step": self.in_step, "channelwise": self.channelwise}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
@@ -158,10 +158,10 @@ class Stage(ABC, Generic[Kind]):
 
 @dataclass(frozen=True)
 class WindowStage(Stage[Kind]):
-    """Of a layer behind a line buffer."""
+    """Stage of a layer behind a line buffer."""
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
-        """How often the windows are walked."""
+        """Return the number of output folds per pixel: how often the layer reads each window."""
         if self.channelwise:
             return source.folds
         return source.groups * -(-self.op.outputs // source.groups // plan.tm)

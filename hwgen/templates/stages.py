@@ -1,4 +1,4 @@
-"""What becomes of each kind of layer in templates that have hardware for every layer: its arithmetic and its costs.
+"""Stages of all kinds of layers, in templates with hardware for every layer: their arithmetic and their costs.
 
 A kind is registered by its class in `STAGES`. Everything else about a stage, its window, FIFO and streams, is the same
 for all kinds with a window (`hwgen.templates.stage`); those that join streams are in `hwgen.templates.joins`.
@@ -296,7 +296,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
 
     @property
     def least_luts(self) -> int:
-        """Those of one lane, where all taps are added up at once."""
+        """Number of LUTs of one lane that adds up all taps at once; 0 if taps are added up in turn."""
         if not self.whole_windows:
             return 0
         op = self.op
@@ -456,7 +456,7 @@ IN_TILES: dict[type[Op], type[Stage[Any]]] = {
     AveragePool: AveragePoolStage,
     GlobalAveragePool: GlobalAveragePoolStage,
 }
-"""Those of layers that may take their map tile by tile."""
+"""Stages of the layers that can compute their map tile by tile, by class of layer."""
 
 
 def stage_of(op: Op, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:

@@ -1,4 +1,4 @@
-"""What is asked of the groups of a network, and what follows from it for all of them."""
+"""Planning task: the goal of a plan, and the data that all groups of a network share while they are planned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BRAM_PRICES = (0.25, 1, 4, 16)
 
 @dataclass(frozen=True, kw_only=True)
 class Goal(Steering):
-    """What is asked of a plan, with the options that steer a template as they were asked for.
+    """Goal of a plan: objective, limits, and the options that steer a template, as the user gave them.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Goal(Steering):
 
 
 class Task:
-    """What all groups of a network have in common while they are planned: the layers' work, and searches over it.
+    """Data that all groups of a network share while they are planned: the layers' work, and searches over this work.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Task:
         return self._parts[begin, end]
 
     def work(self, stage: Stage[Any]) -> LayerWork:
-        """What a layer of the network has to do, as such a stage."""
+        """Return the work of a layer of the network that a stage builds."""
         number = self._numbers[stage.op.name]
         return LayerWork.of(
             stage.op,
@@ -107,7 +107,7 @@ class Task:
 
     @cached_property
     def search(self) -> Search:
-        """By DSP slices."""
+        """Search for unroll factors, at the cost of DSP slices."""
         return Search(self.works, self.slices, self._copies)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -143,7 +143,7 @@ class Task:
 
     @cached_property
     def priced(self) -> list[Search]:
-        """By DSP slices and block RAM together."""
+        """Searches for unroll factors, at the cost of DSP slices and block RAM together."""
         return self.price(self.works, self._copies)
 
     def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:

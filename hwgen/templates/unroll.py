@@ -202,6 +202,7 @@ class Way:
 
     @property
     def order(self) -> tuple[Any, ...]:
+        """Sort key, smallest first: cost, LUTs, ranks of the layers."""
         return self.cost, self.luts, self.ranks
 
 
@@ -275,6 +276,7 @@ class Search:
 
     @cached_property
     def works(self) -> tuple[LayerWork, ...]:
+        """Work of each layer of this part, after the copy at its front, if there is one."""
         copy = self._copies.get(self._begin)
         return (*(() if copy is None else (copy,)), *self._all[self._begin : self._end])
 

@@ -1,4 +1,4 @@
-"""What a layer has to do in one frame, and how it walks its output: cycles, folds and beats by unroll factors."""
+"""Work of a layer in one frame, and the order of its computation: cycles, folds and beats for given unroll factors."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hwgen.gateware.multipliers import PLAIN, Multiplier
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.ops import Op
 
-#: Output pixels a cycle at most: more banks and multiplexers than that are not worth having.
+#: Maximum number of output pixels per cycle. More banks and multiplexers don't pay off.
 MOST_PIXELS = 16
 
 
 def ceil_div(dividend: Any, divisor: Any) -> Any:
-    """The quotient, rounded up; of integers or arrays of them."""
+    """Return the quotient, rounded up, of integers or arrays."""
     return -(-dividend // divisor)
 
 
 @dataclass(frozen=True)
 class Unroll:
-    """Unroll factors: input channels, output channels, kernel taps and output pixels a cycle."""
+    """Unroll factors: input channels, output channels, kernel taps and output pixels per cycle."""
 
     tn: int
     tm: int
@@ -30,10 +30,10 @@ class Unroll:
 
 @dataclass(frozen=True)
 class Walk:
-    """Order in which a layer takes the beats of a pixel and computes its output folds.
+    """Order in which a layer reads the beats of a pixel and computes its output folds.
 
-    The base walks windows: output folds outside, input folds and tap folds inside. Lanes that keep their channels
-    (``channelwise``) have no input folds. Factors may be arrays in all methods.
+    The base class computes windows: output folds are the outer loop, input folds and tap folds the inner ones. Lanes
+    that keep their channels (``channelwise``) have no input folds. In all methods, factors can be arrays.
     """
 
     def group_channels(self, work: LayerWork) -> int:
@@ -161,41 +161,43 @@ class SerialWalk(Walk):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """What a layer has to do in one frame.
+    """Work of a layer in one frame.
 
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the layer, for messages.
     channels, outputs : int
-        Input and output channels, of all groups together.
+        Number of input and of output channels, over all groups.
     groups : int
-        Groups of channels; both numbers are multiples of it.
+        Number of groups of channels, which divides both.
     height, width : int
-        Of the output map.
+        Height and width of the output map, in pixels.
     input_height, input_width : int
-        Of the input map.
+        Height and width of the input map, in pixels.
     taps : int
-        Of the kernel, ``Kh * Kw``.
+        Number of kernel taps, ``Kh * Kw``.
     channelwise : bool
-        Each output channel depends on one input channel alone (pools, depthwise convolutions): ``Tm`` is ``Tn``.
+        Whether each output channel depends on one input channel only (pools, depthwise convolutions). ``Tm`` is then
+        ``Tn``.
     weighted : bool
-        It has weights, so that it takes multipliers.
+        Whether the layer has weights, and so needs multipliers.
     chain : int
-        Multipliers in a chain at most.
+        Maximum number of multipliers in a chain.
     least_steps : int
-        Cycles that an output fold takes at least, if any factors allow that many.
+        Minimum number of cycles of an output fold, unless no factors need as many.
     whole_windows : bool
-        All taps of a window are taken in one cycle.
+        Whether the layer reads all taps of a window in one cycle.
     back : tuple of int
-        For each of its inputs how many layers before this one it comes from: 1 for the layer before. What is before the
-        first layer is an input of the group.
+        Distance, in layers, to the layer that computes each input; 1 for the previous layer. A distance that reaches
+        beyond the first layer stands for an input of the group.
     in_step : int
-        Inputs, the first ones, without a line buffer: as many of their pixels come in a cycle as leave.
+        Number of inputs, from the first one on, without a line buffer. The layer reads as many of their pixels per
+        cycle as it writes.
     walk : Walk
-        Order in which the layer takes the beats of a pixel and computes its output folds.
+        Order in which the layer reads the beats of a pixel and computes its output folds.
     most_pixels : int
-        ``Tp`` at most.
+        Maximum ``Tp``.
     """
 
     name: str
@@ -238,23 +240,23 @@ class LayerWork:
 
     @property
     def group_channels(self) -> int:
-        """Channels among which the lanes of an input beat are chosen."""
+        """Number of channels among which the lanes of an input beat are chosen."""
         return self.walk.group_channels(self)
 
     @property
     def group_outputs(self) -> int:
-        """Channels among which the lanes of an output fold are chosen."""
+        """Number of channels among which the lanes of an output fold are chosen."""
         return self.walk.group_outputs(self)
 
-    def source(self, number: int) -> int:
-        """The layer whose output's pixels a beat of its first input has, if it is layer ``number`` itself.
+    def source(self, index: int) -> int:
+        """Return the index of the layer that sets the pixels per beat of this layer's first input.
 
-        An input of the group has those of the layer that takes it.
+        This layer has the index ``index``. A group input has as many pixels per beat as the layer that reads it.
         """
-        return number - self.back[0] if self.back[0] <= number else number
+        return index - self.back[0] if self.back[0] <= index else index
 
     def products(self, unroll: Unroll) -> Any:
-        """Return the products that each output channel of a pixel sums up in a cycle; factors may be arrays."""
+        """Return the number of products that each output channel of a pixel accumulates per cycle."""
         return unroll.tk if self.channelwise else unroll.tn * unroll.tk
 
     def multipliers(self, unroll: Unroll, multiplier: Multiplier = PLAIN) -> Any:
@@ -280,8 +282,9 @@ class LayerWork:
         return self.walk.beats(self, unroll)
 
     def output_steps(self, pixels: int) -> int:
-        """Steps of ``pixels`` output pixels; rows don't share one."""
+        """Return the number of steps of ``pixels`` output pixels; no step covers two rows."""
         return self.height * ceil_div(self.width, pixels)
 
     def input_steps(self, pixels: int) -> int:
+        """Return the number of steps of ``pixels`` input pixels; no step covers two rows."""
         return self.input_height * ceil_div(self.input_width, pixels)
