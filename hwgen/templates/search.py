@@ -290,6 +290,7 @@ class GroupSearch:
 
     @property
     def works(self) -> Sequence[LayerWork]:
+        """Work of each layer of the group."""
         return self.search.works
 
     def _layers(self, way: Way) -> tuple[LayerPlan, ...]:

@@ -167,7 +167,7 @@ class WindowStage(Stage[Kind]):
         return source.groups * -(-self.op.outputs // source.groups // plan.tm)
 
     @abstractmethod
-    def parts(
+    def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
         """The arithmetic, and what makes outputs of its sums.
@@ -204,7 +204,7 @@ class WindowStage(Stage[Kind]):
             shape=source.shape,
             groups=source.groups,
         ).beats
-        compute, finish = self.parts(plan, window, fifo_lanes, beats)
+        compute, finish = self.compute_and_finish(plan, window, fifo_lanes, beats)
         if isinstance(finish, ChannelsConfig):
             finish = replace(finish, tables_in=plan.tables_in)
         if isinstance(finish, RequantiseConfig):

@@ -78,7 +78,7 @@ from hwgen.templates.work import LayerWork, Unroll
 class MaxPoolStage(WindowStage[MaxPool | Crop]):
     """Comparators; of windows of one tap there are none."""
 
-    def parts(
+    def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
         return MaxPoolConfig(window=window), None
@@ -158,7 +158,7 @@ class ConvStage(WindowStage[Conv]):
         if self.op.loaded and plan.requantise_in != "dsp":
             raise PlanError(f"{self.op.name}: requantise must be 'dsp' where weights are loaded, not 'lut'")
 
-    def parts(
+    def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
         op = self.op
@@ -321,7 +321,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
         unit, _ = self._unit
         return FloatSumConfig(window=window, zero_point=op.input.zero_point, unit=unit).resources.lut
 
-    def parts(
+    def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
         zero, (unit, _) = self.op.input.zero_point, self._unit
@@ -410,7 +410,7 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
         return self._lane_slices
 
-    def parts(
+    def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
         compute = SumConfig(window=window)

@@ -67,7 +67,7 @@ class Task:
 
     def __init__(self, network: Network, board: Board, goal: Goal):
         self.network, self.board, self.goal = network, board, goal
-        copies = {place: copy for place in network.cuts if (copy := network.copy_at(place)) is not None}
+        copies = {index: copy for index in network.cuts if (copy := network.copy_at(index)) is not None}
         self._stages = {layer.name: stage_of(layer) for layer in (*network.layers, *copies.values())}
         self.multiplier = multiplier_of(goal.macs_per_dsp)
         """Multiplier that is asked for."""
@@ -78,7 +78,7 @@ class Task:
         self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         self.works = [self.work(self._stages[layer.name]) for layer in network.layers]
         self._copies = {
-            place: LayerWork.of(copy, CHAIN, **self._stages[copy.name].work) for place, copy in copies.items()
+            index: LayerWork.of(copy, CHAIN, **self._stages[copy.name].work) for index, copy in copies.items()
         }
         self._weight_bram36: dict[tuple[LayerWork, Unroll], float] = {}
         self._parts: dict[tuple[int, int], Network] = {}
