@@ -1,7 +1,8 @@
-"""Signals and operators as Verilog expressions, every operand as wide as its operator.
+"""Writer of Verilog expressions, in which every operand is as wide as its operator.
 
-Verilog extends and cuts operands by where they stand. Here nothing depends on that: operands are extended in writing,
-but for ``$signed`` ones, which stand alone on the right side of an assignment as wide as the result.
+Verilog extends and cuts operands depending on their context. The written expressions do not rely on this rule: each
+operand is extended explicitly. The exception is ``$signed``, which is only written in an expression that is the whole
+right side of an assignment with the width of the result.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hwgen.verilog.rtlil import Cell, Chunk, Sig
 
 __all__ = ["Expressions", "Text", "const", "selected"]
 
-#: Characters of an expression within another one at most; a longer one is a wire of its own.
+#: Largest length of an expression within another one, in characters. A longer expression becomes a wire.
 LONGEST = 80
 
 _BINARY = {"$add": "+", "$sub": "-", "$mul": "*", "$and": "&", "$or": "|", "$xor": "^"}
@@ -23,33 +24,33 @@ _BINARY |= {"$divfloor": "/", "$modfloor": "%"}
 _COMPARE = {"$eq": "==", "$ne": "!=", "$lt": "<", "$le": "<=", "$gt": ">", "$ge": ">="}
 _SHIFT = {"$shl": "<<", "$shr": ">>", "$sshr": ">>>", "$shift": ">>"}
 _REDUCE = {"$reduce_or": "|", "$reduce_bool": "|", "$reduce_and": "&", "$reduce_xor": "^"}
-#: Operators that may stand side by side without parentheses.
+#: Operators that can be chained without parentheses.
 _CHAINS = {"+", "&", "|", "^"}
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An expression; ``operator`` is its outermost one, empty for a name, a constant or what stands in braces."""
+    """Verilog expression. ``operator`` is the outermost operator, empty for a name, a constant or a concatenation."""
 
     text: str
     operator: str = ""
 
     def within(self, operator: str) -> str:
-        """As an operand."""
+        """Return the expression as an operand of ``operator``, in parentheses if they are needed."""
         if not self.operator or (self.operator == operator and operator in _CHAINS):
             return self.text
         return self.text if self.operator == "!" and operator != "~" else f"({self.text})"
 
 
 def const(value: int, width: int) -> str:
-    """``4'd10``; long ones in hexadecimal, single bits in binary."""
+    """Return a Verilog constant, such as ``4'd10``. Large values are hexadecimal, and single bits binary."""
     if width == 1:
         return f"1'b{value}"
     return f"{width}'d{value}" if value < 1000 else f"{width}'h{value:x}"
 
 
 def signed_const(value: int, width: int) -> str:
-    """A constant that Verilog takes for a signed one."""
+    """Return a signed Verilog constant for a value in two's complement."""
     if not value >> (width - 1):
         return f"{width}'sd{value}"
     magnitude = (1 << width) - value
@@ -57,20 +58,20 @@ def signed_const(value: int, width: int) -> str:
 
 
 class Expressions:
-    """Writes expressions of one module.
+    """Writer of the expressions of one module.
 
     Parameters
     ----------
     operators : dict of str to Cell
-        By the wire that they drive.
+        Operators of the module, by the wire that they drive.
     name : callable
-        What a wire is called; asked only for wires that need a name.
+        Function that returns the name of a wire. It is called only for wires that need a name.
     width : callable
-        Bits of a wire.
+        Function that returns the width of a wire in bits.
     inline : callable
-        Whether an operator may stand where its wire is read, as nobody else reads it.
+        Function that returns whether an operator is written in place of its wire, because only one expression reads it.
     call : callable
-        The call of a function that makes a choice, if it is not written with question marks.
+        Function that returns a function call for a choice, or None if the choice is written with question marks.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Expressions:
     # Signals
 
     def operand(self, sig: Sig, width: int | None = None) -> Text:
-        """A signal as an operand of ``width`` bits, with zeros in front."""
+        """Return a signal as an operand, extended with zeros to ``width`` bits."""
         missing = 0 if width is None else width - width_of(sig)
         if is_const(sig):
             return Text(const(value_of(sig), max(width_of(sig) + missing, 1)))
@@ -118,18 +119,18 @@ class Expressions:
         return texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
 
     def condition(self, sig: Sig, patterns: tuple[str, ...]) -> Text:
-        """Whether a signal has one of some patterns of ``0``, ``1`` and ``-``."""
-        found = [self._matches(sig, pattern) for pattern in patterns]
-        if len(found) == 1:
-            return found[0]
-        return Text(" | ".join(each.within("|") for each in found), "|")
+        """Return the condition that a signal matches one of several patterns of ``0``, ``1`` and ``-`` (any bit)."""
+        matches = [self._matches(sig, pattern) for pattern in patterns]
+        if len(matches) == 1:
+            return matches[0]
+        return Text(" | ".join(match.within("|") for match in matches), "|")
 
     def _matches(self, sig: Sig, pattern: str) -> Text:
         terms = []
-        place = 0
+        offset = 0
         for chunk in sig:
-            bits = pattern[len(pattern) - place - chunk.width : len(pattern) - place]
-            place += chunk.width
+            bits = pattern[len(pattern) - offset - chunk.width : len(pattern) - offset]
+            offset += chunk.width
             low = 0
             for run in _runs(bits[::-1]):
                 if "-" not in run:
@@ -160,7 +161,7 @@ class Expressions:
     # Nodes
 
     def right_side(self, node: Sig | Choice, width: int) -> str:
-        """What stands right of an assignment to ``width`` bits."""
+        """Return the right side of an assignment to ``width`` bits."""
         if isinstance(node, Choice):
             return self._choice(node).text
         if len(node) == 1 and not node[0].is_const and self._inline(node[0].wire):
@@ -180,11 +181,11 @@ class Expressions:
         return Text("".join(parts) + self.node(choice.other).text, "?")
 
     def node(self, node: Sig | Choice) -> Text:
-        """What is chosen: a signal, or another choice."""
+        """Return a node, which is a signal or a choice, as an expression."""
         return self._choice(node) if isinstance(node, Choice) else self.operand(node)
 
     def _either(self, choice: Choice) -> Text | None:
-        """A choice of a single bit without a question mark."""
+        """Return a single-bit choice without a question mark, or None if the choice needs one."""
         nodes = [node for *_, node in choice.arms if not isinstance(node, Choice) and width_of(node) == 1]
         if len(nodes) < len(choice.arms) or isinstance(choice.other, Choice):
             return None
@@ -194,13 +195,21 @@ class Expressions:
         if len(nodes) == 1 and not is_const(nodes[0]):
             return Text(f"{self.condition(test, patterns).within('&')} & {self.operand(nodes[0]).within('&')}", "&")
         if all(is_const(node) and value_of(node) for node in nodes) and len({test for test, *_ in choice.arms}) == 1:
-            return self.condition(test, tuple(p for _, each, _ in choice.arms for p in each))
+            return self.condition(
+                test, tuple(pattern for _, arm_patterns, _ in choice.arms for pattern in arm_patterns)
+            )
         return None
 
     # Operators
 
     def result(self, cell: Cell) -> str:
-        """An operator right of an assignment that is as wide as its result."""
+        """Return an operator as the whole right side of an assignment with the width of its result.
+
+        Raises
+        ------
+        ToolError
+            If the operator can't be written with signed operands.
+        """
         standing = self._standing(cell, alone=True)
         if standing is not None:
             return standing.text
@@ -216,7 +225,7 @@ class Expressions:
         raise ToolError(f"Verilog can't be written of {cell.kind[1:]} with signed operands")
 
     def needs_room(self, cell: Cell) -> bool:
-        """Whether a shift's operand is wider than the result, so that it needs a wire of its own."""
+        """Return whether an operator is a shift with an operand wider than its result, and so needs a wire."""
         return cell.kind in ("$shr", "$sshr", "$shift") and width_of(cell.ports["A"]) > width_of(cell.ports["Y"])
 
     def _signed(self, sig: Sig, width: int) -> str:
@@ -228,9 +237,10 @@ class Expressions:
         return f"$signed({self.operand(sig).text})"
 
     def _standing(self, cell: Cell, *, alone: bool = False) -> Text | None:
-        """An operator wherever it stands; None if its operands are extended by their signs.
+        """Return an operator as an expression for any context, or None if its operands are sign-extended.
 
-        ``alone``: right of an assignment, where a sum may have a bit and a product all bits more than its operands.
+        With ``alone`` the expression is the whole right side of an assignment. Verilog then extends the operands of a
+        sum by one bit, and the operands of a product to the width of the result.
         """
         ports, width = cell.ports, width_of(cell.ports["Y"])
         if cell.kind in _BINARY:
@@ -289,14 +299,14 @@ class Expressions:
     def _shift(self, cell: Cell, width: int) -> Text | None:
         a, b = cell.ports["A"], cell.ports["B"]
         signed = bool(cell.parameters["A_SIGNED"])
-        # Behind the last bit of a signed number that parts are taken of stands its sign.
+        # A part select beyond the last bit of a signed value reads the sign bit.
         if cell.kind == "$sshr" or (signed and (width_of(a) < width or cell.kind == "$shift")):
             return None
         return Text(f"{self.operand(a, width).within('<<')} {_SHIFT[cell.kind]} {self.operand(b).within('<<')}", "<<")
 
 
 def _extended(sig: Sig, width: int) -> Sig:
-    """A constant with as many bits, by its sign; other signals as they are."""
+    """Return a constant sign-extended to ``width`` bits. Other signals are returned unchanged."""
     if not is_const(sig) or not sig:
         return sig
     have, value = width_of(sig), value_of(sig)
@@ -306,15 +316,16 @@ def _extended(sig: Sig, width: int) -> Sig:
 
 
 def selected(name: str, declared: int, low: int, width: int) -> str:
-    """Return bits ``low`` and up of a signal or a word: ``name``, ``name[4]`` or ``name[7:4]``.
+    """Return a selection of bits of a signal or a word: ``name``, ``name[4]`` or ``name[7:4]``.
 
     Parameters
     ----------
     name : str
+        Name of the signal or word.
     declared : int
-        Bits that ``name`` is declared with.
+        Width of the declaration of ``name``, in bits.
     low, width : int
-        Lowest bit of the selection, and its bits.
+        Lowest bit of the selection, and width in bits.
 
     Raises
     ------
@@ -333,7 +344,7 @@ def selected(name: str, declared: int, low: int, width: int) -> str:
 
 
 def _runs(bits: str) -> list[str]:
-    """Neighbouring dashes, and neighbouring others."""
+    """Return the runs of a pattern: adjacent dashes, and adjacent other characters."""
     runs: list[str] = []
     for bit in bits:
         if runs and (runs[-1][-1] == "-") == (bit == "-"):

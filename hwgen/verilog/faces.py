@@ -1,4 +1,4 @@
-"""What modules are called from outside, and what is said above them: from the components that they are made of."""
+"""Names, ports and comments of a design's modules, derived from the components that the modules were made of."""
 
 from __future__ import annotations
 
@@ -17,64 +17,65 @@ from hwgen.verilog import rtlil
 from hwgen.verilog.module_text import Face, base, plain
 from hwgen.verilog.rtlil import Design
 
-__all__ = ["Apart", "components", "face", "faces", "outputs"]
+__all__ = ["SeparateModule", "components", "face", "faces", "outputs"]
 
-#: Characters of a parameter's value at most; longer ones are counted.
+#: Largest length of a parameter's value in a comment, in characters.
 LONGEST = 100
-#: Numbers of a sequence that is written out.
+#: Largest length of a sequence whose integers a comment lists.
 SHORT = 4
+#: Largest length of a comment line, in columns.
 COLUMNS = 116
-#: Signals of Amaranth's clock domains, which come first.
+#: Signals of Amaranth's clock domains, which are the first ports.
 CLOCKS = ("aclk", "aresetn", "clk", "rst")
 
 
 def components(fragment: Any, top: str) -> dict[str, Elaboratable]:
-    """What each module was made of, a component mostly, by the module's name in RTLIL.
+    """Return the object, usually a component, that each module was made of, by the module's name in RTLIL.
 
     Parameters
     ----------
     fragment : Fragment
-        Of the top component.
+        Fragment of the top component.
     top : str
-        The top module's name.
+        Name of the top module.
     """
     return dict(_components(fragment, top))
 
 
 def _components(fragment: Any, path: str) -> Iterator[tuple[str, Elaboratable]]:
     origins = list(fragment.origins or ())
-    for origin in [*(each for each in origins if isinstance(each, wiring.Component)), *origins][:1]:
+    for origin in [*(origin for origin in origins if isinstance(origin, wiring.Component)), *origins][:1]:
         yield path, origin
-    for number, (child, name, _) in enumerate(fragment.subfragments):
-        yield from _components(child, f"{path}.{name or f'U${number}'}")
+    for index, (child, name, _) in enumerate(fragment.subfragments):
+        yield from _components(child, f"{path}.{name or f'U${index}'}")
 
 
 def outputs(fragment: Any) -> dict[str, frozenset[str]]:
-    """Outputs of the instances of modules that are not Amaranth's, by the modules' names."""
-    found: dict[str, frozenset[str]] = {}
+    """Return the output ports of instances of foreign modules, which Amaranth does not write, by module name."""
+    foreign: dict[str, frozenset[str]] = {}
     for child, *_ in fragment.subfragments:
-        found |= outputs(child)
+        foreign |= outputs(child)
         ports = child.ports.items() if isinstance(child, Instance) else ()  # type: ignore[attr-defined]
         if ports:
-            kind = child.type  # type: ignore[attr-defined]
-            found[kind] = frozenset(port for port, (_, direction) in ports if direction == "o")
-    return found
+            module = child.type  # type: ignore[attr-defined]
+            foreign[module] = frozenset(port for port, (_, direction) in ports if direction == "o")
+    return foreign
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Apart:
-    """A module of a design that is written by itself.
+class SeparateModule:
+    """Module of a design whose Verilog is written separately.
 
     Parameters
     ----------
     inside : str
-        The module that its instance is in.
+        Name of the module that contains the instance, in RTLIL.
     name : str
-        Of its instance.
+        Name of the instance.
     component : Elaboratable
-        What it was made of.
+        Component that the module was made of.
     ports : tuple of str
-        Names of its ports, in order.
+        Names of the module's ports, in order.
     """
 
     inside: str
@@ -84,27 +85,35 @@ class Apart:
 
 
 def faces(
-    design: Design, known: Mapping[str, Elaboratable], apart: Mapping[str, Apart] | None = None
+    design: Design, known: Mapping[str, Elaboratable], separate: Mapping[str, SeparateModule] | None = None
 ) -> dict[str, Face]:
-    """Names, ports and comments of all modules of a design, by their names in RTLIL.
+    """Return names, ports and comments of all modules of a design, by the modules' names in RTLIL.
 
-    Those ``apart`` are among them, by the kinds of their instances.
+    Parameters
+    ----------
+    design : Design
+        Modules of the design.
+    known : mapping of str to Elaboratable
+        Components by the modules' names, from `components`.
+    separate : mapping of str to SeparateModule, optional
+        Modules that are written separately, by the cell type of their instances.
     """
-    apart = apart or {}
-    paths = [*design, *(f"{each.inside}.{each.name}" for each in apart.values())]
-    names = unique(_word("_".join(plain(part) for part in name.split("."))) for name in paths)
+    separate = separate or {}
+    paths = [*design, *(f"{module.inside}.{module.name}" for module in separate.values())]
+    names = unique(_word("_".join(plain(step) for step in name.split("."))) for name in paths)
     top = next(iter(design))
-    found = {
+    by_name = {
         old: face(module, new, known.get(_path(old)), outermost=old == top)
         for (old, module), new in zip(design.items(), names, strict=False)
     }
-    for (kind, each), new in zip(apart.items(), names[len(design) :], strict=True):
-        found[kind] = Face(new, {f"\\{port}": port for port in each.ports}, tuple(_head(new, each.component)))
-    return found
+    for (cell_type, module), new in zip(separate.items(), names[len(design) :], strict=True):
+        ports = {f"\\{port}": port for port in module.ports}
+        by_name[cell_type] = Face(new, ports, tuple(_head(new, module.component)))
+    return by_name
 
 
 def _path(name: str) -> str:
-    """Of a module, without the numbers that Amaranth adds where a signal has the name of an instance."""
+    """Return the path of a module, without the numbers that Amaranth adds if a signal has the name of an instance."""
     return re.sub(r"(?<!\.U)\$\d+(?=\.|$)", "", name)
 
 
@@ -114,7 +123,10 @@ def _word(name: str) -> str:
 
 
 def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, outermost: bool = False) -> Face:
-    """What a module is called from outside that was made of a component."""
+    """Return name, ports and comment of a module that was made of a component.
+
+    ``outermost`` is true for the top module, whose ports keep their names.
+    """
     members = _members(component)
     ports = [wire for wire in module.wires.values() if wire.port and wire.width]
     aliases = _aliases(module)
@@ -122,51 +134,51 @@ def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, out
     taken: set[str] = set()
     for wire in ports:
         names = [base(wire.name), *(base(alias) for alias in aliases.get(wire.name, ()))]
-        fitting = [each for each in names if members.get(each, (None,))[0] == wire.port and each not in taken]
+        fitting = [word for word in names if members.get(word, (None,))[0] == wire.port and word not in taken]
         chosen[wire.name] = plain(wire.name) if outermost else (fitting or [plain(wire.name)])[0]
         taken.add(chosen[wire.name])
     own = "" if outermost else _word(module.name.rpartition(".")[2])
-    kinds = [module.wires[wire].port.removesuffix("put") for wire in chosen]
+    directions = [module.wires[wire].port.removesuffix("put") for wire in chosen]
     words = unique(
-        each if each in CLOCKS else f"{each}_{kind}" if each == own else _word(each)
-        for each, kind in zip(chosen.values(), kinds, strict=True)
+        port if port in CLOCKS else f"{port}_{direction}" if port == own else _word(port)
+        for port, direction in zip(chosen.values(), directions, strict=True)
     )
-    places = {member: place for place, member in enumerate((*CLOCKS, *members))}
-    order = sorted(zip(chosen, words, strict=True), key=lambda pair: places.get(pair[1], len(places)))
+    ranks = {member: rank for rank, member in enumerate((*CLOCKS, *members))}
+    order = sorted(zip(chosen, words, strict=True), key=lambda pair: ranks.get(pair[1], len(ranks)))
     notes = {word: members[word][1] for word in words if word in members}
     return Face(name, dict(order), tuple(_head(name, component)), notes, own)
 
 
 def _members(component: Elaboratable | None) -> dict[str, tuple[str, str]]:
-    """Direction of each port and what travels through it, in order."""
+    """Return the direction of each port of a component, and the meaning of the port's bits, in order."""
     if not isinstance(component, wiring.Component):
         return {}
-    found = {}
+    members = {}
     for path, member, _ in component.signature.flatten(component):
         direction = "input" if member.flow == In else "output"
-        found["__".join(map(str, path))] = direction, described(member.shape)
-    return found
+        members["__".join(map(str, path))] = direction, described(member.shape)
+    return members
 
 
 def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
-    """Other names of whole wires, either way."""
-    found: dict[str, list[str]] = {}
+    """Return the wires that are connected with each whole wire, in either direction."""
+    aliases: dict[str, list[str]] = {}
     for connection in module.connections:
         left, right = connection.left, connection.right
         if len(left) == len(right) == 1 and right[0].wire and right[0].width == module.wires[right[0].wire].width:
             if "." not in left[0].wire and "[" not in left[0].wire:
-                found.setdefault(right[0].wire, []).append(left[0].wire)
-            found.setdefault(left[0].wire, []).append(right[0].wire)
-    return found
+                aliases.setdefault(right[0].wire, []).append(left[0].wire)
+            aliases.setdefault(left[0].wire, []).append(right[0].wire)
+    return aliases
 
 
 # Comments
 
 
 def described(shape: Any) -> str:
-    """What bits mean: ``last [16], data [15:0]: 2 x 8 bits``; empty for plain unsigned numbers."""
+    """Return the meaning of a shape's bits: ``last [16], data [15:0]: 2 of 8 bits``. Empty for an unsigned integer."""
     if isinstance(shape, data.StructLayout):
-        fields = sorted(((field.offset, key, field) for key, field in shape), reverse=True, key=lambda each: each[0])
+        fields = sorted(((field.offset, key, field) for key, field in shape), reverse=True, key=lambda entry: entry[0])
         return ", ".join(_field(str(key), offset, field) for offset, key, field in fields if field.width)
     if isinstance(shape, data.ArrayLayout):
         return _array(shape)
@@ -175,9 +187,9 @@ def described(shape: Any) -> str:
 
 
 def _field(key: str, offset: int, field: data.Field) -> str:
-    place = f"[{offset + field.width - 1}:{offset}]" if field.width > 1 else f"[{offset}]"
+    bits = f"[{offset + field.width - 1}:{offset}]" if field.width > 1 else f"[{offset}]"
     inner = described(field.shape)
-    return f"{key} {place}{f': {inner}' if inner else ''}"
+    return f"{key} {bits}{f': {inner}' if inner else ''}"
 
 
 def _array(shape: Any) -> str:
@@ -191,11 +203,12 @@ def _array(shape: Any) -> str:
 
 
 def _head(name: str, component: Elaboratable | None) -> list[str]:
-    text = _first_sentence(component) or "A part of the module that it is in."
+    """Return the lines of a module's comment: first sentence of the component, parameters and latency."""
+    text = _first_sentence(component) or "Submodule of the module that instantiates it."
     lines = _wrapped([f"Module {name}:", *text.split()])
     config = getattr(component, "config", None)
     if dataclasses.is_dataclass(config):
-        values = ((each.name, getattr(config, each.name)) for each in dataclasses.fields(config) if each.repr)
+        values = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config) if field.repr)
         texts = [text for key, value in values if (text := _parameter(key, value))]
         lines += [f"  {line}" for line in _wrapped([*(f"{text}," for text in texts[:-1]), *texts[-1:]])]
         lines += _latency(config)
@@ -203,10 +216,10 @@ def _head(name: str, component: Elaboratable | None) -> list[str]:
 
 
 def _wrapped(texts: Iterable[str]) -> list[str]:
-    """Return ``texts`` side by side, in lines that break between two of them only.
+    """Return lines of at most `COLUMNS` columns that contain the texts, with line breaks only between two texts.
 
-    A comment that begins with a tool's name is a directive (``// verilator ..``, ``// synopsys ..``). So no line begins
-    within a text, as it may hold a user's name.
+    A comment that begins with a tool's name is a directive (``// verilator ..``, ``// synopsys ..``). A text can
+    contain a user's name, so no line begins within a text.
     """
     lines: list[str] = []
     for text in texts:
@@ -235,9 +248,12 @@ def _latency(config: Any) -> list[str]:
 
 
 def _parameter(key: str, value: Any) -> str:
-    """``lanes = 4``; of sequences how many values they have, as these may be in memory files, and change alone."""
+    """Return a parameter as text, ``lanes = 4``, or the length of a long sequence.
+
+    The values of a sequence can be in memory files, and then change without the Verilog.
+    """
     if isinstance(value, Sequence) and not isinstance(value, str):
-        if len(value) > SHORT or not all(isinstance(each, int) for each in value):
+        if len(value) > SHORT or not all(isinstance(element, int) for element in value):
             return f"{key}: {len(value)} {'value' if len(value) == 1 else 'values'}"
     elif not isinstance(value, int | str | Shape) and not dataclasses.is_dataclass(value):
         return ""

@@ -1,4 +1,4 @@
-"""Verilog that took a while to write is kept, and written again only if something of the hardware changed."""
+"""Cache of Verilog that took long to write. It is written again only if the hardware, or hwgen, changed."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from hwgen import cache, digest
 __all__ = ["STEP", "written"]
 
 STEP = "writing the Verilog"
-"""What is said of it."""
+"""Name of the step, for reports of progress."""
 LEAST = 0.5
-"""Seconds that writing takes, of what is kept."""
+"""Smallest writing time of files that are cached, in seconds."""
 MOST = 256 << 20
-"""Bytes of all files, of what is kept."""
+"""Largest total size of files that are cached, in bytes."""
 _NAME = "files.zip"
 
 
 def written(
-    of: object, write: Callable[[], dict[str, bytes]], *, say: Callable[[str], None] = lambda step: None
+    inputs: object, write: Callable[[], dict[str, bytes]], *, say: Callable[[str], None] = lambda step: None
 ) -> dict[str, bytes]:
-    """What ``write`` gives, or gave before.
+    """Return the files that a function writes, from the cache if they were written before.
 
     Parameters
     ----------
-    of : object
-        All that it depends on besides hwgen itself, as `hwgen.digest` takes it.
+    inputs : object
+        Everything that the files depend on besides hwgen itself, in a form that `hwgen.digest` accepts.
     write : callable
-        Writes files: contents by name.
+        Function that returns the contents of the files, by name.
     say : callable
-        Told if they are written now.
+        Receiver of the step's name if the files are written now.
     """
-    key = digest.of(digest.source(), of)
-    if (place := cache.find("verilog", key)) is not None:
-        with zipfile.ZipFile(place / _NAME) as archive:
+    key = digest.of(digest.source(), inputs)
+    if (cached := cache.find("verilog", key)) is not None:
+        with zipfile.ZipFile(cached / _NAME) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
     say(STEP)
     begin = time.perf_counter()
@@ -47,8 +47,9 @@ def written(
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    """Return files as a ZIP archive."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    return made.getvalue()
+    return buffer.getvalue()

@@ -1,8 +1,8 @@
-"""Memories as Verilog modules of their own, and the files that hold their contents.
+"""Writer of large memories as Verilog modules, with files for their contents.
 
-Memories of more than `LARGE` bits don't go into the text row by row (which takes minutes and gigabytes): the
-``get_memory()`` hook of Amaranth puts an instance of a small Verilog module there, which reads its contents by
-``$readmemh``. The modules follow the templates from which Vivado and Yosys infer block and distributed RAM.
+Writing a memory of more than `LARGE` bits row by row takes minutes and gigabytes. Amaranth's ``get_memory()`` hook
+therefore returns an instance of a small Verilog module, which reads its contents with ``$readmemh``. The modules follow
+the templates from which Vivado and Yosys infer block RAM and distributed RAM.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hwgen.verilog.rtlil import Design
 __all__ = ["LARGE", "WriterPlatform", "memory_files", "placeholder"]
 
 LARGE = 4096
-"""Bits above which a memory becomes a module of its own."""
+"""Largest size of a memory that is written row by row, in bits."""
 
 
 class WriterPlatform:
-    """Stands in for a platform while Verilog is written, and gathers the large memories and the parts."""
+    """Platform for Amaranth's elaboration that collects the large memories and the parts of a design."""
 
     def __init__(self, name: str, top: wiring.Component) -> None:
         self.name = name
@@ -36,15 +36,15 @@ class WriterPlatform:
         self.parts: dict[str, Part[Any]] = {}
 
     def get_part(self, this: Part[Any]) -> Any:
-        """An instance for a part, which is written by itself."""
+        """Return an instance of a part, whose module is written separately."""
         if this is self.top:
             return this.circuit()
-        kind = f"hwgen-part-{len(self.parts)}"
-        self.parts[kind] = this
-        return parts.instance(this, kind)
+        cell_type = f"hwgen-part-{len(self.parts)}"
+        self.parts[cell_type] = this
+        return parts.instance(this, cell_type)
 
     def get_memory(self, this: memory.Memory) -> Any:
-        """An instance for a large memory; what Amaranth makes of it for others."""
+        """Return an instance of a module for a large memory. Amaranth elaborates all other memories itself."""
         width = Shape.cast(this.shape).width
         domains = {port.domain for port in (*this.read_ports, *this.write_ports)} - {"comb"}
         plain = not any(port.transparent_for for port in this.read_ports)
@@ -54,37 +54,38 @@ class WriterPlatform:
         module = self._module(this, initialised=content is not None)
         ports: dict[str, Any] = {"p_WIDTH": width, "p_DEPTH": this.depth, "i_clk": ClockSignal(domains.pop())}
         if content is not None:
-            number = len(self.contents)
-            self.contents[number] = content
-            ports["p_INIT"] = placeholder(number)
-        for number, port in enumerate(this.read_ports):
-            ports[f"i_r{number}_addr"] = port.addr
-            ports[f"o_r{number}_data"] = _plain(port.data)
+            file_index = len(self.contents)
+            self.contents[file_index] = content
+            ports["p_INIT"] = placeholder(file_index)
+        for index, port in enumerate(this.read_ports):
+            ports[f"i_r{index}_addr"] = port.addr
+            ports[f"o_r{index}_data"] = _plain(port.data)
             if port.domain != "comb":
-                ports[f"i_r{number}_en"] = port.en
-        for number, port in enumerate(this.write_ports):
-            ports[f"p_W{number}_PARTS"] = len(port.en)
-            ports[f"i_w{number}_addr"] = port.addr
-            ports[f"i_w{number}_data"] = _plain(port.data)
-            ports[f"i_w{number}_en"] = port.en
+                ports[f"i_r{index}_en"] = port.en
+        for index, port in enumerate(this.write_ports):
+            ports[f"p_W{index}_PARTS"] = len(port.en)
+            ports[f"i_w{index}_addr"] = port.addr
+            ports[f"i_w{index}_data"] = _plain(port.data)
+            ports[f"i_w{index}_en"] = port.en
         return Instance(module, **ports)
 
     def _module(self, this: memory.Memory, *, initialised: bool) -> str:
-        """Name of the module with these ports and attributes; written when it is first asked for."""
+        """Return the name of the module for a memory, and write the module if no earlier memory had an equal one."""
         reads = ["comb" if port.domain == "comb" else "sync" for port in this.read_ports]
         attributes = {str(key): value for key, value in sorted(this.attrs.items())}
-        parts = [self.name, "ram" if this.write_ports else "rom", *(str(v) for v in dict.fromkeys(attributes.values()))]
+        words = [self.name, "ram" if this.write_ports else "rom", *(str(v) for v in dict.fromkeys(attributes.values()))]
         if reads != ["sync"]:
-            parts.append("".join(f"{reads.count(kind)}{kind}" for kind in ("sync", "comb") if kind in reads) or "none")
+            counts = "".join(f"{reads.count(domain)}{domain}" for domain in ("sync", "comb") if domain in reads)
+            words.append(counts or "none")
         if len(this.write_ports) > 1:
-            parts.append(f"{len(this.write_ports)}w")
+            words.append(f"{len(this.write_ports)}w")
         if this.write_ports and initialised:
-            parts.append("init")
+            words.append("init")
         elif not this.write_ports and not initialised:
-            parts.append("zero")
-        name = identifier("_".join(parts))
+            words.append("zero")
+        name = identifier("_".join(words))
         text = _memory_module(name, reads, len(this.write_ports), attributes, initialised=initialised)
-        while self.modules.setdefault(name, text) != text:  # another with the same summary of attributes
+        while self.modules.setdefault(name, text) != text:  # another module has the same name
             name += "_"
             text = _memory_module(name, reads, len(this.write_ports), attributes, initialised=initialised)
         return name
@@ -94,18 +95,19 @@ def _plain(value: Any) -> Any:
     return value if not hasattr(value, "as_value") else value.as_value()
 
 
-def placeholder(number: int) -> str:
-    return f"hwgen-memory-{number}"
+def placeholder(file_index: int) -> str:
+    """Return the text that stands for the name of a memory file until the file has a name."""
+    return f"hwgen-memory-{file_index}"
 
 
-def _number(parameter: object) -> int | None:
-    """Of a memory's contents, if that is what a parameter stands for."""
+def _file_index(parameter: object) -> int | None:
+    """Return the index of the memory file in a placeholder, or None for any other parameter."""
     match = re.fullmatch(r"hwgen-memory-(\d+)", str(parameter))
     return int(match[1]) if match else None
 
 
 def _content(this: memory.Memory, width: int) -> bytes | None:
-    """Rows in hexadecimal, one a line; None when all are zero."""
+    """Return the rows of a memory in hexadecimal, one per line, or None if all rows are zero."""
     shape = this.shape
     mask = (1 << width) - 1
     if isinstance(shape, ShapeCastable):
@@ -121,7 +123,22 @@ def _content(this: memory.Memory, width: int) -> bytes | None:
 def _memory_module(
     name: str, reads: list[str], writes: int, attributes: Mapping[str, Any], *, initialised: bool
 ) -> str:
-    parameters = ["WIDTH = 1", "DEPTH = 2"] + [f"W{number}_PARTS = 1" for number in range(writes)]
+    """Return the Verilog of a module for memories.
+
+    Parameters
+    ----------
+    name : str
+        Name of the module.
+    reads : list of str
+        Domain of each read port, ``sync`` or ``comb``.
+    writes : int
+        Number of write ports.
+    attributes : mapping
+        Attributes for synthesis.
+    initialised : bool
+        Whether the memory reads its contents from a file.
+    """
+    parameters = ["WIDTH = 1", "DEPTH = 2"] + [f"W{index}_PARTS = 1" for index in range(writes)]
     if initialised:
         parameters.append('INIT = ""')
     ports = ["input  wire clk"]
@@ -133,7 +150,7 @@ def _memory_module(
         body.append(f"    (* {quoted} *)")
     body += ["    reg [WIDTH-1:0] memory [0:DEPTH-1];", ""]
     if initialised:
-        # Yosys also reads the module as it stands, without a file.
+        # Yosys also reads the module without parameters, and then needs a module without a file.
         body += [
             "    generate",
             '        if (INIT != "") begin : contents',
@@ -142,40 +159,40 @@ def _memory_module(
         body += ["        end", "    endgenerate", ""]
     else:
         body += [
-            "    // A device's memories begin with zeros anyway, and synthesis would take this loop row by row.",
+            "    // Memories of a device begin with zeros. The loop is for simulation: synthesis would unroll it.",
             "`ifndef SYNTHESIS",
             "    integer row;",
             "    initial for (row = 0; row < DEPTH; row = row + 1) memory[row] = {WIDTH{1'b0}};",
             "`endif",
             "",
         ]
-    for number, kind in enumerate(reads):
-        port = f"r{number}"
+    for index, domain in enumerate(reads):
+        port = f"r{index}"
         ports += [f"input  wire [$clog2(DEPTH)-1:0] {port}_addr"]
-        if kind == "comb":
+        if domain == "comb":
             ports += [f"output wire [WIDTH-1:0] {port}_data"]
             body += [f"    assign {port}_data = memory[{port}_addr];", ""]
         else:
             ports += [f"input  wire {port}_en", f"output reg  [WIDTH-1:0] {port}_data"]
             body += ["    always @(posedge clk)", f"        if ({port}_en) {port}_data <= memory[{port}_addr];", ""]
-    for number in range(writes):
-        port, parts = f"w{number}", f"W{number}_PARTS"
+    for index in range(writes):
+        port, num_slices = f"w{index}", f"W{index}_PARTS"
         ports += [
             f"input  wire [$clog2(DEPTH)-1:0] {port}_addr",
-            f"input  wire [{parts}-1:0] {port}_en",
+            f"input  wire [{num_slices}-1:0] {port}_en",
             f"input  wire [WIDTH-1:0] {port}_data",
         ]
-        part = f"[{port}_part*(WIDTH/{parts}) +: WIDTH/{parts}]"
+        bits = f"[{port}_part*(WIDTH/{num_slices}) +: WIDTH/{num_slices}]"
         body += [
             f"    integer {port}_part;",
             "    always @(posedge clk)",
-            f"        for ({port}_part = 0; {port}_part < {parts}; {port}_part = {port}_part + 1)",
-            f"            if ({port}_en[{port}_part]) memory[{port}_addr]{part} <= {port}_data{part};",
+            f"        for ({port}_part = 0; {port}_part < {num_slices}; {port}_part = {port}_part + 1)",
+            f"            if ({port}_en[{port}_part]) memory[{port}_addr]{bits} <= {port}_data{bits};",
             "",
         ]
     lines = [
         "",
-        "// A read gives the word as it was before a write in the same cycle.",
+        "// A read returns the old word if the same cycle writes the word.",
         f"module {name} #(",
         ",\n".join(f"    parameter {parameter}" for parameter in parameters),
         ") (",
@@ -188,13 +205,13 @@ def _memory_module(
 
 
 def memory_files(design: Design, platform: WriterPlatform) -> dict[int, str]:
-    """What each memory file is called: as the module and the instance that read it."""
+    """Return the name of each memory file by its index, made of the module and the instance that read the file."""
     paths = {}
     for module in design.values():
         for cell in module.cells:
-            number = _number(cell.parameters.get("INIT"))
-            if number is not None:
-                paths[number] = re.sub(r"\$\d+|[^\w.-]", "", f"{module.name}.{cell.name}")
+            file_index = _file_index(cell.parameters.get("INIT"))
+            if file_index is not None:
+                paths[file_index] = re.sub(r"\$\d+|[^\w.-]", "", f"{module.name}.{cell.name}")
     if set(paths) != set(platform.contents):
         raise AssertionError("a memory of the design was not found in its Verilog")
     return dict(zip(paths, (f"{name}.mem" for name in unique(paths.values())), strict=True))

@@ -1,4 +1,4 @@
-"""A module as Verilog: ports and signals by the names that people gave them, all registers of a clock in one place."""
+"""Writer of one module as Verilog, with chosen names for ports and signals, and one block for all registers of a clock."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from hwgen.verilog.rtlil import Assign, Body, Cell, Sig, Switch, Wire
 
 __all__ = ["Face", "ModuleText"]
 
-#: Columns of a line, where it can be broken.
+#: Largest length of a line that can be broken, in columns.
 COLUMNS = 116
-#: Arms from which on a choice by one signal is a function with a case statement. Of question marks Yosys makes a
-#: priority: a window of 11 taps took 40 % more LUTs. A choice among constants alone is a table.
+#: Smallest number of arms of a choice that is written as a function with a case statement. Yosys turns question marks
+#: into a priority: a window of 11 taps then needs 40 % more LUTs. A choice among constants is a table.
 TABLE = 5
 
 _WORDS = {
@@ -74,19 +74,20 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Face:
-    """What a module is called from outside.
+    """Name, ports and comments of a module.
 
     Parameters
     ----------
     name : str
+        Name of the module.
     ports : dict of str to str
-        Names of ports, in order, by their wires.
+        Names of the ports, in order, by their wires.
     head : tuple of str
-        Lines of a comment above it.
+        Lines of the comment above the module.
     notes : dict of str to str
-        What travels through a port.
+        Meaning of a port's bits, by the port's name.
     instance : str
-        What it is called where it is used: none of its signals has that name, which would hide it.
+        Name of the module's instance. No signal of the module has this name, because it would hide the instance.
     """
 
     name: str
@@ -98,23 +99,25 @@ class Face:
 
 @dataclass
 class _Drivers:
-    """What drives a wire, by the wire's name or by the selection of it that is driven, and what stands before."""
+    """Drivers of a wire, by the wire's name or by the selected bits, with lines that precede the assignments."""
 
     values: dict[str, str]
     before: list[str] = field(default_factory=list)
 
 
 class ModuleText:
-    """Writes one module.
+    """Writer of one module.
 
     Parameters
     ----------
     net : Netlist
+        Netlist of the module.
     face : Face
+        Name, ports and comments of the module.
     faces : dict of str to Face
-        Of the design's modules, by their names in RTLIL.
+        Names, ports and comments of all modules, by their names in RTLIL.
     part : bool
-        Whether a synthesis dissolves it in the module around it: cleared summands are then declared behind registers.
+        Whether synthesis flattens the module into its parent. Cleared summands are then declared after registers.
     """
 
     def __init__(self, net: Netlist, face: Face, faces: Mapping[str, Face], *, part: bool = False) -> None:
@@ -140,18 +143,18 @@ class ModuleText:
     # Names
 
     def _names_of_aliases(self) -> dict[str, list[str]]:
-        """Further names of whole wires."""
-        found: dict[str, list[str]] = {}
+        """Return additional names of whole wires."""
+        names: dict[str, list[str]] = {}
         for alias in self._net.aliases:
             name = alias.left[0].wire
             if len(alias.right) == 1 and alias.right[0].wire and "." not in name and "[" not in name:
                 chunk = alias.right[0]
                 if chunk.low == 0 and chunk.width == self._wires[chunk.wire].width:
-                    found.setdefault(chunk.wire, []).append(name)
-        return found
+                    names.setdefault(chunk.wire, []).append(name)
+        return names
 
     def _choose_names(self) -> None:
-        # Ports are called what those who connect them call them, whatever the instance's name.
+        # Ports have the names that the parent module uses.
         self.names |= self._face.ports
         self._taken |= {name.lower() for name in self._face.ports.values()}
         self._taken |= {self._face.instance.lower(), f"{self._face.instance}_2".lower()}
@@ -173,27 +176,27 @@ class ModuleText:
                     self._choose(cell.ports["DATA"], f"{name}_data" if what == "read" else f"{name}_written")
 
     def _choose(self, sig: Sig, name: str) -> None:
-        """A name for a whole wire that has none and must have one."""
+        """Give a name to a whole wire that has none and needs one."""
         wire = sig[0].wire if len(sig) == 1 else ""
         if wire and wire not in self.names and wire not in self._net.operators:
             self.names[wire] = self._new(name)
 
     def _members(self) -> dict[str, str]:
-        """Wires to and from instances, called by the instance and its port."""
-        found: dict[str, str] = {}
+        """Return names for the wires of instances, made of the instance and its port."""
+        members: dict[str, str] = {}
         for cell in self._net.instances:
             outputs = self._net.outputs[cell.name]
             for port, sig in cell.ports.items():
                 wire = sig[0].wire if len(sig) == 1 and sig[0].width == self._wires_width(sig[0].wire) else ""
                 if wire and port in outputs:
-                    found[wire] = f"{self.cells[cell.name]}__{self._port_name(cell, port)}"
+                    members[wire] = f"{self.cells[cell.name]}__{self._port_name(cell, port)}"
                     self._instance_wires.append(wire)
         for cell in self._net.instances:
             for port, sig in cell.ports.items():
                 wire = sig[0].wire if len(sig) == 1 and sig[0].width == self._wires_width(sig[0].wire) else ""
-                if wire and wire not in found and port not in self._net.outputs[cell.name]:
-                    found[wire] = f"{self.cells[cell.name]}__{self._port_name(cell, port)}"
-        return found
+                if wire and wire not in members and port not in self._net.outputs[cell.name]:
+                    members[wire] = f"{self.cells[cell.name]}__{self._port_name(cell, port)}"
+        return members
 
     def _wires_width(self, wire: str) -> int:
         return self._wires[wire].width if wire else -1
@@ -203,7 +206,7 @@ class ModuleText:
         return face.ports[f"\\{port}"] if face is not None else port
 
     def _own(self, wire: str, member: str) -> str | None:
-        """The name that the source gives a wire, but for what is only the name of an instance's port."""
+        """Return the name of a wire in the source code, or None if it is only the name of an instance's port."""
         names = [name for name in (wire, *self._aliases.get(wire, ())) if not unnamed(name)]
         bases = [base(name) for name in names]
         ports = member.partition("__")[2]
@@ -217,15 +220,15 @@ class ModuleText:
             name += "_"
         if name[0].isdigit():
             name = f"n{name}"
-        number, new = 2, name
+        suffix, new = 2, name
         while new.lower() in self._taken:
-            new = f"{name.rstrip('_')}_{number}"
-            number += 1
+            new = f"{name.rstrip('_')}_{suffix}"
+            suffix += 1
         self._taken.add(new.lower())
         return new
 
     def _name(self, wire: str) -> str:
-        """What a wire is called, which makes it one that is declared."""
+        """Return the name of a wire, and mark the wire as one that must be declared."""
         if wire not in self.names:
             self.names[wire] = self._new(self._hint(wire))
         if wire not in self._seen:
@@ -255,31 +258,31 @@ class ModuleText:
 
     @cached_property
     def _readers(self) -> dict[str, list[Cell]]:
-        """Operators that read each wire."""
-        found: dict[str, list[Cell]] = {}
+        """Operators that read a wire, by the wire's name."""
+        readers: dict[str, list[Cell]] = {}
         for cell in self._net.operators.values():
             for port, sig in cell.ports.items():
                 for chunk in sig if port != "Y" else ():
-                    found.setdefault(chunk.wire, []).append(cell)
-        return found
+                    readers.setdefault(chunk.wire, []).append(cell)
+        return readers
 
     @cached_property
     def _cleared(self) -> set[str]:
-        """Summands that are zero at times: an accumulator's, at its first step.
+        """Summands that a multiplexer can set to zero, as in the first step of an accumulator.
 
-        Yosys puts the operand of a sum that is declared first on the carry chain. With registers there it could join
-        the choice and the sum in one table, but the LUTs that plans state were counted otherwise. So these come in
-        front.
+        Yosys puts the operand of a sum that is declared first on the carry chain. If that operand is a register, Yosys
+        can merge the multiplexer and the sum, which the LUT counts of plans do not assume. Cleared summands are
+        therefore declared before registers.
         """
-        found = set()
+        cleared = set()
         for wire, cell in self._net.operators.items():
             zero = cell.kind == "$mux" and any(is_const(cell.ports[p]) and not value_of(cell.ports[p]) for p in "AB")
-            if zero and unnamed(wire) and any(each.kind in ("$add", "$sub") for each in self._readers.get(wire, ())):
-                found.add(wire)
-        return found
+            if zero and unnamed(wire) and any(r.kind in ("$add", "$sub") for r in self._readers.get(wire, ())):
+                cleared.add(wire)
+        return cleared
 
     def _word(self, sig: Sig) -> str:
-        """A constant or a wire with a name as a word of a name; empty for others."""
+        """Return a constant or a named wire as a part of another name, or an empty text for any other signal."""
         if len(sig) != 1:
             return "" if sig else "0"
         chunk = sig[0]
@@ -287,8 +290,8 @@ class ModuleText:
             return str(chunk.value) if chunk.value < 10000 else ""
         if chunk.wire not in self.names:
             return ""
-        place = "" if chunk.width == self._wires[chunk.wire].width else f"_{chunk.low}"
-        return f"{self.names[chunk.wire]}{place}".replace("__", "_")
+        low_bit = "" if chunk.width == self._wires[chunk.wire].width else f"_{chunk.low}"
+        return f"{self.names[chunk.wire]}{low_bit}".replace("__", "_")
 
     def _inline(self, wire: str) -> bool:
         cell = self._net.operators.get(wire)
@@ -302,7 +305,7 @@ class ModuleText:
     # Text
 
     def lines(self) -> list[str]:
-        """The whole module."""
+        """Return the lines of the module."""
         self._seen = {}
         clocked = [self._clock(clock) for clock in self._net.clocks]
         memories = [line for memory in self._net.memories for line in self._memory(memory)]
@@ -372,7 +375,7 @@ class ModuleText:
     # Logic
 
     def _logic(self) -> list[str]:
-        """Wires that others drive, each behind those that it depends on."""
+        """Return the declarations and assignments of wires, each after the wires that it depends on."""
         net = self._net
         texts: dict[str, _Drivers] = {}
         needs: dict[str, list[str]] = {}
@@ -456,22 +459,25 @@ class ModuleText:
         return f"{function}({self._express.operand(test).text})"
 
     def _call(self, choice: Choice) -> str | None:
-        """A choice by the value of one signal among many: equal ones of a module share a function."""
+        """Return a function call for a choice with many arms by the values of one signal, or None for other choices.
+
+        Equal choices of a module share a function.
+        """
         if len(choice.arms) < TABLE or not distinct(choice.arms):
             return None
         nodes = [node for *_, node in choice.arms] + [choice.other]
-        given = [*dict.fromkeys(node for node in nodes if isinstance(node, Choice) or not is_const(node))]
+        inputs = [*dict.fromkeys(node for node in nodes if isinstance(node, Choice) or not is_const(node))]
         width = _width(choice)
         values = [
-            f"v{given.index(node)}" if isinstance(node, Choice) or not is_const(node) else const(value_of(node), width)
+            f"v{inputs.index(node)}" if isinstance(node, Choice) or not is_const(node) else const(value_of(node), width)
             for node in nodes
         ]
         test, patterns = choice.arms[0][0], tuple(patterns for _, patterns, _ in choice.arms)
         key = (width_of(test), width, patterns, tuple(values))
         if key not in self._functions:
-            name = self._new(f"one_of_{len(given)}" if given else "values")
-            self._functions[key] = name, _function(name, len(given), *key)
-        arguments = [self._express.operand(test).text, *(self._express.node(node).text for node in given)]
+            name = self._new(f"one_of_{len(inputs)}" if inputs else "values")
+            self._functions[key] = name, _function(name, len(inputs), *key)
+        arguments = [self._express.operand(test).text, *(self._express.node(node).text for node in inputs)]
         return f"{self._functions[key][0]}({', '.join(arguments)})"
 
     # Registers
@@ -541,34 +547,34 @@ class ModuleText:
 
     def _declared_memories(self) -> list[str]:
         lines: list[str] = []
-        for each in self._net.memories:
-            memory, name = each.memory, self.memories[each.memory.name]
+        for stored in self._net.memories:
+            memory, name = stored.memory, self.memories[stored.memory.name]
             if memory.attributes:
                 lines.append(f"    {_quoted(memory.attributes)}")
             lines.append(f"    reg  {_bits(memory.width)}{name} [0:{memory.depth - 1}];")
-        if any(not any(each.words) for each in self._net.memories):
+        if any(not any(stored.words) for stored in self._net.memories):
             self._row = self._new("row")
             lines.append(f"    integer {self._row};")
-        for each in self._net.memories:
-            lines += self._contents(each)
+        for stored in self._net.memories:
+            lines += self._contents(stored)
         return lines
 
-    def _contents(self, each: StoredMemory) -> list[str]:
-        name, memory = self.memories[each.memory.name], each.memory
-        if not any(each.words):
+    def _contents(self, stored: StoredMemory) -> list[str]:
+        name, memory = self.memories[stored.memory.name], stored.memory
+        if not any(stored.words):
             row, zero = self._row, const(0, memory.width)
             return [f"    initial for ({row} = 0; {row} < {memory.depth}; {row} = {row} + 1) {name}[{row}] = {zero};"]
         digits = -(-memory.width // 4)
-        words = [f"{name}[{row}] = {memory.width}'h{word:0{digits}x};" for row, word in enumerate(each.words)]
+        words = [f"{name}[{row}] = {memory.width}'h{word:0{digits}x};" for row, word in enumerate(stored.words)]
         return ["    initial begin", *filled(words, 8), "    end"]
 
     def _address(self, cell: Cell) -> str:
         return self._express.operand(cell.ports["ADDR"]).text
 
-    def _memory(self, each: StoredMemory) -> Iterator[str]:
-        name = self.memories[each.memory.name]
+    def _memory(self, stored: StoredMemory) -> Iterator[str]:
+        name = self.memories[stored.memory.name]
         by_clock: dict[tuple[Sig, int], list[str]] = {}
-        for cell in (*each.reads, *each.writes):
+        for cell in (*stored.reads, *stored.writes):
             if not cell.parameters.get("CLK_ENABLE"):
                 continue
             if cell.parameters.get("TRANSPARENCY_MASK"):
@@ -577,7 +583,7 @@ class ModuleText:
                 )
             key = cell.ports["CLK"], int(cell.parameters["CLK_POLARITY"])
             by_clock.setdefault(key, []).extend(
-                self._write(name, each.memory.width, cell) if cell.kind == "$memwr_v2" else self._read(name, cell)
+                self._write(name, stored.memory.width, cell) if cell.kind == "$memwr_v2" else self._read(name, cell)
             )
         for (signal, rising), lines in by_clock.items():
             edge = f"{'posedge' if rising else 'negedge'} {self._express.operand(signal).text}"
@@ -590,7 +596,7 @@ class ModuleText:
     def _write(self, name: str, stored: int, cell: Cell) -> list[str]:
         """Return the statements that write the enabled bits of a memory's word of ``stored`` bits."""
         enable, data = cell.ports["EN"], cell.ports["DATA"]
-        bits = [cut(enable, place, 1) for place in range(width_of(enable))]
+        bits = [cut(enable, index, 1) for index in range(width_of(enable))]
         lines, low = [], 0
         while low < len(bits):
             high = low
@@ -610,25 +616,25 @@ class ModuleText:
 
     def _instance(self, cell: Cell) -> list[str]:
         face = self._faces.get(cell.kind[1:])
-        kind = face.name if face is not None else cell.kind[1:]
+        module = face.name if face is not None else cell.kind[1:]
         parameters = ", ".join(f".{name}({_value(value)})" for name, value in cell.parameters.items())
-        lines = [f"    {kind} {f'#({parameters}) ' if parameters else ''}{self.cells[cell.name]} ("]
+        lines = [f"    {module} {f'#({parameters}) ' if parameters else ''}{self.cells[cell.name]} ("]
         ports = {self._port_name(cell, port): sig for port, sig in cell.ports.items()}
         if face is not None:
             ports = {name: ports[name] for name in face.ports.values() if name in ports}
         texts = [f".{port}({self._express.operand(sig).text})" for port, sig in ports.items()]
-        for number, text in enumerate(texts):
-            lines += wrapped(f"        {text}{',' if number + 1 < len(texts) else ''}")
+        for index, text in enumerate(texts):
+            lines += wrapped(f"        {text}{',' if index + 1 < len(texts) else ''}")
         return [*lines, "    );"]
 
 
 def base(name: str) -> str:
-    """Without the number that Amaranth adds to the second signal of a name."""
+    """Return a name in RTLIL without the number that Amaranth adds to the second signal with this name."""
     return name.removeprefix("\\").partition("$")[0]
 
 
 def plain(name: str) -> str:
-    """A name in RTLIL as an identifier of Verilog, or nearly so: reserved words are not looked for."""
+    """Return a name in RTLIL as a Verilog identifier. The result can be a reserved word."""
     word = "".join(char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in base(name))
     return f"n{word}" if not word or word[0].isdigit() else word
 
@@ -651,7 +657,10 @@ def _attributes(wire: Wire) -> str:
 
 
 def _table(node: Sig | Choice) -> tuple[Sig, list[tuple[tuple[str, ...], int]], int] | None:
-    """Constants that one signal chooses from: rows of its values and what they choose, and what any other one does."""
+    """Return a choice among constants as a table, or None for any other choice.
+
+    The table has the tested signal, rows of patterns with their constants, and the constant of all other values.
+    """
     if not isinstance(node, Choice) or len(node.arms) < TABLE or isinstance(node.other, Choice):
         return None
     test = node.arms[0][0]
@@ -664,21 +673,35 @@ def _table(node: Sig | Choice) -> tuple[Sig, list[tuple[tuple[str, ...], int]], 
 
 
 def _width(node: Sig | Choice) -> int:
-    """Bits of what is chosen."""
+    """Return the width of a node in bits."""
     while isinstance(node, Choice):
         node = node.other
     return width_of(node)
 
 
 def _function(
-    name: str, given: int, bits: int, width: int, rows: Sequence[tuple[str, ...]], values: Sequence[str]
+    name: str, num_inputs: int, bits: int, width: int, rows: Sequence[tuple[str, ...]], values: Sequence[str]
 ) -> list[str]:
-    """Of constants and ``given`` inputs the one for an index of ``bits`` bits; the last of all if it is in no row."""
-    inputs = ", ".join(f"v{number}" for number in range(given))
+    """Return the lines of a function that selects a constant or an input by an index.
+
+    Parameters
+    ----------
+    name : str
+        Name of the function.
+    num_inputs : int
+        Number of inputs, ``v0`` and so on.
+    bits, width : int
+        Width of the index, and of the result, in bits.
+    rows : sequence of tuple of str
+        Patterns of the index for each value.
+    values : sequence of str
+        Constant or input of each row, followed by the value for any other index.
+    """
+    inputs = ", ".join(f"v{index}" for index in range(num_inputs))
     return [
         f"    function {_bits(width)}{name};",
         f"        input {_bits(bits)}index;",
-        *(wrapped(f"        input {_bits(width)}{inputs};") if given else []),
+        *(wrapped(f"        input {_bits(width)}{inputs};") if num_inputs else []),
         "        case (index)",
         *(
             f"            {', '.join(const(int(p, 2), bits) for p in patterns)}: {name} = {value};"
@@ -691,7 +714,10 @@ def _function(
 
 
 def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Wires behind those that they need; and those that are needed before, in a circle of wires (not of bits)."""
+    """Return the wires in an order in which each follows the wires that it needs, and the wires that break cycles.
+
+    A cycle of wires is possible without a cycle of bits. A wire that breaks a cycle must be declared early.
+    """
     order: list[str] = []
     early: list[str] = []
     state: dict[str, int] = {}
@@ -700,13 +726,13 @@ def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) ->
         state.setdefault(root, 1)
         while stack:
             wire, rest = stack[-1]
-            for each in rest:
-                if each in texts and each not in state:
-                    state[each] = 1
-                    stack.append((each, iter(needs[each])))
+            for needed in rest:
+                if needed in texts and needed not in state:
+                    state[needed] = 1
+                    stack.append((needed, iter(needs[needed])))
                     break
-                if each in texts and state[each] == 1 and each not in early:
-                    early.append(each)
+                if needed in texts and state[needed] == 1 and needed not in early:
+                    early.append(needed)
             else:
                 state[wire] = 2
                 order.append(wire)
@@ -715,7 +741,7 @@ def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) ->
 
 
 def wrapped(line: str) -> list[str]:
-    """A statement, in several lines if it is too long for one: broken behind a colon, else a comma, else anywhere."""
+    """Return a statement as lines of at most `COLUMNS` columns, broken after a colon, a comma, or at any space."""
     space = " " * (len(line) - len(line.lstrip()) + 4)
     lines = []
     while len(line) > COLUMNS:
@@ -728,16 +754,16 @@ def wrapped(line: str) -> list[str]:
 
 
 def _break(line: str, indent: int) -> int:
-    """Where to break a line; -1 if it has no blank but in front."""
-    for text, least in ((" : ", COLUMNS // 3), (", ", COLUMNS // 2), (" ", indent)):
-        place = line.rfind(text, least, COLUMNS)
-        if place >= least + (text == " "):
-            return place + len(text) - 1
+    """Return the column of the space at which a line is broken, or -1 if the line has no space after its indent."""
+    for text, start in ((" : ", COLUMNS // 3), (", ", COLUMNS // 2), (" ", indent)):
+        column = line.rfind(text, start, COLUMNS)
+        if column >= start + (text == " "):
+            return column + len(text) - 1
     return line.find(" ", COLUMNS)
 
 
 def filled(words: Iterable[str], indent: int) -> list[str]:
-    """Statements, as many in a line as fit."""
+    """Return short statements as lines of at most `COLUMNS` columns, several per line."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= COLUMNS:

@@ -1,7 +1,7 @@
-"""What a module of RTLIL says, arranged as people write Verilog: logic, memories, registers that change together.
+"""Netlist of a module, made from RTLIL and arranged like handwritten Verilog: logic, memories, and registers by clock.
 
-What nothing uses is dropped, equal operators are one, results are cut to the bits that are used, and all registers of a
-clock change in one place, where statements under the same condition stand together.
+Unused operators are dropped, equal operators are merged, and results are cut to the bits that are used. All registers of
+a clock are assigned in one block, in which statements under the same condition are grouped.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
     "width_of",
 ]
 
-#: Operators whose lowest bits depend on the same lowest bits of their operands alone.
+#: Operators whose low bits depend only on the same low bits of their operands.
 MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The node of the first arm with a pattern that its signal has, else ``other``."""
+    """Choice among nodes: the node of the first arm whose signal matches one of its patterns, or ``other``."""
 
     arms: tuple[tuple[Sig, tuple[str, ...], Sig | Choice], ...]
     other: Sig | Choice
@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What bits ``low`` and up of a wire are."""
+    """Node that drives ``width`` bits of a wire, from bit ``low`` on."""
 
     low: int
     width: int
@@ -55,7 +55,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What happens to registers at an edge of ``signal``; later statements take precedence."""
+    """Statements that assign registers at an edge of ``signal``. Later statements take precedence."""
 
     signal: Sig
     rising: bool
@@ -64,7 +64,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
-    """A memory with its first contents and its ports."""
+    """Memory with its initial contents and its ports."""
 
     memory: Memory
     words: tuple[int, ...]
@@ -74,23 +74,28 @@ class StoredMemory:
 
 @dataclass(frozen=True)
 class Netlist:
-    """A module.
+    """Arranged netlist of a module.
 
     Parameters
     ----------
+    module : Module
+        Module in RTLIL.
     operators : dict of str to Cell
-        By the wire that they drive.
+        Operators, by the wire that they drive.
     logic : dict of str to tuple of Piece
-        Other wires that are no registers.
+        Drivers of all other wires that are no registers.
     clocks : tuple of Clock
+        Statements of each clock edge.
     registers : tuple of str
-        Wires that change at clock edges.
+        Names of the wires that are registers.
     memories : tuple of StoredMemory
+        Memories of the module.
     instances : tuple of Cell
+        Instances of other modules.
     outputs : dict of str to frozenset of str
-        Ports of each instance that drive a wire.
+        Output ports of each instance, by the instance's name.
     aliases : tuple of Assign
-        Further names of signals, which nothing reads.
+        Additional names of signals, which no logic reads.
     """
 
     module: Module
@@ -105,7 +110,7 @@ class Netlist:
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """How many times each wire is read."""
+        """Number of times that each wire is read."""
         return Counter(chunk.wire for sig in self._read() for chunk in sig if chunk.wire)
 
     def _read(self) -> Iterator[Sig]:
@@ -127,24 +132,26 @@ class Netlist:
 
 
 def width_of(sig: Sig) -> int:
+    """Return the width of a signal, in bits."""
     return sum(chunk.width for chunk in sig)
 
 
 def is_const(sig: Sig) -> bool:
+    """Return whether all bits of a signal are constant."""
     return all(chunk.is_const for chunk in sig)
 
 
 def value_of(sig: Sig) -> int:
-    """The value of a constant."""
-    value = place = 0
+    """Return the value of a constant signal."""
+    value = offset = 0
     for chunk in sig:
-        value |= chunk.value << place
-        place += chunk.width
+        value |= chunk.value << offset
+        offset += chunk.width
     return value
 
 
 def cut(sig: Sig, low: int, width: int) -> Sig:
-    """``width`` bits from bit ``low`` on, or as many as there are."""
+    """Return ``width`` bits of a signal from bit ``low`` on, or fewer if the signal ends before."""
     chunks = []
     for chunk in sig:
         skip = min(low, chunk.width)
@@ -158,7 +165,7 @@ def cut(sig: Sig, low: int, width: int) -> Sig:
 
 
 def joined(sigs: Iterable[Sig]) -> Sig:
-    """Bits side by side, neighbours of the same wire as one chunk."""
+    """Return the concatenation of signals, with adjacent bits of a wire as one chunk."""
     chunks: list[Chunk] = []
     for chunk in (chunk for sig in sigs for chunk in sig):
         last = chunks[-1] if chunks else None
@@ -172,7 +179,7 @@ def joined(sigs: Iterable[Sig]) -> Sig:
 
 
 def unnamed(wire: str) -> bool:
-    """Whether the source gives the wire no name."""
+    """Return whether a wire has no name in the source code."""
     return wire.startswith(("$", "\\$"))
 
 
@@ -184,7 +191,7 @@ _READ = ("DATA", "$memrd_v2")
 
 
 def node_sigs(node: Sig | Choice) -> Iterator[Sig]:
-    """All signals in a node."""
+    """Yield all signals in a node."""
     if isinstance(node, Choice):
         for test, _, arm in node.arms:
             yield test
@@ -208,12 +215,22 @@ def _body_sigs(body: Body) -> Iterator[Sig]:
 
 
 def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> Netlist:
-    """Arrange a module of a design; ``outputs`` are those of instances of modules that are not in it, by their kind."""
+    """Return the arranged netlist of a module.
+
+    Parameters
+    ----------
+    module : Module
+        Module in RTLIL.
+    design : Design
+        All modules of the design.
+    outputs : mapping of str to frozenset of str
+        Output ports of modules that are not in the design, by module name.
+    """
     return _Arrangement(module, design, outputs).result()
 
 
 class _Arrangement:
-    """A module while it is arranged, step by step."""
+    """State of a module while it is arranged, step by step."""
 
     def __init__(self, module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> None:
         self.module = module
@@ -270,7 +287,7 @@ class _Arrangement:
                 self.aliases.append(connection)
 
     def _rewrite(self, change: Callable[[Sig], Sig]) -> None:
-        """Change all signals that are read."""
+        """Apply a change to all signals that are read."""
         for wire, cell in self.operators.items():
             self.operators[wire] = _changed(cell, change)
         for wire, cell in self.flip_flops.items():
@@ -288,9 +305,10 @@ class _Arrangement:
         ]
 
     def _simplify(self) -> None:
-        """Operators that are but a wire or a constant give way to it, and those that are the same are one.
+        """Replace operators that equal a wire or a constant, and merge equal operators.
 
-        They come behind those that they read, so that one pass does it, but for what comes the other way.
+        An operator comes after the operators that it reads, so that one pass is sufficient for operators. All other
+        readers are changed at the end.
         """
         first: dict[object, Sig] = {}
         same: dict[str, Sig] = {}
@@ -306,21 +324,21 @@ class _Arrangement:
             cell = self.operators[wire] = simpler(_changed(cell, change))
             inputs = tuple((port, sig) for port, sig in cell.ports.items() if port != "Y")
             if cell.kind == "$pos":
-                found = inputs[0][1]
+                equal = inputs[0][1]
             else:
                 key = (cell.kind, tuple(cell.parameters.items()), inputs)
-                found = first.setdefault(key, cell.ports["Y"])
-            if unnamed(wire) and found != cell.ports["Y"]:
-                same[wire] = found
+                equal = first.setdefault(key, cell.ports["Y"])
+            if unnamed(wire) and equal != cell.ports["Y"]:
+                same[wire] = equal
                 del self.operators[wire]
             elif cell.kind == "$pos":
                 del self.operators[wire]
-                self.bodies[wire] = (Assign(cell.ports["Y"], found),)
+                self.bodies[wire] = (Assign(cell.ports["Y"], equal),)
         self._rewrite(change)
         self.bodies = {wire: settled(body) for wire, body in self.bodies.items()}
 
     def _move_processes(self) -> None:
-        """What only a register takes is said of the register itself."""
+        """Move a process whose result only one register reads into the statements of the register."""
         uses = self._uses()
         for wire, cell in self.flip_flops.items():
             data = cell.ports["D"]
@@ -382,7 +400,7 @@ class _Arrangement:
         yield from _body_sigs(self.bodies.get(wire, ()))
 
     def _narrow(self) -> None:
-        """Cut results without a name to the bits that are used, and their operands, until there is nothing to cut."""
+        """Cut unnamed results to the bits that are used, and then their operands, until no bits are left to cut."""
         for _ in range(8):
             top: dict[str, int] = {}
 
@@ -429,14 +447,14 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _number(cell: Cell, port: str) -> int:
-    """A constant operand, with its sign."""
+    """Return the value of a constant operand, with its sign."""
     sig = cell.ports[port]
     value, width = value_of(sig), width_of(sig)
     return value - (1 << width) if cell.parameters["A_SIGNED"] and width and value >> (width - 1) else value
 
 
 def _decided(cell: Cell) -> bool | None:
-    """What a comparison with a constant gives if it is the same for all values of the other operand."""
+    """Return the result of a comparison if it is equal for all values of its operands, or None."""
     ranges = []
     for port in "AB":
         sig = cell.ports[port]
@@ -446,16 +464,16 @@ def _decided(cell: Cell) -> bool | None:
             ranges.append((-(1 << width_of(sig) - 1), (1 << width_of(sig) - 1) - 1))
         else:
             ranges.append((0, (1 << width_of(sig)) - 1))
-    (low, high), (least, most) = ranges
+    (low, high), (other_low, other_high) = ranges
     if cell.kind in ("$eq", "$ne"):
-        return cell.kind == "$ne" if high < least or most < low else None
+        return cell.kind == "$ne" if high < other_low or other_high < low else None
     compare = _COMPARISONS[cell.kind]
-    found = {compare(a, b) for a in (low, high) for b in (least, most)}
-    return found.pop() if len(found) == 1 else None
+    results = {compare(a, b) for a in (low, high) for b in (other_low, other_high)}
+    return results.pop() if len(results) == 1 else None
 
 
 def simpler(cell: Cell) -> Cell:
-    """The same with a plainer operator, if there is one; ``$pos`` is none at all."""
+    """Return an equal cell with a simpler operator, or the cell itself. ``$pos`` stands for a plain wire."""
     ports, width = cell.ports, width_of(cell.ports["Y"])
     a, b = ports.get("A", ()), ports.get("B", ())
     if cell.kind == "$mux":
@@ -507,7 +525,7 @@ def _unary(cell: Cell, kind: str, operand: Sig) -> Cell:
 
 
 def _outputs_of(cell: Cell, design: Design, outputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Ports of an instance that drive wires."""
+    """Return the output ports of an instance."""
     child = design.get(cell.kind[1:])
     if child is None:
         return outputs[cell.kind[1:]]
@@ -535,8 +553,8 @@ def _changed_body(body: Body, change: Callable[[Sig], Sig]) -> Body:
 
 
 def settled(body: Body) -> Body:
-    """Without cases that are never taken, as bits of what is tested are constants."""
-    return tuple(each if isinstance(each, Assign) else _settled_switch(each) for each in body)
+    """Return statements without cases that constant bits of the tested signal exclude."""
+    return tuple(statement if isinstance(statement, Assign) else _settled_switch(statement) for statement in body)
 
 
 def _settled_switch(switch: Switch) -> Switch:
@@ -579,7 +597,7 @@ def _retargeted(body: Body, wire: str, part: Chunk) -> Body:
 
 
 def _without_hold(body: Body) -> Body:
-    """Without a first statement that the register keeps its value, as registers do."""
+    """Return statements without a first assignment of the register to itself, because registers keep their values."""
     first = body[0]
     keeps = isinstance(first, Assign) and [(c.wire, c.low, c.width) for c in first.right] == [
         (c.wire, c.low, c.width) for c in first.left
@@ -588,10 +606,10 @@ def _without_hold(body: Body) -> Body:
 
 
 def together(bodies: Iterable[Body]) -> Body:
-    """Statements about different registers, those under the same condition in one place.
+    """Return the statements of several registers as one body, with statements under the same condition grouped.
 
-    First what happens in any case, then what depends on something, in the end what all of them do alike in the end:
-    they are reset.
+    Unconditional assignments are first, then conditional ones, and last the final switch that all registers share: the
+    reset.
     """
     always: list[Assign] = []
     groups: dict[object, list[Switch]] = {}
@@ -634,31 +652,31 @@ def _merged(group: list[Switch]) -> Switch:
 
 
 def pieces(body: Body) -> tuple[Piece, ...]:
-    """What statements in order make of each part of the wire that they assign."""
-    bounds = sorted({bound for low, width in _parts(body) for bound in (low, low + width)})
-    found = []
+    """Return the driver of each part of a wire, from the statements that assign the wire."""
+    bounds = sorted({bound for low, width in _assigned(body) for bound in (low, low + width)})
+    result: list[Piece] = []
     for low, high in pairwise(bounds):
         node = _node(body, low, high - low, ())
-        last = found[-1] if found else None
+        last = result[-1] if result else None
         if last is not None and not isinstance(last.node, Choice) and not isinstance(node, Choice):
-            found[-1] = Piece(last.low, high - last.low, joined([last.node, node]))
+            result[-1] = Piece(last.low, high - last.low, joined([last.node, node]))
         else:
-            found.append(Piece(low, high - low, node))
-    return tuple(found)
+            result.append(Piece(low, high - low, node))
+    return tuple(result)
 
 
-def _parts(body: Body) -> Iterator[tuple[int, int]]:
-    for each in body:
-        if isinstance(each, Assign):
-            place = each.left[0].low
-            yield place, width_of(each.left)
+def _assigned(body: Body) -> Iterator[tuple[int, int]]:
+    """Yield the lowest bit and the width of each assigned part of a wire."""
+    for statement in body:
+        if isinstance(statement, Assign):
+            yield statement.left[0].low, width_of(statement.left)
         else:
-            for _, inner in each.cases:
-                yield from _parts(inner)
+            for _, inner in statement.cases:
+                yield from _assigned(inner)
 
 
 def _node(body: Body, low: int, width: int, before: Sig | Choice) -> Sig | Choice:
-    """What bits are after some statements if they were ``before``."""
+    """Return the node of some bits after statements, if the bits were ``before``."""
     for each in body:
         if isinstance(each, Assign):
             start = each.left[0].low
@@ -696,14 +714,14 @@ def _chosen(switch: Switch, low: int, width: int, before: Sig | Choice) -> Sig |
 
 
 def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Choice]]) -> bool:
-    """Whether the order of some arms does not matter: each is for other values of one signal."""
+    """Return whether the order of arms is irrelevant, because each arm is for other values of the same signal."""
     patterns = [pattern for _, patterns, _ in arms for pattern in patterns]
     whole = not any("-" in pattern for pattern in patterns)
     return whole and len({*patterns}) == len(patterns) and len({test for test, *_ in arms}) == 1
 
 
 def _complete(switch: Switch) -> bool:
-    """Whether one of the cases is always taken."""
+    """Return whether one of the cases of a switch always matches."""
     bits = width_of(switch.test)
     patterns = {pattern for patterns, _ in switch.cases for pattern in patterns}
     return bits <= 16 and not any("-" in pattern for pattern in patterns) and len(patterns) == 1 << bits

@@ -1,6 +1,6 @@
-"""Parts of a design (`hwgen.gateware.part`), each written by itself and kept: where it is found again it costs nothing.
+"""Writer of a design's parts (`hwgen.gateware.part`), whose Verilog is written separately and cached.
 
-In the design an instance stands for each, of a module that is written apart.
+The design has an instance of each part's module. An equal part of another design comes from the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from amaranth.lib.wiring import In
 
 from hwgen.gateware.part import Part
 from hwgen.verilog import kept
-from hwgen.verilog.faces import Apart, face
+from hwgen.verilog.faces import SeparateModule, face
 from hwgen.verilog.module_text import Face, ModuleText, base
 from hwgen.verilog.netlist import netlist
 from hwgen.verilog.rtlil import Design, parse
@@ -28,73 +28,80 @@ _TEXT, _PORTS = "part.v", "ports.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written(Apart):
-    """A part's module; ``text`` is its Verilog behind its name."""
+class Written(SeparateModule):
+    """Written module of a part. ``text`` is its Verilog after the name of the module."""
 
     text: str
 
     def module(self, outside: Face) -> str:
-        """All of its Verilog."""
+        """Return the complete Verilog of the module, with its name and comment from ``outside``."""
         return "\n".join([*(f"// {line}".rstrip() for line in outside.head), f"module {outside.name}{self.text}"])
 
 
-def instance(part: Part[Any], kind: str) -> Instance:
-    """What stands for a part in a design, under a name that no module has."""
+def instance(part: Part[Any], cell_type: str) -> Instance:
+    """Return an instance of a part for the design. ``cell_type`` is a name that no module of the design has."""
     ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
     for name, (direction, value) in _ports(part).items():
         ports[f"{direction}_{name}"] = value
-    return Instance(kind, **ports)
+    return Instance(cell_type, **ports)
 
 
 def written(
-    design: Design, parts: Mapping[str, Part[Any]], told: Callable[[int], None] = lambda number: None
+    design: Design, design_parts: Mapping[str, Part[Any]], tick: Callable[[int], None] = lambda count: None
 ) -> dict[str, Written]:
-    """The modules of a design's parts by the kinds of their instances, from the cache if they were written before.
+    """Return the modules of a design's parts, from the cache if they were written before.
 
-    ``told`` is told how many there are so far, before each.
+    Parameters
+    ----------
+    design : Design
+        Modules of the design, with an instance of each part.
+    design_parts : mapping of str to Part
+        Parts by the cell type of their instances. The result has the same keys.
+    tick : callable
+        Receiver of the number of written parts, before each part.
 
     Raises
     ------
     ToolError
-        If Verilog can't be written of one of their operators.
+        If one of a part's operators can't be written as Verilog.
     """
-    found = {}
+    modules: dict[str, Written] = {}
     for module in design.values():
         for cell in module.cells:
-            if (part := parts.get(cell.kind[1:])) is not None:
-                told(len(found))
+            if (part := design_parts.get(cell.kind[1:])) is not None:
+                tick(len(modules))
                 name = base(cell.name)
                 files = _kept(part, name)
-                found[cell.kind[1:]] = Written(
+                modules[cell.kind[1:]] = Written(
                     inside=module.name,
                     name=name,
                     component=part,
                     ports=tuple(json.loads(files[_PORTS])),
                     text=files[_TEXT].decode(),
                 )
-    return found
+    return modules
 
 
 def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
-    """Direction, ``i`` or ``o``, and signal of each port; what is always ready or valid has none."""
-    found = {}
+    """Return the direction, ``i`` or ``o``, and the signal of each port. Constants (always ready) are no ports."""
+    ports = {}
     for path, member, value in part.signature.flatten(part):
         signal = Value.cast(value)
         if isinstance(signal, Signal):
-            found["__".join(map(str, path))] = "i" if member.flow == In else "o", signal
-    return found
+            ports["__".join(map(str, path))] = "i" if member.flow == In else "o", signal
+    return ports
 
 
 def _kept(part: Part[Any], name: str) -> dict[str, bytes]:
-    """`_files`, from the cache if they were written before."""
+    """Return the files of `_files`, from the cache if they were written before."""
     write = partial(_files, part, name)
-    if type(part).__module__.partition(".")[0] != "hwgen":  # nobody knows whether it changed
+    if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed
         return write()
     return kept.written((type(part), part.config, name), write)
 
 
 def _files(part: Part[Any], name: str) -> dict[str, bytes]:
-    """The module of a part whose instances have that name, and its ports."""
+    """Return the Verilog of a part after the module's name, and its ports as JSON. ``name`` names its instances."""
     _, outside, writer = text_of(part, name)
     (begin, *lines) = writer.lines()
     text = "\n".join([begin.removeprefix(f"module {outside.name}"), *lines])
@@ -102,7 +109,7 @@ def _files(part: Part[Any], name: str) -> dict[str, bytes]:
 
 
 def text_of(part: Part[Any], name: str) -> tuple[str, Face, ModuleText]:
-    """RTLIL of a part whose instances have that name, what it is called from outside, and what writes it as Verilog."""
+    """Return the RTLIL of a part whose instances are called ``name``, its name and ports, and its Verilog writer."""
     ports = [(port, signal, None) for port, (_, signal) in _ports(part).items()]
     design = parse(text := rtlil_of_amaranth.convert(part, name, ports=ports))
     module = design[name]

@@ -1,6 +1,7 @@
-"""RTLIL, the netlist language of Yosys in which Amaranth writes a design, read into objects.
+"""Reader of RTLIL, the netlist language of Yosys in which Amaranth writes a design.
 
-Only what Amaranth writes is read: https://yosyshq.readthedocs.io/projects/yosys/en/latest/appendix/rtlil_text.html
+The reader accepts the constructs that Amaranth writes, of
+https://yosyshq.readthedocs.io/projects/yosys/en/latest/appendix/rtlil_text.html
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["Assign", "Cell", "Chunk", "Design", "Memory", "Module", "Process", "
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Neighbouring bits of a wire, or of a constant (then ``wire`` is empty, and ``value`` holds them)."""
+    """Adjacent bits of a wire, or a constant. A constant has an empty ``wire``, and its bits in ``value``."""
 
     wire: str
     low: int
@@ -23,16 +24,17 @@ class Chunk:
 
     @property
     def is_const(self) -> bool:
+        """Whether the bits are a constant."""
         return not self.wire
 
 
 Sig = tuple[Chunk, ...]
-"""Bits of wires and constants, the lowest first."""
+"""Signal: bits of wires and constants, the lowest first."""
 
 
 @dataclass(slots=True)
 class Wire:
-    """``port`` is ``input``, ``output`` or empty; ``init`` is the value that its register has before the first edge."""
+    """Wire of a module. ``port`` is ``input``, ``output`` or empty. ``init`` is the initial value of a register."""
 
     name: str
     width: int
@@ -44,7 +46,7 @@ class Wire:
 
 @dataclass(slots=True)
 class Memory:
-    """``width`` bits by ``depth`` words."""
+    """Memory of ``depth`` words of ``width`` bits."""
 
     name: str
     width: int
@@ -54,9 +56,10 @@ class Memory:
 
 @dataclass(slots=True)
 class Cell:
-    """An operator, a register, a port of a memory, or an instance of a module (whose kind begins with a backslash).
+    """Operator, register, memory port, or instance of a module.
 
-    ``source`` is the file and the line that it comes from.
+    ``kind`` is the cell's type, which begins with a backslash for an instance. ``source`` is the cell's place in the
+    source code, ``file:line``.
     """
 
     kind: str
@@ -68,29 +71,38 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
+    """Assignment of the signal ``right`` to the bits ``left``."""
+
     left: Sig
     right: Sig
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The first of ``cases`` with a pattern that ``test`` has; patterns are of ``0``, ``1``, ``-``; none fits all."""
+    """Selection of the first case with a pattern that the signal ``test`` matches.
+
+    A pattern has a ``0``, ``1`` or ``-`` (any bit) per bit. A case without patterns always matches.
+    """
 
     test: Sig
     cases: tuple[tuple[tuple[str, ...], Body], ...]
 
 
 Body = tuple["Assign | Switch", ...]
-"""Statements, of which later ones take precedence."""
+"""Statements in order, of which later ones take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
+    """Process of a module: statements that assign one signal."""
+
     body: Body
 
 
 @dataclass(slots=True)
 class Module:
+    """Module of a design, with its wires, memories, cells, processes and connections."""
+
     name: str
     wires: dict[str, Wire] = field(default_factory=dict)
     memories: dict[str, Memory] = field(default_factory=dict)
@@ -104,12 +116,12 @@ Design = dict[str, Module]
 
 
 def parse(text: str) -> Design:
-    """The modules that ``text`` describes.
+    """Return the modules in an RTLIL text.
 
     Raises
     ------
     ValueError
-        If there is a line that Amaranth has never written.
+        If the text has a construct that Amaranth does not write.
     """
     return _Reader(text).design()
 
@@ -121,7 +133,7 @@ class _Reader:
         self._module = Module("")
 
     def design(self) -> Design:
-        found = {}
+        modules = {}
         for line in self._words():
             word, _, rest = line.partition(" ")
             if word == "attribute":
@@ -129,10 +141,10 @@ class _Reader:
             elif word == "module":
                 self._take_attributes()
                 self._read_module(rest)
-                found[self._module.name] = self._module
+                modules[self._module.name] = self._module
             else:
                 raise ValueError(f"no RTLIL at the top: {line!r}")
-        return found
+        return modules
 
     def _words(self) -> Iterator[str]:
         return (line for line in self._lines if line)
@@ -183,9 +195,9 @@ class _Reader:
             name, int(words[1]), "signed" in words, port, attributes, None if init is None else int(init)
         )
 
-    def _cell(self, kind: str, name: str) -> Cell:
+    def _cell(self, cell_type: str, name: str) -> Cell:
         source = str(self._take_attributes().get("src", ""))
-        cell = Cell(kind, name.removeprefix("\\"), {}, source=source)
+        cell = Cell(cell_type, name.removeprefix("\\"), {}, source=source)
         for line in self._words():
             word, _, rest = line.partition(" ")
             if word == "end":
@@ -199,10 +211,10 @@ class _Reader:
                 cell.ports[key.removeprefix("\\")] = self._sig(value)
             else:
                 break
-        raise ValueError(f"no RTLIL of a cell: {kind} {name}")
+        raise ValueError(f"no RTLIL of a cell: {cell_type} {name}")
 
     def _body(self, *ends: str) -> tuple[Body, str]:
-        """Statements, and the line behind them that begins with one of ``ends``."""
+        """Read statements, and return them with the line after them, which begins with one of ``ends``."""
         body: list[Assign | Switch] = []
         for line in self._words():
             word, _, rest = line.partition(" ")
@@ -222,7 +234,7 @@ class _Reader:
         cases = []
         _, line = self._body("case", "end")
         while line != "end":
-            patterns = tuple(each.strip().partition("'")[2] for each in line[5:].split(",") if each.strip())
+            patterns = tuple(text.strip().partition("'")[2] for text in line[5:].split(",") if text.strip())
             body, line = self._body("case", "end")
             cases.append((patterns, _filled(body)))
         return Switch(self._sig(test), tuple(cases))
@@ -252,12 +264,12 @@ class _Reader:
 
 
 def _filled(body: Body) -> Body:
-    """Statements without those that assign no bits."""
-    return tuple(each for each in body if not isinstance(each, Assign) or each.left)
+    """Return statements without assignments to no bits."""
+    return tuple(statement for statement in body if not isinstance(statement, Assign) or statement.left)
 
 
 def _first_sig(words: list[str]) -> int:
-    """How many of ``words`` make up the first of two signals."""
+    """Return the number of words that belong to the first of two signals."""
     if words[0] == "{":
         return words.index("}") + 1
     return 2 if words[1][0] == "[" else 1
@@ -271,7 +283,7 @@ _ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}
 
 
 def _value(text: str) -> str | int:
-    """Of a parameter or an attribute: a string, or a number of any width."""
+    """Return the value of a parameter or an attribute: a string, or an integer of any width."""
     if text.startswith('"'):
         return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), text[1:-1])
     width, _, bits = text.partition("'")

@@ -1,4 +1,4 @@
-"""Verilog and memory files of any Amaranth component, the same bytes each time."""
+"""Writer of Verilog and memory files for any Amaranth component. Equal components give equal bytes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,21 @@ __all__ = ["convert"]
 
 
 def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[str, bytes]:
-    """Verilog and memory files of any component; ``head`` becomes the comment at the top.
+    """Return the Verilog and memory files of a component, by file name.
+
+    Parameters
+    ----------
+    component : Component
+        Component to write.
+    name : str
+        Name of the top module. The Verilog is ``NAME.v``.
+    head : str
+        Text of the comment at the beginning of the Verilog.
 
     Raises
     ------
     ToolError
-        If it has an operator that Verilog can't be written of.
+        If one of the component's operators can't be written as Verilog.
     """
     platform = WriterPlatform(name, component)
     with _no_collection():
@@ -37,32 +46,32 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
         elaborated = Elaborated(component)
         design = rtlil.parse(rtlil_of_amaranth.convert(elaborated, name, platform))
         count = len(platform.parts) + len(design)
-        apart = parts.written(design, platform.parts, lambda number: tell(what, number, count, "module"))
-        outside = faces(design, components(elaborated.fragment, name), apart)
+        separate = parts.written(design, platform.parts, lambda done: tell(what, done, count, "module"))
+        outside = faces(design, components(elaborated.fragment, name), separate)
         drivers = outputs(elaborated.fragment)
         modules = []
-        for number, module in enumerate(design.values()):
-            tell(what, len(apart) + number, count, "module")
+        for index, module in enumerate(design.values()):
+            tell(what, len(separate) + index, count, "module")
             text = ModuleText(netlist(module, design, drivers), outside[module.name], outside)
             modules.append("\n".join(text.lines()))
-            modules += [part.module(outside[kind]) for kind, part in apart.items() if part.inside == module.name]
+            modules += [part.module(outside[cell]) for cell, part in separate.items() if part.inside == module.name]
     names = memory_files(design, platform)
     comment = "".join(f"// {line}".rstrip() + "\n" for line in head.splitlines())
     result = (
         "\n\n".join([comment.rstrip("\n"), *modules, *(text.strip("\n") for text in platform.modules.values())]) + "\n"
     )
-    for number, file in names.items():
-        result = result.replace(f'"{placeholder(number)}"', f'"{file}"')
+    for file_index, file in names.items():
+        result = result.replace(f'"{placeholder(file_index)}"', f'"{file}"')
     files = {
         f"{name}.v": printable.text(result.lstrip("\n")).encode(errors="backslashreplace")
-    }  # names of files need not be UTF-8
-    for number, file in sorted(names.items(), key=lambda item: item[1]):
-        files[file] = platform.contents[number]
+    }  # the name of a file can have bytes that are not UTF-8
+    for file_index, file in sorted(names.items(), key=lambda item: item[1]):
+        files[file] = platform.contents[file_index]
     return files
 
 
 class Elaborated(Elaboratable):
-    """A component whose fragment is kept when it is elaborated; all else about it is the component's own."""
+    """Proxy of a component that keeps the fragment of its elaboration."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
@@ -78,7 +87,7 @@ class Elaborated(Elaboratable):
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without garbage collection: a third faster on large designs."""
+    """Disable garbage collection in the body of a ``with`` statement, which is a third faster for large designs."""
     enabled = gc.isenabled()
     gc.disable()
     try:
