@@ -1,4 +1,4 @@
-"""Writer of one module as Verilog, with chosen names for ports and signals, and one block for all registers of a clock."""
+"""Writer of one module as Verilog, with chosen names, and one block for all registers of a clock."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Netlist of a module, made from RTLIL and arranged like handwritten Verilog: logic, memories, and registers by clock.
 
-Unused operators are dropped, equal operators are merged, and results are cut to the bits that are used. All registers of
-a clock are assigned in one block, in which statements under the same condition are grouped.
+Unused operators are dropped, equal operators are merged, and results are cut to the bits that are used. All registers
+of a clock are assigned in one block, in which statements under the same condition are grouped.
 """
 
 from __future__ import annotations
