@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _ragged(problem: Problem, pair: bool) -> PricedBlocking:
-    """With blocks that don't divide."""
+    """Return the best blocking, where blocks need not divide the problem."""
     return search(problem, yang.diannao(), base=yang.CORE, pair=pair, ragged=True)
 
 

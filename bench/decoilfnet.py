@@ -66,7 +66,7 @@ def unrolled(network: Network) -> tuple[LayerPlan, ...]:
 
 
 def make(network: Network) -> Plan:
-    """That with the least buffers that lose nothing, on a VC709."""
+    """Return the plan for a VC709 with the smallest buffers that lose no cycle."""
     board = boards.load("vc709")
     plans = unrolled(network)
     plans = with_buffers(plans, *size_buffers(compose(network, plans)))
@@ -75,12 +75,12 @@ def make(network: Network) -> Plan:
 
 
 def multipliers(config: AcceleratorConfig) -> list[int]:
-    """Of each convolution, without its requantiser."""
+    """Return the number of multipliers of each convolution, without its requantiser."""
     return [layer.compute.multipliers for layer in config.layers if layer.compute.weight_memory]
 
 
 def with_depths(config: AcceleratorConfig, depths: dict[str, int]) -> AcceleratorConfig:
-    """With other FIFOs behind the layers named."""
+    """Return a configuration with other FIFO depths behind some layers."""
     layers = (replace(layer, fifo_depths=(depths.get(layer.name, layer.fifo_depths[0]),)) for layer in config.layers)
     return replace(config, layers=tuple(layers))
 

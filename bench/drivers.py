@@ -46,7 +46,7 @@ BATCH = 500
 
 
 def programs(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]:
-    """What both drivers of an engine say of changed programs."""
+    """Count the verdicts of both drivers of an engine on changed programs."""
     shell = EngineShellConfig(engine=SMALL, build_hash=0xABCD << 40)
     files = EnginePackage(shell=shell, top="engine").c_driver() | {
         "engine_registers.h": wrapper.c_header(shell, "engine").encode()

@@ -1,4 +1,4 @@
-"""What papers claim of tiles and buffers, on the engine: in Verilator, every value, cycle and byte as predicted.
+"""Papers' claims on tiles and buffers, tried on the engine: in Verilator, every value, cycle and byte as predicted.
 
 Usage: python bench/engine_papers.py cecconi [--json FILE] [LAYER ...]
        python bench/engine_papers.py peemen [--json FILE] [--jobs N] [MEMORY ...]
@@ -60,7 +60,7 @@ def alone(name: str, network: str) -> Network:
 
 
 def tasks_of(network: Network) -> tuple[Pass, ...]:
-    """What the engine makes of a layer by itself: a pass, or one for each of its groups."""
+    """Return the passes of a single layer on the engine: one, or one for each group."""
     (step,) = steps(network)
     return passes(step.ops, step.takes, step.inside)
 
@@ -92,7 +92,7 @@ def optimal_and_naive(task: Pass, config: EngineConfig) -> dict[str, tuple[Tilin
 
 
 def traffic_regions(found: Schedule) -> dict[str, tuple[int, int]]:
-    """Where a schedule of one layer has its operands."""
+    """Return the address ranges of the operands in a schedule of one layer."""
     (output,) = found.outputs
     regions = {
         "jobs": (0, len(found.jobs) * Job.BYTES),
@@ -187,7 +187,7 @@ def an_array(maps: int) -> stationary.Array:
 
 
 def as_tiling(tile: stationary.Tile) -> Tiling:
-    """On the engine."""
+    """Return the tiling of the engine for a stationary tile."""
     return Tiling(
         rows=tile.rows,
         columns=tile.columns,

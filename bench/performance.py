@@ -158,7 +158,7 @@ def zynq() -> str:
 
 
 def paths(name: str) -> str:
-    """Of each layer of a design, the component with the longest path."""
+    """Return a table of the longest path in each layer of a design, with its component."""
     rows = []
     design, results = synthesised(name)
     for config, result in zip(design.plan.configs(), results, strict=True):

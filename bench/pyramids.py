@@ -138,7 +138,7 @@ HEAD = {
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """In Markdown."""
+    """Return the results as a table in Markdown."""
 
     def cell(value: Any) -> str:
         return value if isinstance(value, str) else "-" if value == 0 else f"{value:,.1f}".removesuffix(".0")

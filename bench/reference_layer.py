@@ -136,7 +136,7 @@ def run(row: Row) -> dict[str, Any]:
 
 
 def build(row: Row, weights_in: str) -> dict[str, Any]:
-    """What Yosys makes of the row; of one whose weights, read all at once, take far too many blocks, only that."""
+    """Return resources and paths of a row by Yosys; only the block RAM count if its weights need far too many."""
     compute = configure(row).layers[0].compute
     assert isinstance(compute, MultiplyConfig)
     blocks = sum(MEMORIES.block_rams(width, LUT_DEPTH + 1) for width in compute.rom_widths)
@@ -169,7 +169,7 @@ def fits(row: Row, one: dict[str, Any]) -> bool:
 
 
 def faults(row: Row, result: dict[str, Any]) -> list[str]:
-    """What is not as it must be."""
+    """Return texts of the expectations that a result misses."""
     found = []
     if result["interval"] != row.cycles:
         found.append(f"{row.name}: {result['interval']:,} cycles a frame, not {row.cycles:,}")
@@ -190,7 +190,7 @@ def faults(row: Row, result: dict[str, Any]) -> list[str]:
 
 
 def table(rows: list[Row], results: list[dict[str, Any]]) -> str:
-    """In Markdown."""
+    """Return the results as a table in Markdown."""
     head = "multipliers, MACs a DSP|cycles|first output|weights|LUT|at most|FF|DSP|of them cascaded|RAMB36|FINN"
     lines = [f"| {head.replace('|', ' | ')} |", "| --- " * 3 + "| --- " + "| ---: " * 6 + "| --- |"]
     for row, result in zip(rows, results, strict=True):

@@ -33,7 +33,7 @@ KINDS = ("row", "tile", "rolling")
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """What comes at once.
+    """Array of multiply-accumulate units: the values that it processes per step.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _best(
 
 
 def _order(kind: str, stay: bool) -> list[str]:
-    """Of the loops over chunks and tiles, inner to outer."""
+    """Return the order of the loops over chunks and tiles, from the innermost to the outermost."""
     tiles = ["Y", "X"] if kind == "rolling" else ["X", "Y"]
     return ["Fw", "Fh", "C", *(["K", *tiles] if stay else [*tiles, "K"])]
 
@@ -170,5 +170,5 @@ def _input(tiling: Tiling, order: Sequence[str], kind: str, stay: bool) -> np.nd
 
 
 def _flat(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Of all rows and columns; nothing else has several sizes."""
+    """Return values of each tile height and width, broadcast to ``shape`` and flattened."""
     return np.broadcast_to(values.reshape(values.shape[:2]), shape).ravel()

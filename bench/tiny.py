@@ -72,7 +72,7 @@ requantisers may multiply by LUTs. Where that changes little, whole factors limi
 
 @dataclass(frozen=True)
 class Figures:
-    """What one plan comes to: its cycles, what it takes (by Yosys, or estimated), what is slowest in it."""
+    """Figures of one plan: cycles, resources (by Yosys or estimated), and its slowest layer."""
 
     name: str
     objective: str
@@ -88,7 +88,7 @@ class Figures:
 
 
 def by_onnxruntime(name: str, frames: np.ndarray) -> np.ndarray:
-    """What a built-in network gives, dequantised, by a session with default optimisation and integer kernels."""
+    """Return the dequantised outputs of a built-in network by ONNX Runtime with integer kernels."""
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     options.log_severity_level = 4
@@ -155,7 +155,7 @@ def _mixed(model: hwgen.Model) -> int:
 
 
 def synthesised(design: Design) -> Resources:
-    """What Yosys makes of a design; fails if the board has less."""
+    """Return the resources of a design by Yosys. Fail if the board has fewer."""
     rows = synthesis.synthesise(design.config).rows
     measured = sum((row.measured for row in rows), Resources())
     for resource, needed in measured.as_dict().items():
@@ -175,7 +175,7 @@ def row(figures: Figures) -> str:
 
 
 def limits(figures: Figures) -> str:
-    """What a plan is held up by."""
+    """Return the table row with the limit of a plan's interval."""
     names, board, used = figures.slowest, boards.load(BOARD), figures.resources
     named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     least = -(-figures.macs // (2 * board.dsp))
@@ -186,7 +186,7 @@ def limits(figures: Figures) -> str:
 
 
 def nearer(figures: Figures) -> str:
-    """What takes a plan's slices, and what fewer of them would give."""
+    """Return the table row with the use of DSP slices, and the interval halfway to the bound."""
     (two, one, finish), board = figures.slices, boards.load(BOARD)
     least = -(-figures.macs // (2 * board.dsp))
     return (

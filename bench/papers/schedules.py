@@ -64,7 +64,7 @@ def _better() -> tuple[peemen.Schedule, ...]:
 
 @cache
 def flownets() -> tuple[tuple[Problem, int, int, cecconi.Tile, int], ...]:
-    """Of each layer: words that the printed model says, that its tile moves, the best tile, and compulsory words."""
+    """Return for each layer: words by the printed model, words that its tile moves, best tile, compulsory words."""
     found = []
     for layer in shapes.load("flownets").layers:
         problem = Problem.of(layer)
@@ -429,7 +429,7 @@ def _shared(found: PricedBlocking, cores: int, operand: str) -> str:
 
 
 def _claims(layers: dict[str, _Designed]) -> list[str]:
-    """What the paper claims, beside what `designed` found."""
+    """Return lines with the paper's claims beside the results of `designed`."""
     small = [layers[name] for name in ("Conv3", "Conv4", "Conv5")]
     least = min(layer.gains(8 << 20, True)[1] for layer in layers.values())
     gained = {name: layer.gains(1 << 20, True)[1] for name, layer in layers.items()}

@@ -472,7 +472,7 @@ def watched_fifos(config: AcceleratorConfig):
 
 
 def fifo_uses(config: AcceleratorConfig, trace: Trace) -> list[FifoUse]:
-    """By layer, what the FIFO behind it did."""
+    """Return the use of the FIFO behind each layer."""
     uses = []
     for number, layer in enumerate(config.layers):
         words = np.array(trace.watched[f"fifo {number}"])

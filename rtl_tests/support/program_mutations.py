@@ -25,7 +25,7 @@ _VALUES: list[Any] = [
 
 
 def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
-    """What a program tells of itself, and its image."""
+    """Return a program's description and its image."""
     told_size = _HEADER.unpack_from(program)[4]
     return json.loads(program[_HEADER.size :][:told_size]), program[_HEADER.size + told_size :]
 

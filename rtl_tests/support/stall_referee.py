@@ -135,7 +135,7 @@ class _Stream:
 
 
 class _Count:
-    """How far everything gets."""
+    """Counts of the events of all layers."""
 
     def __init__(self, config: AcceleratorConfig):
         self.config = config
