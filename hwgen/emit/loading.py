@@ -13,6 +13,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.guard import FRAME_ERROR
 from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.lookup import rom_attributes
@@ -84,7 +85,7 @@ class LoadingConfig:
         return Loading(self)
 
 
-class Loading(wiring.Component):
+class Loading(ConfiguredComponent[LoadingConfig]):
     """Module that loads an accelerator's weights after reset, and lets frames wait until the weights are loaded.
 
     Parameters
@@ -99,14 +100,9 @@ class Loading(wiring.Component):
     """
 
     def __init__(self, config: LoadingConfig):
-        self._config = config
         members: dict[str, wiring.Member] = {port.name: In(port.beat.signature) for port in config.input_ports}
         members |= {name: Out(FRAME_ERROR) for name in config.error_ports}
-        super().__init__(members | {port.name: Out(port.beat.signature) for port in config.output_ports})
-
-    @property
-    def config(self) -> LoadingConfig:
-        return self._config
+        super().__init__(config, members | {port.name: Out(port.beat.signature) for port in config.output_ports})
 
     def elaborate(self, platform):
         m = Module()

@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.guard import FRAME_ERROR, GuardConfig
 from hwgen.gateware.layer import Layer, LayerConfig
@@ -295,7 +296,7 @@ class AcceleratorConfig:
         return sum((component.resources for component in (*self.guards, *loader, *self.layers)), Resources())
 
 
-class Accelerator(wiring.Component):
+class Accelerator(ConfiguredComponent[AcceleratorConfig]):
     """Accelerator of a fusion group. All layers compute at once, and no intermediate map leaves the chip.
 
     Parameters
@@ -330,7 +331,6 @@ class Accelerator(wiring.Component):
     """
 
     def __init__(self, config: AcceleratorConfig, *, taps: bool = False):
-        self._config = config
         members = {port.name: In(port.beat.signature) for port in config.input_ports}
         members |= {name: Out(FRAME_ERROR) for name in config.error_ports}
         members |= {port.name: Out(port.beat.signature) for port in config.output_ports}
@@ -339,11 +339,7 @@ class Accelerator(wiring.Component):
         self._taps = [f"tap_{index}" for index in range(len(config.layers))] if taps else []
         for name, beat in zip(self._taps, config.taps, strict=False):
             members[name] = Out(wiring.Signature({"payload": Out(beat.layout), "valid": Out(1), "busy": Out(1)}))
-        super().__init__(members)
-
-    @property
-    def config(self) -> AcceleratorConfig:
-        return self._config
+        super().__init__(config, members)
 
     def elaborate(self, platform):
         m = Module()

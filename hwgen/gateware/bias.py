@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Mux, Shape, Signal, signed
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.channels import Beats, ChannelsConfig, beat_values
+from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig, beat_values
 from hwgen.gateware.cost import (
     Cost,
     Resources,
@@ -17,7 +16,6 @@ from hwgen.gateware.cost import (
 )
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.rounding import signed_bits
-from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +84,7 @@ class AddBiasConfig(ChannelsConfig):
         return AddBias(self)
 
 
-class AddBias(wiring.Component):
+class AddBias(ChannelsComponent[AddBiasConfig]):
     """Adder of each channel's bias to its accumulators.
 
     Parameters
@@ -104,15 +102,6 @@ class AddBias(wiring.Component):
         One beat per cycle, with a latency of ``config.latency`` cycles. Never stalls. The first beat after a reset is
         the first beat of a pixel.
     """
-
-    def __init__(self, config: AddBiasConfig):
-        self._config = config
-        shapes = (config.accumulator, config.output)
-        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
-
-    @property
-    def config(self) -> AddBiasConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import memory
+from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import AnyConfig, ConfiguredComponent
 from hwgen.gateware.cost import (
     Cost,
     varying_columns,
 )
 from hwgen.gateware.lookup import bits_for_range, default_memory, delayed, rom_attributes
 from hwgen.gateware.ports import read_port
+from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,23 @@ class ChannelsConfig(ABC):
             width = sum(shape_of(values).width for values in varying)
             cost.rom(columns, len(self.beats), width, block=self.tables_in_block_ram)
         return bool(varying)
+
+
+class ChannelsComponent(ConfiguredComponent[AnyConfig]):
+    """Component that turns beats of accumulators into beats of outputs, one beat per cycle.
+
+    Parameters
+    ----------
+    config : dataclass
+        Configuration with the fields ``lanes`` and ``pixels``, and the shapes ``accumulator`` and ``output``.
+    ports : Member
+        Further ports, by name.
+    """
+
+    def __init__(self, config: AnyConfig, **ports: wiring.Member):
+        shapes = (config.accumulator, config.output)
+        streams = pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes))
+        super().__init__(config, {**streams, **ports})
 
 
 def _pack(fields: Sequence[tuple[int, int]]) -> int:

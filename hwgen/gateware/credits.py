@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 
@@ -39,7 +39,7 @@ class CreditsConfig:
         return Credits(self)
 
 
-class Credits(wiring.Component):
+class Credits(ConfiguredComponent[CreditsConfig]):
     """Credit counter as a component. Layers use `count_credits` within their other logic.
 
     Parameters
@@ -59,20 +59,16 @@ class Credits(wiring.Component):
     """
 
     def __init__(self, config: CreditsConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "fold": In(range(len(config.claims))),
                 "start": In(1),
                 "offered": In(1),
                 "taken": In(1),
                 "room": Out(1),
-            }
+            },
         )
-
-    @property
-    def config(self) -> CreditsConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

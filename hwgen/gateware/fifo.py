@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import memory, stream, wiring
+from amaranth.lib import memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import check_memory, default_memory, delayed, ram_attributes
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
@@ -109,7 +110,7 @@ class FifoConfig:
         return Fifo(self)
 
 
-class Fifo(wiring.Component):
+class Fifo(ConfiguredComponent[FifoConfig]):
     """FIFO for a writer that counts credits, and therefore never overflows it.
 
     Parameters
@@ -134,18 +135,14 @@ class Fifo(wiring.Component):
     """
 
     def __init__(self, config: FifoConfig):
-        self._config = config
         beat = config.beat
         super().__init__(
+            config,
             {
                 "i": In(stream.Signature(channels_layout(beat.shape, beat.lanes, beat.pixels), always_ready=True)),
                 "o": Out(beat.signature),
-            }
+            },
         )
-
-    @property
-    def config(self) -> FifoConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

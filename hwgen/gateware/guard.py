@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
@@ -52,7 +53,7 @@ class GuardConfig:
         return Guard(self)
 
 
-class Guard(wiring.Component):
+class Guard(ConfiguredComponent[GuardConfig]):
     """Frame guard: completes short frames with zeros, and drops the surplus beats of long frames.
 
     An input frame ends with ``last``. The number of frames does not change, and a frame after a wrong frame is correct.
@@ -80,13 +81,8 @@ class Guard(wiring.Component):
     """
 
     def __init__(self, config: GuardConfig):
-        self._config = config
         stream = config.beat.signature
-        super().__init__({"i": In(stream), "o": Out(stream), "error": Out(FRAME_ERROR)})
-
-    @property
-    def config(self) -> GuardConfig:
-        return self._config
+        super().__init__(config, {"i": In(stream), "o": Out(stream), "error": Out(FRAME_ERROR)})
 
     def elaborate(self, platform):
         m = Module()

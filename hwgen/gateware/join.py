@@ -18,6 +18,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.layer import LayerConfig
@@ -254,7 +255,7 @@ def walk_ports(config: Any) -> dict[str, wiring.Member]:
     }
 
 
-class Join(wiring.Component):
+class Join(ConfiguredComponent[JoinConfig]):
     """Join of several streams. A step is taken when all of its beats are offered and its results have room.
 
     Parameters
@@ -276,12 +277,7 @@ class Join(wiring.Component):
     """
 
     def __init__(self, config: JoinConfig):
-        self._config = config
-        super().__init__(walk_ports(config))
-
-    @property
-    def config(self) -> JoinConfig:
-        return self._config
+        super().__init__(config, walk_ports(config))
 
     def elaborate(self, platform):
         m = Module()

@@ -6,13 +6,14 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product, repeat
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from amaranth import Cat, Module, Shape, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.credits import CreditsConfig, count_credits
 from hwgen.gateware.fifo import Fifo, FifoConfig
@@ -88,7 +89,7 @@ class Compute(ComponentConfig, Protocol):
 AnyCompute = TypeVar("AnyCompute", bound=Compute)
 
 
-class Arithmetic(wiring.Component, Generic[AnyCompute]):
+class Arithmetic(ConfiguredComponent[AnyCompute]):
     """Base class of components of a `Compute`, with the two ports of the interface.
 
     Parameters
@@ -100,13 +101,8 @@ class Arithmetic(wiring.Component, Generic[AnyCompute]):
     """
 
     def __init__(self, config: AnyCompute, **ports: wiring.Member):
-        self._config = config
         results = channels_layout(config.result, config.lanes, config.window.pixels)
-        super().__init__({**pipeline_ports(config.window.step_layout, results), **ports})
-
-    @property
-    def config(self) -> AnyCompute:
-        return self._config
+        super().__init__(config, {**pipeline_ports(config.window.step_layout, results), **ports})
 
 
 class Elementwise(Arithmetic[AnyCompute]):
@@ -460,7 +456,7 @@ class LayerConfig:
         return self.compute.multipliers + (self.finish.multipliers if self.finish else 0)
 
 
-class Layer(wiring.Component):
+class Layer(ConfiguredComponent[LayerConfig]):
     """Layer with streams of feature maps as inputs and outputs.
 
     The arithmetic never stalls, because an output fold starts only when the FIFOs have room for all its beats.
@@ -485,7 +481,6 @@ class Layer(wiring.Component):
     """
 
     def __init__(self, config: LayerConfig, *, busy: bool = False):
-        self._config = config
         self._busy = busy
         members = {
             **{port: In(beat.signature) for port, beat in zip(config.input_ports, config.inputs, strict=True)},
@@ -493,11 +488,7 @@ class Layer(wiring.Component):
         }
         if config.stores:
             members |= {"load_i": In(CHAIN), "load_o": Out(CHAIN)}
-        super().__init__(members | {"busy": Out(1)} if busy else members)
-
-    @property
-    def config(self) -> LayerConfig:
-        return self._config
+        super().__init__(config, members | {"busy": Out(1)} if busy else members)
 
     @property
     def take(self) -> list[wiring.PureInterface]:

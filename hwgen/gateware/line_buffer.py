@@ -30,6 +30,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import (
     LOGIC,
     Cost,
@@ -907,7 +908,7 @@ class _Walk:
         return Cat(named(row & column, "is_pixel_inside") for row in rows for column in columns)
 
 
-class LineBuffer(wiring.Component):
+class LineBuffer(ConfiguredComponent[LineBufferConfig]):
     """Line buffer: a ring of image rows, and the walk over its windows.
 
     The windows are walked in raster order. For every window, the outer loop goes over the output folds, the middle loop
@@ -940,12 +941,7 @@ class LineBuffer(wiring.Component):
     """
 
     def __init__(self, config: LineBufferConfig):
-        self._config = config
-        super().__init__(walk_ports(config))
-
-    @property
-    def config(self) -> LineBufferConfig:
-        return self._config
+        super().__init__(config, walk_ports(config))
 
     def elaborate(self, platform):
         m = Module()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from amaranth.lib import wiring
-
-AnyConfig = TypeVar("AnyConfig")
+from hwgen.gateware.component import AnyConfig, ConfiguredComponent
 
 
-class Part(wiring.Component, ABC, Generic[AnyConfig]):
+class Part(ConfiguredComponent[AnyConfig], ABC):
     """Component whose circuit depends only on its class and its configuration.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
@@ -24,14 +21,6 @@ class Part(wiring.Component, ABC, Generic[AnyConfig]):
     ports : dict of str to Member
         Members of the component's signature.
     """
-
-    def __init__(self, config: AnyConfig, ports: Mapping[str, wiring.Member]):
-        self._config = config
-        super().__init__(dict(ports))
-
-    @property
-    def config(self) -> AnyConfig:
-        return self._config
 
     def elaborate(self, platform: Any) -> Any:
         return platform.get_part(self) if hasattr(platform, "get_part") else self.circuit()

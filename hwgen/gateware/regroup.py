@@ -9,10 +9,10 @@ from functools import cached_property
 from itertools import accumulate
 
 from amaranth import Const, Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 from hwgen.gateware.stream import BeatFormat
@@ -183,7 +183,7 @@ class RegroupConfig:
         return Regroup(self)
 
 
-class Regroup(wiring.Component):
+class Regroup(ConfiguredComponent[RegroupConfig]):
     """Converter that collects channels in a register, and sends them in beats of another width.
 
     A beat contains channels of one pixel only. Lanes past the last channel are zero.
@@ -207,7 +207,6 @@ class Regroup(wiring.Component):
     """
 
     def __init__(self, config: RegroupConfig):
-        self._config = config
         output = config.output
         incoming = BeatFormat(
             channels=config.lanes,
@@ -218,11 +217,7 @@ class Regroup(wiring.Component):
             signed=output.signed,
             pixels=output.pixels,
         )
-        super().__init__({"i": In(incoming.signature), "o": Out(output.signature)})
-
-    @property
-    def config(self) -> RegroupConfig:
-        return self._config
+        super().__init__(config, {"i": In(incoming.signature), "o": Out(output.signature)})
 
     def elaborate(self, platform):
         m = Module()

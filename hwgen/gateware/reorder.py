@@ -12,9 +12,10 @@ from itertools import product
 from typing import Any
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, memory
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed, ram_attributes
@@ -126,7 +127,7 @@ class ReorderConfig(OneMapConfig):
         return Reorder(self)
 
 
-class Reorder(wiring.Component):
+class Reorder(ConfiguredComponent[ReorderConfig]):
     """Reordering buffer: writes beats in the input order, and reads them in the output order as early as possible.
 
     Parameters
@@ -145,12 +146,7 @@ class Reorder(wiring.Component):
     """
 
     def __init__(self, config: ReorderConfig):
-        self._config = config
-        super().__init__(walk_ports(config))
-
-    @property
-    def config(self) -> ReorderConfig:
-        return self._config
+        super().__init__(config, walk_ports(config))
 
     def elaborate(self, platform):
         m = Module()

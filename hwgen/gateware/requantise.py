@@ -31,11 +31,10 @@ from itertools import count, repeat
 from operator import or_
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import wiring
 
 from hwgen.devices import DEFAULT
 from hwgen.errors import ConfigError
-from hwgen.gateware.channels import Beats, ChannelsConfig, beat_values
+from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig, beat_values
 from hwgen.gateware.cost import (
     LOGIC,
     Cost,
@@ -55,7 +54,6 @@ from hwgen.gateware.rounding import (
     tie_bands,
     useful_sums,
 )
-from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 #: Multiplier slice of the target family. A piece is the share of the longer operand that one slice multiplies.
 _SLICE = DEFAULT.multiplier_slice
@@ -582,7 +580,7 @@ def _shifted(value: Value, bits: int) -> Value:
     return value.shift_left(bits) if bits else value
 
 
-class Requantise(wiring.Component):
+class Requantise(ChannelsComponent[RequantiseConfig]):
     """Requantiser: scales accumulators, rounds to nearest even, adds the zero point, saturates.
 
     Parameters
@@ -620,15 +618,6 @@ class Requantise(wiring.Component):
     bounds                                 1
     =====================================  ==============================================
     """
-
-    def __init__(self, config: RequantiseConfig):
-        self._config = config
-        shapes = (config.accumulator, config.output)
-        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
-
-    @property
-    def config(self) -> RequantiseConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

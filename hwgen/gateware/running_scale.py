@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 
 from hwgen.errors import ConfigError
 from hwgen.frozen import frozen
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
@@ -178,7 +179,7 @@ class RunningScaleConfig(OneMapConfig):
         return RunningScale(self)
 
 
-class RunningScale(wiring.Component):
+class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     """Running sum: takes channels, and outputs each channel when its window is complete.
 
     Parameters
@@ -198,12 +199,7 @@ class RunningScale(wiring.Component):
     """
 
     def __init__(self, config: RunningScaleConfig):
-        self._config = config
-        super().__init__(walk_ports(config))
-
-    @property
-    def config(self) -> RunningScaleConfig:
-        return self._config
+        super().__init__(config, walk_ports(config))
 
     def elaborate(self, platform):
         m = Module()

@@ -8,9 +8,10 @@ from itertools import product
 from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed
@@ -99,7 +100,7 @@ class SelectConfig(OneMapConfig):
         return Select(self)
 
 
-class Select(wiring.Component):
+class Select(ConfiguredComponent[SelectConfig]):
     """Selection: collects the beats of a pixel. The last beat is taken after all steps of the pixel before.
 
     Parameters
@@ -118,12 +119,7 @@ class Select(wiring.Component):
     """
 
     def __init__(self, config: SelectConfig):
-        self._config = config
-        super().__init__(walk_ports(config))
-
-    @property
-    def config(self) -> SelectConfig:
-        return self._config
+        super().__init__(config, walk_ports(config))
 
     def elaborate(self, platform):
         m = Module()

@@ -8,14 +8,15 @@ from functools import cached_property
 
 import numpy as np
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.channels import ChannelsComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.lookup import delayed, dense_table, rom_attributes, sparse_table
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.rounding import signed_bits
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.stream import at_pixel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,7 @@ class ThresholdConfig:
         return Threshold(self)
 
 
-class Threshold(wiring.Component):
+class Threshold(ChannelsComponent[ThresholdConfig]):
     """Binary search among the thresholds, one comparison per pipeline stage.
 
     Parameters
@@ -156,15 +157,6 @@ class Threshold(wiring.Component):
         One beat per cycle, with a latency of ``config.latency`` cycles. Never stalls. The first beat after a reset is
         the first beat of a pixel.
     """
-
-    def __init__(self, config: ThresholdConfig):
-        self._config = config
-        shapes = (config.accumulator, config.output)
-        super().__init__(pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes)))
-
-    @property
-    def config(self) -> ThresholdConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

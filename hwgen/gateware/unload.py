@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import accumulate
 
 from amaranth import Module, Mux, Shape, Signal
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
@@ -121,7 +121,7 @@ class UnloadConfig:
         return Unload(self)
 
 
-class Unload(wiring.Component):
+class Unload(ConfiguredComponent[UnloadConfig]):
     """Serialiser: a shift register that loads a fold's results and sends ``r`` channels per cycle.
 
     Parameters
@@ -140,13 +140,10 @@ class Unload(wiring.Component):
     """
 
     def __init__(self, config: UnloadConfig):
-        self._config = config
         lanes = (config.lanes_in, config.lanes_out)
-        super().__init__(pipeline_ports(*(channels_layout(config.shape, count, config.pixels) for count in lanes)))
-
-    @property
-    def config(self) -> UnloadConfig:
-        return self._config
+        super().__init__(
+            config, pipeline_ports(*(channels_layout(config.shape, count, config.pixels) for count in lanes))
+        )
 
     def elaborate(self, platform):
         m = Module()

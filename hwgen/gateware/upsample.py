@@ -8,9 +8,10 @@ from itertools import product
 from typing import Any
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.join import OneMapConfig, walk_ports
 from hwgen.gateware.kept import LATENCY, count_kept, keep
@@ -100,7 +101,7 @@ class UpsampleConfig(OneMapConfig):
         return Upsample(self)
 
 
-class Upsample(wiring.Component):
+class Upsample(ConfiguredComponent[UpsampleConfig]):
     """Upsampler: takes the beats of a row while it outputs the row for the first time, and then repeats the row.
 
     Parameters
@@ -114,12 +115,7 @@ class Upsample(wiring.Component):
     """
 
     def __init__(self, config: UpsampleConfig):
-        self._config = config
-        super().__init__(walk_ports(config))
-
-    @property
-    def config(self) -> UpsampleConfig:
-        return self._config
+        super().__init__(config, walk_ports(config))
 
     def elaborate(self, platform):
         m = Module()

@@ -7,8 +7,9 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, memory
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
@@ -87,7 +88,7 @@ class WholeMapConfig:
         return WholeMap(self)
 
 
-class WholeMap(wiring.Component):
+class WholeMap(ConfiguredComponent[WholeMapConfig]):
     """Walk over a whole map. Beats of the last pixels are taken only when their sums have room.
 
     Parameters
@@ -109,12 +110,7 @@ class WholeMap(wiring.Component):
     """
 
     def __init__(self, config: WholeMapConfig):
-        self._config = config
-        super().__init__(walk_ports(config))
-
-    @property
-    def config(self) -> WholeMapConfig:
-        return self._config
+        super().__init__(config, walk_ports(config))
 
     def elaborate(self, platform):
         m = Module()
@@ -220,7 +216,7 @@ class RunningSumConfig(Weightless):
         return RunningSum(self)
 
 
-class RunningSum(wiring.Component):
+class RunningSum(ConfiguredComponent[RunningSumConfig]):
     """Accumulation of each step into the sums of its fold, which are in a memory.
 
     All other folds follow before the same fold again, so a sum is written before it is read. A single fold has a
@@ -242,13 +238,8 @@ class RunningSum(wiring.Component):
     """
 
     def __init__(self, config: RunningSumConfig):
-        self._config = config
         results = channels_layout(config.result, config.lanes, 1)
-        super().__init__(pipeline_ports(config.window.step_layout, results))
-
-    @property
-    def config(self) -> RunningSumConfig:
-        return self._config
+        super().__init__(config, pipeline_ports(config.window.step_layout, results))
 
     def elaborate(self, platform):
         m = Module()

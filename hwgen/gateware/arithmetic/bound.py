@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.lookup import delayed
 
@@ -49,7 +49,7 @@ class BoundConfig:
         return Bound(self)
 
 
-class Bound(wiring.Component):
+class Bound(ConfiguredComponent[BoundConfig]):
     """Saturating adder: ``clip(whole + carry + zero_point, low, high)``.
 
     Parameters
@@ -70,9 +70,9 @@ class Bound(wiring.Component):
     """
 
     def __init__(self, config: BoundConfig):
-        self._config = config
         eight = signed(8)
         super().__init__(
+            config,
             {
                 "whole": In(signed(config.bits)),
                 "carry": In(1),
@@ -80,12 +80,8 @@ class Bound(wiring.Component):
                 "low": In(eight),
                 "high": In(eight),
                 "o": Out(eight),
-            }
+            },
         )
-
-    @property
-    def config(self) -> BoundConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

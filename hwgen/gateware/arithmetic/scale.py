@@ -27,10 +27,10 @@ from functools import cached_property, reduce
 from operator import and_
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
@@ -87,7 +87,7 @@ class ScaleConfig:
         return Scale(self)
 
 
-class Scale(wiring.Component):
+class Scale(ConfiguredComponent[ScaleConfig]):
     """Scaler: ``rint(float32(float32(sum + bias) * significand / 2**shift))``, as the sum of two outputs.
 
     Parameters
@@ -109,8 +109,8 @@ class Scale(wiring.Component):
     """
 
     def __init__(self, config: ScaleConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "sum": In(signed(config.sum_bits)),
                 "bias": In(signed(BIAS_BITS)),
@@ -118,12 +118,8 @@ class Scale(wiring.Component):
                 "shift": In(SHIFT_BITS),
                 "whole": Out(signed(PLACES + 1)),
                 "carry": Out(1),
-            }
+            },
         )
-
-    @property
-    def config(self) -> ScaleConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

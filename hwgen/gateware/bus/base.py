@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from amaranth import ClockDomain, Module, Shape
 from amaranth.lib import wiring
@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.registers import Register
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
 
 #: Name of the register bus: the first part of its ports' names.
@@ -118,10 +119,16 @@ class BusShellConfig(ABC):
         """Return the wrapper module for a board, around a circuit whose module is ``top``."""
 
 
-class BusShell(wiring.Component):
+AnyShellConfig = TypeVar("AnyShellConfig", bound=BusShellConfig)
+
+
+class BusShell(ConfiguredComponent[AnyShellConfig]):
     """Component of a bus shell: registers, and the logic between the circuit and the buses."""
 
     interrupt: Any
+
+    def __init__(self, config: AnyShellConfig):
+        super().__init__(config, config.signature)
 
     @abstractmethod
     def elaborate(self, platform: Any) -> Module:

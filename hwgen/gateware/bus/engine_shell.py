@@ -137,7 +137,7 @@ class EngineWrapper(Wrapper):
     """
 
 
-class EngineShell(BusShell):
+class EngineShell(BusShell[EngineShellConfig]):
     """Bus shell of an engine: registers that start runs and report their end.
 
     Parameters
@@ -161,14 +161,6 @@ class EngineShell(BusShell):
         The engine starts 2 cycles after both address and data of the write to `CONTROL` have arrived. There is no
         register between engine and memory, so that a run takes as many cycles as without the shell.
     """
-
-    def __init__(self, config: EngineShellConfig):
-        self._config = config
-        super().__init__(config.signature)
-
-    @property
-    def config(self) -> EngineShellConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Register
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.naming import named
 
@@ -69,7 +70,7 @@ class BankConfig:
         return Bank(self)
 
 
-class Bank(wiring.Component):
+class Bank(ConfiguredComponent[BankConfig]):
     """Register bank on AXI4-Lite. It stores the registers that software writes; the others are inputs.
 
     Parameters
@@ -99,7 +100,6 @@ class Bank(wiring.Component):
     """
 
     def __init__(self, config: BankConfig):
-        self._config = config
         members: dict[str, wiring.Member] = {"bus": In(LITE), "clear": In(1)}
         for register in config.registers:
             name = register.name.lower()
@@ -110,11 +110,7 @@ class Bank(wiring.Component):
                 members[f"{name}_written"] = Out(1)
             elif register.access == "w1c":
                 members[f"{name}_raise"] = In(BITS)
-        super().__init__(members)
-
-    @property
-    def config(self) -> BankConfig:
-        return self._config
+        super().__init__(config, members)
 
     def elaborate(self, platform):
         m = Module()

@@ -7,10 +7,11 @@ from functools import cached_property
 from math import gcd
 
 from amaranth import Module, Mux, Shape, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
@@ -143,7 +144,7 @@ class RepackConfig:
         return Repack(self)
 
 
-class Repack(wiring.Component):
+class Repack(ConfiguredComponent[RepackConfig]):
     """Width converter. It stores a few pieces, and shifts values towards slot 0 as pieces leave.
 
     Parameters
@@ -164,18 +165,14 @@ class Repack(wiring.Component):
     """
 
     def __init__(self, config: RepackConfig):
-        self._config = config
         output = data.StructLayout({"data": data.ArrayLayout(config.shape, config.gives.max_values), "last": 1})
         super().__init__(
+            config,
             {
                 "i": In(stream.Signature(data.ArrayLayout(config.shape, config.takes.max_values))),
                 "o": Out(stream.Signature(output)),
-            }
+            },
         )
-
-    @property
-    def config(self) -> RepackConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

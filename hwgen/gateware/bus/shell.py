@@ -238,7 +238,7 @@ class AcceleratorWrapper(Wrapper):
     """
 
 
-class Shell(BusShell):
+class Shell(BusShell[ShellConfig]):
     """Bus shell of an accelerator: registers, and a width converter for each stream.
 
     Parameters
@@ -264,14 +264,6 @@ class Shell(BusShell):
         The accelerator can take the values of a word in the next cycle. Where `EndConfig.is_free`, the shell does not
         lengthen the accelerator's interval.
     """
-
-    def __init__(self, config: ShellConfig):
-        self._config = config
-        super().__init__(config.signature)
-
-    @property
-    def config(self) -> ShellConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

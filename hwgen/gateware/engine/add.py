@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Signal, signed, unsigned
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.lookup import delayed, ram_attributes
@@ -52,7 +53,7 @@ class TableAddConfig:
         return TableAdd(self)
 
 
-class TableAdd(wiring.Component):
+class TableAdd(ConfiguredComponent[TableAddConfig]):
     """Adder of two maps, ``round(table_0[a] + table_1[b])``, whose result is the sum of a whole part and a carry.
 
     Parameters
@@ -78,21 +79,17 @@ class TableAdd(wiring.Component):
     """
 
     def __init__(self, config: TableAddConfig):
-        self._config = config
         values = data.ArrayLayout(unsigned(8), config.lanes)
         super().__init__(
+            config,
             {
                 "write": In(stream.Signature(TABLE_WRITE, always_ready=True)),
                 "first": In(values),
                 "second": In(values),
                 "whole": Out(data.ArrayLayout(signed(WHOLE_BITS), config.lanes)),
                 "carry": Out(config.lanes),
-            }
+            },
         )
-
-    @property
-    def config(self) -> TableAddConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -7,9 +7,10 @@ from functools import cached_property
 
 from amaranth import Array as Choice
 from amaranth import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, ram_attributes
@@ -85,7 +86,7 @@ class _Stages:
     control: list[data.View]
 
 
-class Array(wiring.Component):
+class Array(ConfiguredComponent[EngineConfig]):
     """Array of ``maps / 2`` by ``pixels`` DSP slices with two products each, and an accumulator for each product.
 
     The slice of pair ``8 h + j`` has the weight of map ``16 h + j`` in its low field, and the weight of map
@@ -135,8 +136,8 @@ class Array(wiring.Component):
     DRAIN_LATENCY = 4
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "valid": In(1),
                 "control": In(control_layout(config)),
@@ -146,7 +147,7 @@ class Array(wiring.Component):
                 "select": In(select_layout(config)),
                 "yields": Out(1),
                 "sums": Out(data.ArrayLayout(signed(config.sum_bits), LANES)),
-            }
+            },
         )
 
     def elaborate(self, platform):

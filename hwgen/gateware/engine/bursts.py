@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.naming import named
@@ -69,7 +70,7 @@ def word_address(address: Value) -> Value:
     return address[LANES.bit_length() - 1 :]
 
 
-class Bursts(wiring.Component):
+class Bursts(ConfiguredComponent[EngineConfig]):
     """Burst generator. It splits each row of a box into bursts at multiples of the maximum burst size.
 
     So no burst has more than 256 beats, or crosses a 4 KiB boundary.
@@ -91,12 +92,7 @@ class Bursts(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        super().__init__({"i": In(stream.Signature(BOX)), "o": Out(stream.Signature(box_burst(config)))})
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
+        super().__init__(config, {"i": In(stream.Signature(BOX)), "o": Out(stream.Signature(box_burst(config)))})
 
     def elaborate(self, platform):
         m = Module()

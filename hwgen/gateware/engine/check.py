@@ -12,10 +12,11 @@ from functools import cache
 from typing import Any
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.crc import catalog
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.config import LANES, STRIDES, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.job import (
     COUNT_BITS,
@@ -229,7 +230,7 @@ def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
             yield f"job {job_index}: {part}.{rule.must}, not {shown}"
 
 
-class JobCheck(wiring.Component):
+class JobCheck(ConfiguredComponent[EngineConfig]):
     """Checker of the fields and seals of jobs, word by word as they are fetched.
 
     Parameters
@@ -249,12 +250,7 @@ class JobCheck(wiring.Component):
     LATENCY = 3
 
     def __init__(self, config: EngineConfig):
-        self._config = config
-        super().__init__({"word": In(stream.Signature(WORD_BITS, always_ready=True)), "fault": Out(Error)})
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
+        super().__init__(config, {"word": In(stream.Signature(WORD_BITS, always_ready=True)), "fault": Out(Error)})
 
     def elaborate(self, platform):
         m = Module()

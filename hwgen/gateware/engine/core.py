@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout
 from hwgen.gateware.engine.config import EngineConfig
@@ -87,7 +88,7 @@ class CoreConfig:
         return Core(self.engine)
 
 
-class Core(wiring.Component):
+class Core(ConfiguredComponent[EngineConfig]):
     """Compute core: map buffer, weight buffer, lane addressing, array and drain, with their sequencers.
 
     A job counts as computed when its last step has read the buffers, so that these words can be overwritten. A job
@@ -118,12 +119,7 @@ class Core(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig):
-        self._config = config
-        super().__init__(core_ports(config))
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
+        super().__init__(config, core_ports(config))
 
     def elaborate(self, platform):
         m = Module()

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Mux, Signal, signed
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
@@ -70,7 +71,7 @@ class DrainWalkConfig:
         return DrainWalk(self.engine)
 
 
-class DrainWalk(wiring.Component):
+class DrainWalk(ConfiguredComponent[EngineConfig]):
     """Drain controller. It selects one block of one pixel per cycle: all blocks of a pixel, all pixels of a group.
 
     Groups of a job, and jobs, are drained in order.
@@ -111,8 +112,8 @@ class DrainWalk(wiring.Component):
     START = 2
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "jobs": In(stream.Signature(Drain.layout())),
                 "stored": In(COUNT_BITS),
@@ -127,7 +128,7 @@ class DrainWalk(wiring.Component):
                 "release": Out(1),
                 "finished": In(1),
                 "drained": Out(COUNT_BITS),
-            }
+            },
         )
 
     def elaborate(self, platform):

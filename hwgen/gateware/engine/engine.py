@@ -11,6 +11,7 @@ from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import ADDRESS_BITS
@@ -95,7 +96,7 @@ class EngineDesign:
         return Engine(self.engine)
 
 
-class Engine(wiring.Component):
+class Engine(ConfiguredComponent[EngineConfig]):
     """Engine: memory side, core and finish, with the control of runs (docs/reference/engine.md).
 
     Parameters
@@ -127,8 +128,8 @@ class Engine(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
                 "start": In(1),
@@ -137,12 +138,8 @@ class Engine(wiring.Component):
                 "pace": In(PACE_BITS),
                 "done": Out(1),
                 "error": Out(Error),
-            }
+            },
         )
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -6,6 +6,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, word_address
 from hwgen.gateware.engine.check import PARTS
 from hwgen.gateware.engine.config import LANES, EngineConfig
@@ -97,7 +98,7 @@ class PartQueue(wiring.Component):
         return m
 
 
-class FetchUnit(wiring.Component):
+class FetchUnit(ConfiguredComponent[EngineConfig]):
     """Fetch unit. It fetches a job when the job before has arrived and every unit's queue has room for its part.
 
     Parameters
@@ -126,8 +127,8 @@ class FetchUnit(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "begin": In(1),
                 "program_base": In(32),
@@ -136,12 +137,8 @@ class FetchUnit(wiring.Component):
                 **{name: Out(stream.Signature(part.layout())) for name, part in PARTS.items()},
                 "jobs": Out(COUNT_BITS),
                 "ended": Out(1),
-            }
+            },
         )
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import memory, stream, wiring
+from amaranth.lib import memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
 from hwgen.gateware.arithmetic.scale import PLACES, Scale, ScaleConfig
 from hwgen.gateware.arithmetic.shares import WHOLE_BITS
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, TableAdd, TableAddConfig, table
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
@@ -123,7 +124,7 @@ class FinishConfig:
         return Finish(self)
 
 
-class Finish(wiring.Component):
+class Finish(ConfiguredComponent[FinishConfig]):
     """Finish: requantises sums, adds another map by tables, looks outputs up, pools them, and stores their words.
 
     Parameters
@@ -152,8 +153,8 @@ class Finish(wiring.Component):
     """
 
     def __init__(self, config: FinishConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "beats": In(stream.Signature(drain_beat(config.engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
@@ -161,12 +162,8 @@ class Finish(wiring.Component):
                 "finished": Out(1),
                 "address": In(range(config.engine.output_words)),
                 "data": Out(LANES * 8 * config.engine.bus_words),
-            }
+            },
         )
-
-    @property
-    def config(self) -> FinishConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

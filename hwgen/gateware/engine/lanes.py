@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Compute
@@ -39,7 +40,7 @@ class LanesConfig:
         return Lanes(self.engine)
 
 
-class Lanes(wiring.Component):
+class Lanes(ConfiguredComponent[EngineConfig]):
     """Lane addressing: the row, column and word of each lane's window, and of the tap in the window.
 
     There is one lane per bank. Lane ``k`` has the pixel whose window begins ``k`` banks behind the group's first window
@@ -75,8 +76,8 @@ class Lanes(wiring.Component):
     INSIDE_LATENCY = 4
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "walk": In(1),
                 "walked": Out(1),
@@ -86,7 +87,7 @@ class Lanes(wiring.Component):
                 "rest": Out(range(config.pixels)),
                 "words": Out(data.ArrayLayout(range(config.map_words), config.pixels)),
                 "inside": Out(config.pixels),
-            }
+            },
         )
 
     def elaborate(self, platform):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.bursts import Bursts, request_of, word_address
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Load
@@ -17,7 +18,7 @@ from hwgen.gateware.engine.weight_buffer import weight_write
 from hwgen.gateware.naming import named
 
 
-class LoadUnit(wiring.Component):
+class LoadUnit(ConfiguredComponent[EngineConfig]):
     """Load unit. It requests the operands of all jobs in order, each as soon as its buffer words are free.
 
     Parameters
@@ -38,19 +39,15 @@ class LoadUnit(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "part": In(stream.Signature(Load.layout())),
                 "computed": In(COUNT_BITS),
                 "stored": In(COUNT_BITS),
                 "request": Out(stream.Signature(read_layout(config))),
-            }
+            },
         )
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()
@@ -183,7 +180,7 @@ def fills(config: EngineConfig) -> dict[str, stream.Signature]:
     }
 
 
-class Placement(wiring.Component):
+class Placement(ConfiguredComponent[EngineConfig]):
     """Placement: writes the words that memory returns into their buffers, and counts the jobs that are loaded.
 
     Parameters
@@ -209,8 +206,8 @@ class Placement(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "answers": In(stream.Signature(answer_layout(config), always_ready=True)),
                 "job": Out(stream.Signature(8 * LANES, always_ready=True)),
@@ -218,12 +215,8 @@ class Placement(wiring.Component):
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "addend_write": Out(stream.Signature(config.addend_write, always_ready=True)),
                 "loaded": Out(COUNT_BITS),
-            }
+            },
         )
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -10,6 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.check import PARTS, JobCheck
@@ -72,7 +73,7 @@ class MemorySideConfig:
         return MemorySide(self)
 
 
-class MemorySide(wiring.Component):
+class MemorySide(ConfiguredComponent[MemorySideConfig]):
     """Memory side: fetches jobs, loads operands and stores results. Compute and drain parts leave for the core.
 
     Parameters
@@ -118,9 +119,9 @@ class MemorySide(wiring.Component):
     """
 
     def __init__(self, config: MemorySideConfig):
-        self._config = config
         engine = config.engine
         super().__init__(
+            config,
             {
                 "m_axi": Out(axi.Master(data_bytes=engine.bus_bytes)),
                 "begin": In(1),
@@ -141,12 +142,8 @@ class MemorySide(wiring.Component):
                 "error": Out(Error),
                 "idle": Out(1),
                 "free": Out(1),
-            }
+            },
         )
-
-    @property
-    def config(self) -> MemorySideConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

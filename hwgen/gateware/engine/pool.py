@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.lookup import delayed, ram_attributes
@@ -68,7 +69,7 @@ class PoolConfig:
         return Pool(self)
 
 
-class Pool(wiring.Component):
+class Pool(ConfiguredComponent[PoolConfig]):
     """Maximum pool: takes words of pixels and gives words of pooled pixels, or passes words on.
 
     Parameters
@@ -96,9 +97,9 @@ class Pool(wiring.Component):
     """
 
     def __init__(self, config: PoolConfig):
-        self._config = config
         words = stream.Signature(WORD, always_ready=True)
         super().__init__(
+            config,
             {
                 "i": In(words),
                 "pool": In(1),
@@ -106,12 +107,8 @@ class Pool(wiring.Component):
                 "pixel_end": In(1),
                 "last": In(1),
                 "o": Out(words),
-            }
+            },
         )
-
-    @property
-    def config(self) -> PoolConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, enum, fifo, stream, wiring
+from amaranth.lib import data, enum, fifo, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
@@ -113,7 +114,7 @@ def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
     return _asked_layout(config).size, _WRITING.size
 
 
-class MemoryPort(wiring.Component):
+class MemoryPort(ConfiguredComponent[EngineConfig]):
     """Memory port. It grants one burst at a time, and forwards the answers (docs/reference/engine.md, "Memory port").
 
     Parameters
@@ -153,8 +154,8 @@ class MemoryPort(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
                 "pace": In(PACE_BITS),
@@ -168,12 +169,8 @@ class MemoryPort(wiring.Component):
                 "error": Out(Error),
                 "idle": Out(1),
                 "free": Out(1),
-            }
+            },
         )
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
 
     def elaborate(self, platform):
         m = Module()

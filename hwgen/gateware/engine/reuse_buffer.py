@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Array, Module, Signal, Value, signed
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
@@ -53,7 +54,7 @@ class ReuseBufferConfig:
         return ReuseBuffer(self.engine)
 
 
-class ReuseBuffer(wiring.Component):
+class ReuseBuffer(ConfiguredComponent[EngineConfig]):
     """Map buffer: Peemen's flexible reuse buffer (section IV-A), with one bank per lane.
 
     In a cycle, lane ``k`` reads bank ``(k + rest) % pixels`` at a word address of its own. One rotation network of
@@ -86,14 +87,14 @@ class ReuseBuffer(wiring.Component):
     WRITE_LATENCY = 2
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 **{name: In(stream.Signature(map_write(config), always_ready=True)) for name in write_names(config)},
                 "rest": In(range(config.pixels)),
                 "words": In(data.ArrayLayout(range(config.map_words), config.pixels)),
                 "o": Out(data.ArrayLayout(data.ArrayLayout(signed(8), LANES), config.pixels)),
-            }
+            },
         )
 
     def elaborate(self, platform):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
@@ -66,7 +67,7 @@ class StepsConfig:
         return Steps(self.engine)
 
 
-class Steps(wiring.Component):
+class Steps(ConfiguredComponent[EngineConfig]):
     """Step sequencer. It issues the steps of all groups of all jobs in order, one step per cycle.
 
     The next job waits in a register, and is prepared while the job before is computed. A group starts when a slot is
@@ -108,8 +109,8 @@ class Steps(wiring.Component):
     START = 2
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 "jobs": In(stream.Signature(Compute.layout())),
                 "loaded": In(COUNT_BITS),
@@ -121,7 +122,7 @@ class Steps(wiring.Component):
                 "step": Out(step_layout(config)),
                 "job": Out(Compute.layout()),
                 "ended": Out(1),
-            }
+            },
         )
 
     def elaborate(self, platform):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, fifo, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.bursts import Bursts, request_of, word_address
 from hwgen.gateware.engine.config import LANES, EngineConfig
@@ -20,7 +21,7 @@ BURSTS = 4
 BEATS = 8
 
 
-class StoreUnit(wiring.Component):
+class StoreUnit(ConfiguredComponent[EngineConfig]):
     """Store unit. It requests write bursts, job by job, and supplies their words.
 
     Parameters
@@ -48,9 +49,9 @@ class StoreUnit(wiring.Component):
     """
 
     def __init__(self, config: EngineConfig, latency: int):
-        self._config = config
         self._latency = latency
         super().__init__(
+            config,
             {
                 "part": In(stream.Signature(Store.layout())),
                 "drained": In(COUNT_BITS),
@@ -58,12 +59,8 @@ class StoreUnit(wiring.Component):
                 "written": Out(stream.Signature(written_layout(config))),
                 "address": Out(range(config.output_words)),
                 "word": In(8 * LANES * config.bus_words),
-            }
+            },
         )
-
-    @property
-    def config(self) -> EngineConfig:
-        return self._config
 
     @property
     def latency(self) -> int:

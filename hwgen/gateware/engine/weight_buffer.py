@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, signed
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
@@ -44,7 +45,7 @@ class WeightBufferConfig:
         return WeightBuffer(self.engine)
 
 
-class WeightBuffer(wiring.Component):
+class WeightBuffer(ConfiguredComponent[EngineConfig]):
     """Weight buffer of ``weight_steps`` words with one weight per map, written in blocks of 8 maps.
 
     Parameters
@@ -71,13 +72,13 @@ class WeightBuffer(wiring.Component):
     LATENCY = 2
 
     def __init__(self, config: EngineConfig):
-        self._config = config
         super().__init__(
+            config,
             {
                 **{name: In(stream.Signature(weight_write(config), always_ready=True)) for name in write_names(config)},
                 "step": In(range(config.weight_steps)),
                 "o": Out(data.ArrayLayout(signed(8), config.maps)),
-            }
+            },
         )
 
     def elaborate(self, platform):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.store import CHAIN, PART_BITS, Store, writes_of
 from hwgen.gateware.lookup import dense_table
@@ -66,7 +66,7 @@ class DistributeConfig:
         return Distribute(self)
 
 
-class Distribute(wiring.Component):
+class Distribute(ConfiguredComponent[DistributeConfig]):
     """Link of the load chain: takes the words of its memories, and passes the words of later links on.
 
     Parameters
@@ -90,12 +90,7 @@ class Distribute(wiring.Component):
     """
 
     def __init__(self, config: DistributeConfig):
-        self._config = config
-        super().__init__({"i": In(CHAIN), "o": Out(CHAIN), "writes": Out(writes_of(config.stores))})
-
-    @property
-    def config(self) -> DistributeConfig:
-        return self._config
+        super().__init__(config, {"i": In(CHAIN), "o": Out(CHAIN), "writes": Out(writes_of(config.stores))})
 
     def elaborate(self, platform):
         m = Module()

@@ -10,18 +10,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from amaranth import Module, Mux, Shape
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, PLACES, SHIFT_BITS, ScaleConfig
-from hwgen.gateware.channels import Beats, ChannelsConfig
+from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.store import Store, stored, writes_of
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, scale_sum
-from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 #: Maximum width of an output, in bits.
 OUTPUT_BITS = 8
@@ -201,7 +199,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
         return LoadedRequantise(self)
 
 
-class LoadedRequantise(wiring.Component):
+class LoadedRequantise(ChannelsComponent[LoadedRequantiseConfig]):
     """Requantiser with loaded constants: scales accumulators, rounds to nearest even, adds the zero point, saturates.
 
     Parameters
@@ -227,14 +225,7 @@ class LoadedRequantise(wiring.Component):
     """
 
     def __init__(self, config: LoadedRequantiseConfig):
-        self._config = config
-        shapes = (config.accumulator, config.output)
-        ports = pipeline_ports(*(channels_layout(shape, config.lanes, config.pixels) for shape in shapes))
-        super().__init__({**ports, "writes": In(writes_of(config.stores))})
-
-    @property
-    def config(self) -> LoadedRequantiseConfig:
-        return self._config
+        super().__init__(config, writes=In(writes_of(config.stores)))
 
     def elaborate(self, platform):
         m = Module()

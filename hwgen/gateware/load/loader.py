@@ -20,6 +20,7 @@ from amaranth.lib.crc.catalog import CRC32_ETHERNET
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.store import CHAIN, PART_BITS
 from hwgen.gateware.naming import named
@@ -93,7 +94,7 @@ class LoaderConfig:
         return Loader(self)
 
 
-class Loader(wiring.Component):
+class Loader(ConfiguredComponent[LoaderConfig]):
     """Loader: checks a load, sends its words to the memories, and holds frames back meanwhile.
 
     Parameters
@@ -127,17 +128,12 @@ class Loader(wiring.Component):
     """
 
     def __init__(self, config: LoaderConfig):
-        self._config = config
         members: dict[str, wiring.Member] = {"i": In(WORD), "o": Out(CHAIN), "back": In(CHAIN), "state": Out(STATE)}
         for stream_index in range(config.inputs):
             members |= {f"{name}_{stream_index}": In(1) for name in ("offered", "last", "taken")}
             members[f"open_{stream_index}"] = Out(1)
         members |= {f"left_{stream_index}": In(1) for stream_index in range(config.outputs)}
-        super().__init__(members)
-
-    @property
-    def config(self) -> LoaderConfig:
-        return self._config
+        super().__init__(config, members)
 
     def elaborate(self, platform):
         m = Module()

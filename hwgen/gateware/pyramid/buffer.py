@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports, words_ahead
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, bits_for_range, delayed, delayed_fast, sparse_table
@@ -527,7 +527,7 @@ class _InputFold:
             self.value = first + self.inner
 
 
-class PyramidBuffer(wiring.Component):
+class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     """Tile buffer with two tiles, and the walk over their windows. Its ports equal the ports of a line buffer.
 
     Windows of a tile are walked row by row. The loop order of a window is: output folds, patches, input folds
@@ -572,12 +572,7 @@ class PyramidBuffer(wiring.Component):
     """
 
     def __init__(self, config: PyramidBufferConfig):
-        self._config = config
-        super().__init__(walk_ports(config.window))
-
-    @property
-    def config(self) -> PyramidBufferConfig:
-        return self._config
+        super().__init__(config, walk_ports(config.window))
 
     def elaborate(self, platform):
         m = Module()

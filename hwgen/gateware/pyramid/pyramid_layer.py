@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import connect
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.layer import ComponentConfig, LayerConfig
 from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.pyramid.buffer import PyramidBuffer, PyramidBufferConfig
@@ -147,7 +148,7 @@ class PyramidLayerConfig(LayerConfig):
         return ends[-1] - ends[-1 - count]
 
 
-class PyramidWindow(wiring.Component):
+class PyramidWindow(ConfiguredComponent[PyramidLayerConfig]):
     """Window walk of a layer, in place of a line buffer: accepts new pixels, and sends the steps of all windows.
 
     Parameters
@@ -163,12 +164,7 @@ class PyramidWindow(wiring.Component):
     """
 
     def __init__(self, config: PyramidLayerConfig):
-        self._config = config
-        super().__init__(walk_ports(config.window))
-
-    @property
-    def config(self) -> PyramidLayerConfig:
-        return self._config
+        super().__init__(config, walk_ports(config.window))
 
     def elaborate(self, platform):
         m = Module()

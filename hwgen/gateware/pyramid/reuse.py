@@ -26,10 +26,11 @@ from functools import cached_property
 from itertools import pairwise
 
 from amaranth import Const, Module, Mux, Signal, Value
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, uncommon
 from hwgen.gateware.lookup import ram_attributes, sparse_table
 from hwgen.gateware.naming import named
@@ -333,7 +334,7 @@ class _Band:
                 self.from_beat.append(_along(m, f"{name}_is_from_beat_{before}", hit, moves)[-2])
 
 
-class PyramidReuseBuffer(wiring.Component):
+class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
     """Reuse buffer: accepts the new pixels of each pyramid, and sends whole tiles.
 
     Parameters
@@ -355,12 +356,7 @@ class PyramidReuseBuffer(wiring.Component):
     """
 
     def __init__(self, config: PyramidReuseBufferConfig):
-        self._config = config
-        super().__init__({"i": In(config.input.signature), "o": Out(config.input.signature)})
-
-    @property
-    def config(self) -> PyramidReuseBufferConfig:
-        return self._config
+        super().__init__(config, {"i": In(config.input.signature), "o": Out(config.input.signature)})
 
     def elaborate(self, platform):
         m = Module()
