@@ -70,7 +70,7 @@ def run_frame(
     memory[: len(found.image)] = found.image
     packed = pack_map(frame, network.input.type)
     memory[found.input.address : found.input.address + len(packed)] = packed
-    run = engine.run(circuit, bytes(memory), memory=engine.Memory(timing=timing), regions=regions)
+    run = engine.run(circuit, bytes(memory), memory=engine.EngineMemory(timing=timing), regions=regions)
     predicted = EngineSchedule(found.engine, found.jobs, timing).run()
     differ = values = 0
     expected = golden.outputs(network, frame[None])

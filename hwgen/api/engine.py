@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hwgen.program.file import Program
     from hwgen.schedule.engine import MemoryTiming
     from hwgen.simulate.compare import Seen
-    from hwgen.simulate.engine import Memory
+    from hwgen.simulate.engine import EngineMemory
     from hwgen.templates.engine import EngineGroup
 
 __all__ = ["EngineRun", "ProgramDesign"]
@@ -44,11 +44,11 @@ class EngineRun:
     cluster: str | None = None
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> EngineMemory:
         """Off-chip memory of the simulation."""
-        from hwgen.simulate.engine import Memory
+        from hwgen.simulate.engine import EngineMemory
 
-        return Memory(timing=self.timing)
+        return EngineMemory(timing=self.timing)
 
     def compared(self, model: GoldenModel, x: Inputs) -> Result:
         """Return the result of running frames, compared with the golden model and the schedule."""

@@ -180,7 +180,7 @@ def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
     InputError
         If several simulations can't run side by side at all.
     """
-    from hwgen.simulate import LEAST_SHARE
+    from hwgen.simulate import MIN_SHARE_FRAMES
 
     if arguments.jobs is None or arguments.jobs == 1:
         return None
@@ -189,7 +189,7 @@ def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
         raise InputError(f"--jobs goes with --simulator {able} only, not with {arguments.simulator}")
     if arguments.waves is not None:
         raise InputError("--jobs makes several simulations, and --waves are of one: leave one of them out")
-    most = max(1, frames // LEAST_SHARE)
+    most = max(1, frames // MIN_SHARE_FRAMES)
     if most >= arguments.jobs:
         return None
-    return f"--jobs {arguments.jobs}: {frames:,} frames make {most}, since each has {LEAST_SHARE} frames or more"
+    return f"--jobs {arguments.jobs}: {frames:,} frames make {most}, since each has {MIN_SHARE_FRAMES} frames or more"

@@ -1,4 +1,4 @@
-"""Runs in Amaranth's own simulator: slow, but nothing has to be translated or compiled."""
+"""Simulation in Amaranth's own simulator, which is slow, but needs neither Verilog nor a compiler."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIMULATOR = Amaranth()
 
 
 def _run(job: Job, component: wiring.Component) -> Raw:
-    """Simulate a component; `Job` says what happens in a cycle."""
+    """Simulate a component; `Job` describes the events of one cycle."""
     beats = [stimuli.integers(payloads) for payloads in job.payloads]
     frame_beats = [port.beats for port in job.outputs]
     beats_out = [job.frames * beats for beats in frame_beats]
@@ -51,7 +51,7 @@ def _run(job: Job, component: wiring.Component) -> Raw:
     sinks = [getattr(dut, port.name) for port in job.outputs]
     payloads = [_plain(source.payload) for source in sources]
     noise = [(1 << len(payload)) - 1 for payload in payloads]
-    watched = [getattr(dut, f"tap_{number}") for number in range(len(job.taps))]
+    watched = [getattr(dut, f"tap_{tap_index}") for tap_index in range(len(job.taps))]
     signals = [source.ready for source in sources]
     for sink in sinks:
         signals += [sink.valid, _plain(sink.payload)]
@@ -73,7 +73,7 @@ def _run(job: Job, component: wiring.Component) -> Raw:
         ctx.set(domain.rst, 0)
 
     async def attempt(ctx, cycles: int | None) -> Raw | None:
-        extra = idle = drained = cycle = last_output = place = 0
+        extra = idle = drained = cycle = last_output = output_index = 0
         first_input: int | None = None
         sent, offered = [0] * len(sources), [False] * len(sources)
         taken = [0] * len(sinks)
@@ -86,44 +86,44 @@ def _run(job: Job, component: wiring.Component) -> Raw:
         withheld = [stimuli.draws(pair) for pair in job.stalls.sources]
         stalls = [stimuli.draws(pair) for pair in job.stalls.sinks]
         while cycles is None or cycle < cycles:
-            all_taken = all(count >= most for count, most in zip(taken, beats_out, strict=True))
+            all_taken = all(count >= expected for count, expected in zip(taken, beats_out, strict=True))
             finished = all_taken and traffic.written == sum(taken) and sum(sent) == job.beats_in
             drained += finished
             if drained > DRAIN:
                 break
             traffic.begin(cycle, sent)
             held_back, ready = list(map(next, withheld)), [not next(draw) and traffic.room for draw in stalls]
-            for number, source in enumerate(sources):
-                offered[number] |= sent[number] < traffic.arrived[number] and not held_back[number]
-                ctx.set(source.valid, offered[number])
-                ctx.set(payloads[number], beats[number][sent[number]] if offered[number] else noise[number])
+            for index, source in enumerate(sources):
+                offered[index] |= sent[index] < traffic.arrived[index] and not held_back[index]
+                ctx.set(source.valid, offered[index])
+                ctx.set(payloads[index], beats[index][sent[index]] if offered[index] else noise[index])
             for sink, accepted in zip(sinks, ready, strict=True):
                 ctx.set(sink.ready, accepted)
             _, in_reset, *sampled = await ctx.tick().sample(*signals)
             accepting, sampled = sampled[: len(sources)], sampled[len(sources) :]
-            given, tapped = sampled[: 2 * len(sinks)], sampled[2 * len(sinks) :]
+            offered_beats, tapped = sampled[: 2 * len(sinks)], sampled[2 * len(sinks) :]
             assert not in_reset
             moved = False
             steps = [count + step for count, step in zip(steps, tapped[2::3], strict=True)]
-            for number, accepted in enumerate(accepting):
-                if offered[number] and accepted:
+            for index, accepted in enumerate(accepting):
+                if offered[index] and accepted:
                     first_input = cycle if first_input is None else first_input
-                    sent[number] += 1
-                    offered[number], moved = False, True
-            for place, (valid, payload) in enumerate(zip(given[::2], given[1::2], strict=True)):
-                if held[place] is not None and cycles is None and not (valid and payload == held[place]):
+                    sent[index] += 1
+                    offered[index], moved = False, True
+            for output_index, (valid, payload) in enumerate(zip(offered_beats[::2], offered_beats[1::2], strict=True)):
+                if held[output_index] is not None and cycles is None and not (valid and payload == held[output_index]):
                     error = "payload" if valid else "valid"
                     break
-                held[place] = payload if valid and not ready[place] else None
-                if valid and ready[place]:
+                held[output_index] = payload if valid and not ready[output_index] else None
+                if valid and ready[output_index]:
                     moved = True
-                    if taken[place] < beats_out[place]:
-                        outputs[place].append(payload)
+                    if taken[output_index] < beats_out[output_index]:
+                        outputs[output_index].append(payload)
                         last_output = cycle
                     else:
                         extra += 1
-                    taken[place] += 1
-                    traffic.post(cycle, place)
+                    taken[output_index] += 1
+                    traffic.post(cycle, output_index)
             if error is not None:
                 break
             frame = len(ends) + 1
@@ -162,7 +162,7 @@ def _run(job: Job, component: wiring.Component) -> Raw:
             taps=[stimuli.words(values, beat) for values, (beat, _) in zip(taps, job.taps, strict=True)],
             wall_s=time.perf_counter() - start,
             error=error,
-            place=place,
+            output_index=output_index,
         )
 
     async def testbench(ctx) -> None:

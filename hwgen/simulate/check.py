@@ -1,4 +1,4 @@
-"""Comparing what came out with what should have, and finding where a difference begins."""
+"""Comparison of simulated maps with expected maps, and search for the first layer that differs."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ __all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "compare_
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """The first value that differs, in the order in which values travel: by frame, pixel, channel.
+    """First value that differs from the expected value, in the order in which a stream carries values.
+
+    The order is by frame, then pixel, then channel.
 
     Parameters
     ----------
     count, size : int
-        Values that differ, of how many.
+        Number of values that differ, and number of values that were compared.
     layer : str
-        Name of the layer that the values left; empty for the outputs.
+        Name of the layer that produced the values; empty for the outputs.
     output : str
-        Of several outputs the name of the one that the values left.
+        Name of the output that carried the values, if the network has several outputs. Otherwise empty.
     largest : int
-        The largest difference of all values that differ.
+        Largest absolute difference of all compared values.
     frame, channel, row, column : int
-        Where it is.
+        Position of the value.
     value, expected : int
+        Simulated value and expected value.
     seen, wanted : ndarray
-        ``(H, W)``: the channel's map, as the hardware gave it (where it gave nothing, as expected) and as expected.
+        Simulated and expected map ``(H, W)`` of the channel. A pixel that the hardware did not send has its expected
+        value in ``seen``.
     """
 
     count: int
@@ -58,9 +62,9 @@ class Mismatch:
     wanted: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        place = f"layer {self.layer}, " if self.layer else f"output {self.output}, " if self.output else ""
+        stream = f"layer {self.layer}, " if self.layer else f"output {self.output}, " if self.output else ""
         return (
-            f"{place}frame {self.frame}, channel {self.channel}, row {self.row}, column {self.column}: "
+            f"{stream}frame {self.frame}, channel {self.channel}, row {self.row}, column {self.column}: "
             f"{self.value}, expected {self.expected}"
         )
 
@@ -68,19 +72,22 @@ class Mismatch:
 def compare(
     values: np.ndarray, expected: np.ndarray, *, layer: str = "", order: Order | None = None
 ) -> Mismatch | None:
-    """The first difference of two ``(n, C, H, W)`` integer arrays, ``None`` if they are equal.
+    """Return the first difference of two integer arrays ``(n, C, H, W)``, ``None`` if they are equal.
 
     Parameters
     ----------
     values, expected : ndarray
+        Simulated maps and expected maps.
     layer : str
+        Name of the layer, for the result.
     order : Order, optional
-        In which their pixels travelled; only those that did are compared. Row-major if not given.
+        Order in which a stream carried the pixels. Pixels outside of the order are not compared. The default is
+        row-major.
 
     Raises
     ------
     InputError
-        If their shapes differ.
+        If the shapes of the arrays differ.
     """
     if values.shape != expected.shape or values.ndim != 4:
         raise InputError(f"values and expected must be of one shape (n, C, H, W), not {values.shape}, {expected.shape}")
@@ -92,17 +99,17 @@ def compare(
 
 
 def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
-    """The first of the pixels ``(n, C, N)``, as they travelled, that differs from the maps ``(n, C, H, W)``."""
+    """Return the first difference between pixels ``(n, C, N)`` in stream order and expected maps ``(n, C, H, W)``."""
     height, width = expected.shape[2:]
-    place = pixel_sequence(height, width, order)
-    should = expected.reshape(*expected.shape[:2], -1)[:, :, place]
+    positions = pixel_sequence(height, width, order)
+    should = expected.reshape(*expected.shape[:2], -1)[:, :, positions]
     wrong = (pixels != should).transpose(0, 2, 1)
     if not wrong.any():
         return None
     frame, pixel, channel = (int(i) for i in np.unravel_index(np.argmax(wrong), wrong.shape))
-    row, column = divmod(int(place[pixel]), width)
+    row, column = divmod(int(positions[pixel]), width)
     seen = expected[frame, channel].flatten()
-    seen[place] = pixels[frame, channel]
+    seen[positions] = pixels[frame, channel]
     return Mismatch(
         count=int(np.count_nonzero(wrong)),
         size=pixels.size,
@@ -122,21 +129,21 @@ def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer
 def compare_layers(
     taps: Mapping[int, np.ndarray], expected: Iterable[tuple[str, np.ndarray]], orders: Sequence[Order]
 ) -> Mismatch | None:
-    """The first difference in the first layer that has one. A pixel that left a layer twice is compared twice.
+    """Return the first difference in the first layer that differs. A pixel that a layer sends twice is compared twice.
 
     Parameters
     ----------
     taps : mapping of int to ndarray
-        What left each layer, by its number: ``Run.taps``.
+        Pixels that each layer sent, by the layer's index (``Run.taps``).
     expected : iterable of (name, ndarray)
-        The maps that should have, in the layers' order.
+        Name and expected maps of each layer, in the layers' order.
     orders : sequence of Order
-        In which their pixels travelled.
+        Order in which each layer's stream carries its pixels.
     """
-    for number, (name, values) in enumerate(expected):
-        pixels = taps[number]
-        frames = min(len(pixels), len(values))  # a layer may have run ahead or not have finished
-        if mismatch := compare_pixels(pixels[:frames], values[:frames], orders[number], name):
+    for layer_index, (name, values) in enumerate(expected):
+        pixels = taps[layer_index]
+        frames = min(len(pixels), len(values))  # a layer can be ahead of the outputs, or not have finished
+        if mismatch := compare_pixels(pixels[:frames], values[:frames], orders[layer_index], name):
             return mismatch
     return None
 
@@ -151,12 +158,26 @@ def locate(
     simulator: str = DEFAULT,
     component: Factory | None = None,
 ) -> Mismatch | None:
-    """Where a difference between outputs and expected outputs begins, by layer; of an accelerator, or groups in turn.
+    """Return the first difference in the first layer that differs from the golden model; ``None`` if no output differs.
 
-    The first wrong frame is simulated again by itself with every layer watched, and each layer is compared with the
-    golden model; if the difference does not show there, with the frames before it; if it never shows again, it is
-    given as it is in the outputs. ``None`` if there is no difference. ``outputs`` and ``expected`` are all outputs'
-    maps; how many values differ, and of how many, is said of all together.
+    The first wrong frame is simulated again by itself with a tap on every layer, and each layer is compared with the
+    golden model. If no layer differs, the frame is simulated once more behind all frames before it. If still no layer
+    differs, the result is the difference in the outputs.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig or sequence of AcceleratorConfig
+        Configuration of the accelerator, or of groups that run one after the other.
+    network : Network
+        Network that the accelerator computes.
+    frames : ndarray, or sequence of ndarray
+        Input frames of the run.
+    outputs, expected : sequence of ndarray
+        Maps of all outputs, as simulated and as expected. ``count`` and ``size`` of the result cover all of them.
+    simulator : str
+        Name of the simulator.
+    component : callable, optional
+        Factory of another component than ``Accelerator``.
 
     Raises
     ------
@@ -176,41 +197,50 @@ def locate(
             continue
         trace = ((layer.name, values) for layer, values in golden.trace(network, part))
         own = in_network(configs, network)
-        taps = {place: run.taps[number] for place, (number, _) in enumerate(own)}
+        taps = {layer_index: run.taps[tap_index] for layer_index, (tap_index, _) in enumerate(own)}
         if mismatch := compare_layers(taps, trace, [order for _, order in own]):
             return replace(mismatch, frame=mismatch.frame + start, count=first.count, size=first.size)
     return first
 
 
 def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
-    """Number and order of each watched layer that is one of the network's: a group may have a copy in front."""
+    """Return the tap index and the stream order of each watched layer that is a layer of the network.
+
+    A group can begin with a copy, which is no layer of the network.
+    """
     names = {layer.name for layer in network.layers}
     watched = [pair for config in configs for pair in zip(config.layers, config.tap_orders, strict=True)]
-    return [(number, order) for number, (layer, order) in enumerate(watched) if layer.name in names]
+    return [(tap_index, order) for tap_index, (layer, order) in enumerate(watched) if layer.name in names]
 
 
 def compare_outputs(network: Network, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Mismatch | None:
-    """The first difference in the first frame that has one, of maps as they are; how many there are in all."""
-    found = [
+    """Return the first difference in the first frame that differs, with row-major pixels.
+
+    ``count`` and ``size`` of the result cover all outputs. ``None`` if no output differs.
+    """
+    mismatches = [
         replace(mismatch, output=name if len(outputs) > 1 else "")
         for name, values, should in zip(network.output_names, outputs, expected, strict=True)
         if (mismatch := compare(values, should)) is not None
     ]
-    if not found:
+    if not mismatches:
         return None
     size = sum(values.size for values in outputs)
-    return replace(min(found, key=lambda each: each.frame), count=sum(each.count for each in found), size=size)
+    return replace(min(mismatches, key=lambda m: m.frame), count=sum(m.count for m in mismatches), size=size)
 
 
 def _first(
     network: Network, config: Config, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]
 ) -> Mismatch | None:
-    """The first difference in the first frame that has one, output by output; how many there are in all."""
-    found = []
+    """Return the first difference in the first frame that differs, with pixels in the order of each output's stream.
+
+    ``count`` and ``size`` of the result cover all outputs. ``None`` if no output differs.
+    """
+    mismatches = []
     for name, port, values, should in zip(network.output_names, output_ports(config), outputs, expected, strict=True):
         if (mismatch := compare(values, should, order=port.order)) is not None:
-            found.append(replace(mismatch, output=name if len(outputs) > 1 else ""))
-    if not found:
+            mismatches.append(replace(mismatch, output=name if len(outputs) > 1 else ""))
+    if not mismatches:
         return None
     size = sum(port.order.frame_pixels * port.beat.channels for port in output_ports(config)) * len(outputs[0])
-    return replace(min(found, key=lambda each: each.frame), count=sum(each.count for each in found), size=size)
+    return replace(min(mismatches, key=lambda m: m.frame), count=sum(m.count for m in mismatches), size=size)

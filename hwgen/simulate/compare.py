@@ -1,4 +1,4 @@
-"""A network three ways, layer by layer: ONNX Runtime, the golden model, and the simulated hardware."""
+"""Comparison of a network's maps, layer by layer: ONNX Runtime, the golden model, and the simulated hardware."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ from hwgen.network.ops import Op
 from hwgen.simulate.check import Mismatch, compare, compare_pixels
 
 AT_A_TIME = 16
-"""Frames whose maps are all held at once."""
+"""Number of frames whose maps, of all layers, are in memory at once."""
 
 
 class Runtime(Protocol):
-    """What gives ONNX Runtime's maps (`hwgen.network.onnx.layers.RuntimeLayers`)."""
+    """Protocol of a runner that computes a model's maps with ONNX Runtime (`RuntimeLayers` in `hwgen.network.onnx`)."""
 
-    def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]: ...
+    def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+        """Return the model's outputs for some frames, and the maps ``(n, C, H, W)`` of its layers by name."""
+        ...
 
 
 @dataclass
 class Tally:
-    """How the values of a layer compare with the golden model's, over frames in their order.
+    """Counts of one layer's values that agree and differ with the golden model, added up frame by frame.
 
     Attributes
     ----------
-    compared, differing, largest : int
-        Values, those that differ, and the largest difference of all.
+    compared, differing : int
+        Number of values that were compared, and number of values that differ.
+    largest : int
+        Largest absolute difference of all compared values.
     first : Mismatch or None
-        The first that differs, by frame, then in the order in which values travel.
+        First value that differs: in the first frame that differs, the first value in the order of the stream.
     """
 
     compared: int = 0
@@ -41,16 +45,26 @@ class Tally:
     largest: int = 0
     first: Mismatch | None = None
 
-    def add(self, size: int, found: Mismatch | None, begin: int) -> None:
-        """Some frames more, of so many values, the first one being number ``begin``."""
+    def add(self, size: int, mismatch: Mismatch | None, begin: int) -> None:
+        """Add the comparison of some more frames.
+
+        Parameters
+        ----------
+        size : int
+            Number of values that were compared.
+        mismatch : Mismatch or None
+            First value that differs, with its frame counted from ``begin``.
+        begin : int
+            Index of the first of these frames.
+        """
         self.compared += size
-        if found is not None:
-            self.differing += found.count
-            self.largest = max(self.largest, found.largest)
-            self.first = self.first or replace(found, frame=found.frame + begin)
+        if mismatch is not None:
+            self.differing += mismatch.count
+            self.largest = max(self.largest, mismatch.largest)
+            self.first = self.first or replace(mismatch, frame=mismatch.frame + begin)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the tally as plain JSON values."""
         names = ("frame", "channel", "row", "column", "value", "expected")
         first = None if self.first is None else {name: getattr(self.first, name) for name in names}
         return {"compared": self.compared, "differing": self.differing, "largest": self.largest, "first": first}
@@ -58,9 +72,10 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A layer: ONNX Runtime's values, and the hardware's, against the golden model's.
+    """Comparison of one layer: ONNX Runtime's values, and the hardware's values, against the golden model's.
 
-    ``runtime`` is ``None`` where ONNX Runtime has no such tensor, ``hardware`` where the layer leaves none to be seen.
+    ``runtime`` is ``None`` if ONNX Runtime has no tensor for the layer. ``hardware`` is ``None`` if the hardware has no
+    stream or map with the layer's values.
     """
 
     layer: str
@@ -70,31 +85,35 @@ class Row:
     hardware: Tally | None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        found: dict[str, Any] = {"name": self.layer, "kind": self.kind, "shape": list(self.shape)}
+        """Return the row as plain JSON values."""
+        values: dict[str, Any] = {"name": self.layer, "kind": self.kind, "shape": list(self.shape)}
         for name in ("runtime", "hardware"):
             tally = getattr(self, name)
-            found[name] = None if tally is None else tally.to_json()
-        return found
+            values[name] = None if tally is None else tally.to_json()
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What left the layers of the hardware.
+    """Simulated values of the hardware's layers.
 
     Parameters
     ----------
     pixels : mapping of str to ndarray
-        By layer, ``(n, C, N)`` as they travelled; or whole maps ``(n, C, H, W)``.
+        Values of each layer by the layer's name: pixels ``(n, C, N)`` in the order of a stream, or maps
+        ``(n, C, H, W)``.
     orders : mapping of str to Order
-        In which they did; none of a layer whose maps are whole.
+        Order of each layer's pixels. A layer with maps has no order.
     """
 
     pixels: Mapping[str, np.ndarray]
     orders: Mapping[str, Order] = field(default_factory=dict)
 
     def compare(self, layer: str, expected: np.ndarray, begin: int) -> tuple[int, Mismatch | None] | None:
-        """Values compared of the frames from ``begin`` on, and the first that differs; ``None`` if none is seen."""
+        """Return the number of values compared in the frames from ``begin`` on, and the first value that differs.
+
+        ``None`` if the hardware has no values of the layer.
+        """
         if layer not in self.pixels:
             return None
         part = self.pixels[layer][begin : begin + len(expected)]
@@ -108,28 +127,30 @@ def layer_by_layer(
     frames: Sequence[np.ndarray],
     seen: Seen,
     runtime: Runtime,
-    given: Sequence[np.ndarray],
+    model_inputs: Sequence[np.ndarray],
 ) -> tuple[list[Row], list[np.ndarray]]:
-    """Every layer three ways, and ONNX Runtime's outputs.
+    """Return the comparison of every layer, and ONNX Runtime's outputs.
 
     Parameters
     ----------
     network : Network
+        Network of the golden model.
     frames : sequence of ndarray
-        ``(n, C, H, W)`` of each input, as the hardware takes them.
+        Frames ``(n, C, H, W)`` of each input, in the form that the hardware reads.
     seen : Seen
-        Of the same frames.
+        Simulated values of the hardware's layers for these frames.
     runtime : RuntimeLayers
-    given : sequence of ndarray
-        ``(n, ...)`` of each of the model's inputs, as the model takes them.
+        ONNX Runtime on the model.
+    model_inputs : sequence of ndarray
+        Frames ``(n, ...)`` of each of the model's inputs, in the form that the ONNX model reads.
     """
     theirs: dict[str, Tally] = {}
     ours: dict[str, Tally] = {}
     outputs = []
     for begin in range(0, len(frames[0]), AT_A_TIME):
         part = slice(begin, begin + AT_A_TIME)
-        found, maps = runtime.run([values[part] for values in given])
-        outputs.append(found)
+        runtime_outputs, maps = runtime.run([values[part] for values in model_inputs])
+        outputs.append(runtime_outputs)
         for layer, expected in golden.trace(network, [values[part] for values in frames]):
             if layer.name in maps:
                 first = compare(maps[layer.name], expected.astype(np.int64), layer=layer.name)
@@ -152,15 +173,17 @@ def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> R
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """One of the model's outputs three ways, as the model gives it.
+    """Comparison of one of the model's outputs, in the form and type of the ONNX model.
 
     Parameters
     ----------
     name : str
+        Name of the output.
     values : int
-        How many there are.
+        Number of values that were compared.
     runtime, hardware : (int, float)
-        Against the golden model's: values that differ, and the largest difference.
+        Number of ONNX Runtime's, or the hardware's, values that differ from the golden model's, and the largest
+        difference.
     """
 
     name: str
@@ -169,16 +192,16 @@ class Output:
     hardware: tuple[int, float]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        found: dict[str, Any] = {"name": self.name, "values": self.values}
+        """Return the output's comparison as plain JSON values."""
+        values: dict[str, Any] = {"name": self.name, "values": self.values}
         for name in ("runtime", "hardware"):
             differing, largest = getattr(self, name)
-            found[name] = {"differing": differing, "largest": largest}
-        return found
+            values[name] = {"differing": differing, "largest": largest}
+        return values
 
 
 def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
-    """Values that differ, and the largest difference; two that are no numbers are equal."""
+    """Return the number of values that differ, and the largest difference. Two NaNs count as equal."""
     same = np.isclose(values, expected, rtol=0, atol=0, equal_nan=True)
     if same.all():
         return 0, 0.0
@@ -189,21 +212,25 @@ def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A model three ways.
+    """Result of a comparison of ONNX Runtime, the golden model and the simulated hardware on the same frames.
 
     Attributes
     ----------
     model, board : str
+        Names of the model and of the board.
     frames : int
+        Number of frames.
     rows : tuple of Row
-        The layers, in their order.
+        Comparison of each layer, in the network's order.
     outputs : tuple of Output
+        Comparison of each output.
     right : dict of str to int, or None
-        With labels: frames whose greatest output is their label's, by ``runtime``, ``golden`` and ``hardware``.
+        Number of frames that are classified as their labels say, by ``runtime``, ``golden`` and ``hardware``. ``None``
+        without labels.
     cycles : dict of str to (int or None)
-        ``latency``, ``interval``, ``predicted_latency``, ``predicted_interval``.
+        ``latency``, ``interval``, ``predicted_latency`` and ``predicted_interval``, in cycles.
     html : callable, optional
-        What makes a page's part of it, for notebooks (`hwgen.report.notebook`).
+        Function that returns the comparison as HTML, for notebooks (`hwgen.report.notebook`).
     """
 
     model: str
@@ -216,17 +243,17 @@ class Comparison:
     html: Callable[[Comparison], str] | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str | None:
-        """The layers in a notebook."""
+        """Return the comparison as HTML for a notebook, ``None`` if there is no ``html`` function."""
         return None if self.html is None else self.html(self)
 
     @property
     def ok(self) -> bool:
-        """Whether the hardware gave the golden model's values everywhere."""
+        """Whether every value of the hardware equals the golden model's."""
         return not any(self._differing("hardware"))
 
     @property
     def as_runtime(self) -> bool:
-        """Whether the golden model gave ONNX Runtime's values everywhere."""
+        """Whether every value of the golden model equals ONNX Runtime's."""
         return not any(self._differing("runtime"))
 
     def _differing(self, which: str) -> Iterator[int]:
@@ -234,7 +261,7 @@ class Comparison:
         yield from (getattr(output, which)[0] for output in self.outputs)
 
     def to_json(self) -> dict[str, Any]:
-        """The contents of ``hwgen compare --json``."""
+        """Return the contents of ``hwgen compare --json``."""
         return {
             "model": self.model,
             "board": self.board,

@@ -1,7 +1,8 @@
-"""Emitted Verilog as a compiled simulator takes it: without contents of memories, and in components.
+"""Preparation of emitted Verilog for a compiled simulator: memory contents in files, and choice of components.
 
-What ``emit`` writes has the words of small memories in it. Here they go into files of their own, as those of large
-ones do, which the simulator reads when it starts; the circuit stays as it is. So one simulator serves all contents.
+``emit`` writes the words of small memories into the Verilog, and the words of large memories into files. Here all words
+move into files, which the simulator reads when it starts. The circuit stays the same. So one compiled simulator serves
+designs that differ only in memory contents.
 """
 
 from __future__ import annotations
@@ -9,33 +10,36 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["apart", "components"]
+__all__ = ["components", "without_contents"]
 
 LARGE = 40_000
-"""Bytes of Verilog of a component that is compiled by itself."""
+"""Smallest number of bytes of Verilog for which a component is compiled by itself."""
 
-#: The head of a module, or the contents of a memory.
+#: Pattern of a module's first line, or of a memory's contents.
 _BLOCK = re.compile(
     rb"^module (\w+)|^    initial begin\n((?:        (?:\w+\[\d+\] = \d+'h[0-9a-f]+; ?)+\n)+)    end\n", re.MULTILINE
 )
 _MODULE = re.compile(rb"^module (\w+)(.*?)^endmodule", re.MULTILINE | re.DOTALL)
 _INSTANCE = re.compile(rb"^    (\w+) (?:#\(.*\) )?\w+ \($", re.MULTILINE)
 _WORD = re.compile(rb"(\w+)\[\d+\] = \d+'h([0-9a-f]+);")
-#: Comments, which tell of numbers that may be in memories.
+#: Pattern of comments, which can contain numbers that are in memories.
 _COMMENT = re.compile(rb"^ *//.*\n", re.MULTILINE)
 
 
-def apart(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
-    """Emitted files with no word of a memory in ``TOP.v``: those that were there are in further files."""
+def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
+    """Return emitted files by name, with all words of memories moved from ``TOP.v`` to files of their own.
+
+    Comments are removed from ``TOP.v`` as well.
+    """
     contents: dict[str, bytes] = {}
     module = b""
 
-    def moved(found: re.Match[bytes]) -> bytes:
+    def moved(block: re.Match[bytes]) -> bytes:
         nonlocal module
-        if found[1]:
-            module = found[1]
-            return found[0]
-        words = _WORD.findall(found[2])
+        if block[1]:
+            module = block[1]
+            return block[0]
+        words = _WORD.findall(block[2])
         name = b"%s-%s.mem" % (module, words[0][0])
         contents[name.decode()] = b"".join(word + b"\n" for _, word in words)
         return b'    initial $readmemh("%s", %s);\n' % (name, words[0][0])
@@ -45,25 +49,26 @@ def apart(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
 
 
 def components(verilog: bytes, top: str) -> list[str]:
-    """The modules that are worth being compiled by themselves: large ones in the top module, or in most of it.
+    """Return the names of the modules that are compiled by themselves, sorted.
 
-    What lies in smaller ones is compiled with the module around it.
+    These are modules of at least `LARGE` bytes, with all instances in them, that are instances of the top module or of
+    a module that is more than half of the design. Smaller modules are compiled with the module around them.
     """
     texts = {name.decode(): text for name, text in _MODULE.findall(verilog)}
-    inside = {name: [kind.decode() for kind in _INSTANCE.findall(text)] for name, text in texts.items()}
+    inside = {name: [module.decode() for module in _INSTANCE.findall(text)] for name, text in texts.items()}
     sizes: dict[str, int] = {}
 
     def size(name: str) -> int:
         if name not in sizes:
-            sizes[name] = len(texts[name]) + sum(size(kind) for kind in inside[name] if kind in texts)
+            sizes[name] = len(texts[name]) + sum(size(module) for module in inside[name] if module in texts)
         return sizes[name]
 
-    found, around = [], [top]
+    large_modules, around = [], [top]
     while around:
         name = around.pop()
-        for kind in dict.fromkeys(inside[name]):
-            if kind in texts and size(kind) >= LARGE:
-                found.append(kind)
-                if 2 * size(kind) > size(top):
-                    around.append(kind)
-    return sorted(found)
+        for module in dict.fromkeys(inside[name]):
+            if module in texts and size(module) >= LARGE:
+                large_modules.append(module)
+                if 2 * size(module) > size(top):
+                    around.append(module)
+    return sorted(large_modules)

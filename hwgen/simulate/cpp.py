@@ -1,9 +1,9 @@
-"""C++ that Verilator wrote, compiled file by file, several at once; objects are kept by what they are compiled of.
+"""Compilation of Verilator's C++ with g++, several files at once. Objects are cached under a digest of their sources.
 
-A file of a component needs that component's class, and of others only those that it names. Verilator lets each file
-include them all, and puts all components side by side into one object, so that a register more in one moves all the
-others. Here a file includes the classes that it names, and the object refers to components that lie apart: then a
-component that did not change is not compiled again.
+A component's file needs the class of this component, and of the other classes only those that it names. Verilator lets
+each file include all classes, and makes all components members of one C++ object. Then one more register in a component
+moves all members behind it. Here a file includes only the classes that it names, and the object holds references to
+components that are allocated separately. So a component that did not change is not compiled again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 __all__ = ["Tools", "link", "objects", "prepare"]
 
-#: Optimisation of what runs in every cycle, and of what runs once. -O2 and -O3 compile for a third longer, and the
-#: simulation is no faster (3,500 multipliers, g++ 12).
+#: Flags of g++ for code that runs in every cycle, and for code that runs once. -O2 and -O3 take a third longer to
+#: compile, and the simulation is no faster (3,500 multipliers, g++ 12).
 FAST, SLOW = ("-O1", "-march=native"), ("-O0",)
 SMALL = 200_000
-"""Bytes of C++ up to which a design is compiled as one file."""
+"""Largest number of bytes of C++ for which a design is compiled as one file."""
 _ALL_UNITS = "Vdesign__ALL.cpp"
 _PRELUDE = "prelude_{}.h"
 _LIBRARY = ("verilated", "verilated_threads")
@@ -39,7 +39,7 @@ _LIBRARIES = {0: (), 1: (), 2: ("-llz4", "-lz")}
 
 @dataclass(frozen=True)
 class Tools:
-    """What files are compiled with.
+    """Compiler, Verilator's folder and options that compile a simulator.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class Tools:
     root : Path
         Verilator's folder.
     waves : int
-        0 none, 1 VCD, 2 FST.
+        Format of the waveforms: 0 for none, 1 for VCD, 2 for FST.
     versions : tuple
-        Whatever else the objects depend on: versions of the tools, the processor.
+        Everything else that the objects depend on: versions of the tools, and the processor.
     """
 
     compiler: str
@@ -60,6 +60,7 @@ class Tools:
 
     @property
     def flags(self) -> tuple[str, ...]:
+        """Flags of g++ that all files share: language standard, include folders and macros."""
         include = self.root / "include"
         macros = {"VERILATOR": 1, "VL_TIME_CONTEXT": 1, "VM_TRACE": int(self.waves > 0)}
         macros |= {"VM_TRACE_VCD": int(self.waves == 1), "VM_TRACE_FST": int(self.waves == 2), "VM_TRACE_SAIF": 0}
@@ -72,12 +73,12 @@ class Tools:
 
     @property
     def key(self) -> str:
-        """Of all that is the same for every design."""
+        """Digest of everything that is the same for all designs: compiler, flags, versions."""
         return digest.of(self.compiler, self.flags, FAST, SLOW, self.versions)
 
 
 def prepare(tools: Tools) -> Path:
-    """The folder of Verilator's own objects and of its header, compiled before or now.
+    """Return the folder with Verilator's runtime objects and precompiled headers; compile them if the cache lacks them.
 
     Raises
     ------
@@ -86,11 +87,11 @@ def prepare(tools: Tools) -> Path:
     OSError
         If the cache can't be written.
     """
-    if (place := cache.find("runtimes", tools.key, sums=False)) is not None:
-        return place
+    if (entry := cache.find("runtimes", tools.key, sums=False)) is not None:
+        return entry
     with cache.locked("runtimes", tools.key):
-        if (place := cache.find("runtimes", tools.key, sums=False)) is not None:
-            return place
+        if (entry := cache.find("runtimes", tools.key, sums=False)) is not None:
+            return entry
         with processes.workplace(cache.folder() / "runtimes", remedy="set HWGEN_CACHE to a folder with room") as folder:
             runs = [partial(_library, tools, name, folder) for name in (*_LIBRARY, *_OF_WAVES[tools.waves])]
             runs += [partial(_prelude, tools, speed, folder) for speed in ("fast", "slow")]
@@ -104,7 +105,7 @@ def _library(tools: Tools, name: str, folder: Path) -> None:
 
 
 def _prelude(tools: Tools, speed: str, folder: Path) -> None:
-    """Verilator's header, precompiled, as files of one speed include it."""
+    """Precompile Verilator's header with the flags of ``speed``, ``fast`` or ``slow``."""
     header = folder / _PRELUDE.format(speed)
     header.write_text('#include "verilated.h"\n')
     _call(
@@ -118,19 +119,20 @@ def _speed(speed: str) -> tuple[str, ...]:
 
 
 def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str], what: str) -> list[Path]:
-    """The object files of a design.
+    """Return the paths of a design's object files, from the cache or compiled now.
 
     Parameters
     ----------
     tools : Tools
+        Compiler and options.
     runtime : Path
-        What `prepare` gave.
+        Folder that `prepare` returned.
     folder : Path
-        Has the C++ in a folder ``obj``, and is where objects are made.
+        Folder in which objects are made. Its subfolder ``obj`` has Verilator's C++.
     others : sequence of str
-        More files beside it, one of C++, which include the design's header.
+        Names of more files in ``folder``: the driver in C++, which includes the design's header, and its own header.
     what : str
-        What this is, for those who listen how far it is.
+        Description of the step, for progress (`hwgen.progress.Step`).
 
     Raises
     ------
@@ -152,27 +154,30 @@ def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str], wh
 
 
 def _joined(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
-    """The files of a small design as one: most of the time that they take is that of starting a compiler."""
+    """Return the sources with Verilator's ``.cpp`` files joined into one, if they have at most `SMALL` bytes together.
+
+    Most of the time for small files is the start of the compiler.
+    """
     units = [name for name in sources if name.endswith(".cpp") and name not in others]
     if sum(len(sources[name]) for name in units) > SMALL:
         return dict(sources)
-    found = {name: text for name, text in sources.items() if name not in units}
-    return {**found, _ALL_UNITS: "\n".join(sources[name] for name in units)}
+    rest = {name: text for name, text in sources.items() if name not in units}
+    return {**rest, _ALL_UNITS: "\n".join(sources[name] for name in units)}
 
 
 def _object(tools: Tools, runtime: Path, folder: Path, sources: Mapping[str, str], name: str) -> Path:
-    """One object, from the cache or compiled now."""
+    """Return the path of the object of the source ``name``, from the cache or compiled now."""
     speed = "slow" if "__Slow" in name else "fast"
-    used = {each: sources[each] for each in _included(sources, name)}
+    used = {file_name: sources[file_name] for file_name in _included(sources, name)}
     key = digest.of(tools.key, _speed(speed), used)
     file = f"{name.removesuffix('.cpp')}.o"
-    if (place := cache.find("objects", key)) is not None:
-        return place / _OBJECT
+    if (entry := cache.find("objects", key)) is not None:
+        return entry / _OBJECT
     prelude = runtime / _PRELUDE.format(speed)
     _call([tools.compiler, *_speed(speed), *tools.flags, "-include", str(prelude), "-c", name, "-o", file], folder)
-    with processes.folder(dir=folder) as place:
-        shutil.copyfile(folder / file, place / _OBJECT)  # the design is linked of its own, whatever becomes of this one
-        cache.keep("objects", key, [place / _OBJECT])
+    with processes.folder(dir=folder) as copy:
+        shutil.copyfile(folder / file, copy / _OBJECT)  # the design links its own file: a cache entry can be dropped
+        cache.keep("objects", key, [copy / _OBJECT])
     return folder / file
 
 
@@ -180,18 +185,18 @@ _OBJECT = "object.o"
 
 
 def _included(sources: Mapping[str, str], name: str) -> list[str]:
-    """A file and the design's headers that it includes, and they do."""
-    found, todo = [], [name]
+    """Return the names of a file and of the design's headers that it includes, directly or through headers, sorted."""
+    included, todo = [], [name]
     while todo:
-        each = todo.pop()
-        if each in sources and each not in found:
-            found.append(each)
-            todo += re.findall(r'^#include "([^"]+)"', sources[each], re.MULTILINE)
-    return sorted(found)
+        file_name = todo.pop()
+        if file_name in sources and file_name not in included:
+            included.append(file_name)
+            todo += re.findall(r'^#include "([^"]+)"', sources[file_name], re.MULTILINE)
+    return sorted(included)
 
 
 def link(tools: Tools, runtime: Path, files: Iterable[Path], program: Path) -> None:
-    """Make a program of objects.
+    """Link object files and Verilator's runtime into a program.
 
     Raises
     ------
@@ -203,7 +208,7 @@ def link(tools: Tools, runtime: Path, files: Iterable[Path], program: Path) -> N
     _call(command, program.parent)
 
 
-# Parting the components
+# Separation of the components
 
 _SYMS = "Vdesign__Syms.h"
 _ALL = re.compile(r'^#include "Vdesign__(?:pch|Syms)\.h"$', re.MULTILINE)
@@ -214,14 +219,17 @@ _TOP = ", TOP{this, namep}\n"
 
 
 def _parted(sources: Mapping[str, str]) -> dict[str, str]:
-    """The files, each with the headers that it needs; as they are, if Verilator wrote them otherwise."""
+    """Return Verilator's files by name, changed so that each one includes only the headers that it needs.
+
+    The files are returned unchanged if they don't have the form that this module knows.
+    """
     syms, made = sources.get(_SYMS, ""), sources.get(_SYMS_SOURCE, "")
     instances = {name: kind for kind, name in _INSTANCE.findall(syms)}
     headers = {kind: f"{kind}.h" for kind in {*instances.values(), "Vdesign"}}
     known = _NAME in syms and made.count(_TOP) == 1 and "TOP" in instances and set(headers.values()) <= set(sources)
     if not known:
         return dict(sources)
-    found = {}
+    parted = {}
     for name, text in sources.items():
         if name == _SYMS:
             text = _apart(text, instances)
@@ -230,12 +238,12 @@ def _parted(sources: Mapping[str, str]) -> dict[str, str]:
         if name.endswith(".cpp"):
             head, *rest = _ALL.split(text)
             text = head + _needed(text, instances, headers) + "".join(rest) if rest else text
-        found[name] = text
-    return found
+        parted[name] = text
+    return parted
 
 
 def _apart(text: str, instances: Mapping[str, str]) -> str:
-    """The object of all components, with references to them."""
+    """Return the header of the class that holds all components, with references instead of members."""
     text = _INSTANCE.sub(r"    \1& \2;", text.replace(_NAME, "const char* name() const;"))
     for kind in set(instances.values()):
         text = text.replace(f'#include "{kind}.h"\n', f"class {kind};\n")
@@ -243,7 +251,7 @@ def _apart(text: str, instances: Mapping[str, str]) -> str:
 
 
 def _constructed(text: str, instances: Mapping[str, str]) -> str:
-    """Its constructor, which makes them."""
+    """Return the source of the class that holds all components, with a constructor that allocates them."""
     made = [f", TOP(*new {instances['TOP']}{{this, namep}})"]
     made += [f", {name}(*new {kind})" for name, kind in instances.items() if name != "TOP"]
     text = text.replace(_TOP, "\n    ".join(made) + "\n")
@@ -251,7 +259,7 @@ def _constructed(text: str, instances: Mapping[str, str]) -> str:
 
 
 def _needed(text: str, instances: Mapping[str, str], headers: Mapping[str, str]) -> str:
-    """Lines that include what a file names."""
+    """Return the ``#include`` lines for the classes and components that a file names."""
     words = set(re.findall(r"\bVdesign\w*", text))
     kinds = {kind for kind in headers if kind in words}
     kinds |= {instances[name] for name in re.findall(r"\b(?:vlSymsp->)?(TOP\w*)", text) if name in instances}
@@ -265,7 +273,7 @@ def _needed(text: str, instances: Mapping[str, str], headers: Mapping[str, str])
 
 
 def _together(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
-    """All of them, as many at once as there are processors; what they gave, in order."""
+    """Call all functions, as many at once as there are processors, and return their results in order."""
     with work.pool(programs=True) as pool:
         return work.run(pool, _called, runs, what=what, unit="file")
 
@@ -280,13 +288,13 @@ def _call(command: list[str], folder: Path) -> None:
         raise ToolError(f"g++ failed with status {process.returncode}: {reason(process.stderr + process.stdout)}")
 
 
-def reason(said: str) -> str:
-    """The line of a compiler's words that says why it failed."""
-    return " ".join(next(_reasons(said.splitlines()))[:300].split())
+def reason(output: str) -> str:
+    """Return the line of a compiler's output that most likely gives the reason of a failure, at most 300 characters."""
+    return " ".join(next(_reasons(output.splitlines()))[:300].split())
 
 
 def _reasons(lines: Sequence[str]) -> Iterator[str]:
-    """The likeliest first."""
+    """Yield lines of a compiler's output as possible reasons of a failure, the likeliest first."""
     for text in (os.strerror(errno.ENOSPC), "rror"):
         yield from (line for line in lines if text in line)
     yield from lines

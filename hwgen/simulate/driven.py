@@ -1,4 +1,4 @@
-"""Simulators that make C++ of a design: `driver.cpp` drives all of them."""
+"""Base of the simulators that translate a design to C++ and compile it with the driver `driver.cpp`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from hwgen.simulate.simulator import Simulator
 __all__ = ["DRIVER", "CppSimulator", "drive", "macros"]
 
 DRIVER = "driver.cpp"
-"""File beside this one with the C++ that drives an accelerator: a class ``Vdesign`` with its ports and ``eval()``."""
+"""Name of the C++ file, in this folder, that drives an accelerator: a class ``Vdesign`` with ports and ``eval()``."""
 
 
 class CppSimulator(Simulator):
-    """Simulator that compiles a design to a program."""
+    """Simulator that compiles a design to a program, and runs it."""
 
     @abstractmethod
     def build(self, job: Job, files: Mapping[str, bytes], top: str) -> Path:
-        """Return the program that simulates a design, compiled before or now.
+        """Return the path of the program that simulates a design, from the cache or compiled now.
 
         Raises
         ------
@@ -42,14 +42,14 @@ class CppSimulator(Simulator):
     def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         program = self.build(job, files, top)
         scopes = waves.scopes(top, waves.streams(job.config), job.options.wave_layers)
-        with processes.workplace() as place:
-            write_files({name: content for name, content in files.items() if not name.endswith(".v")}, place)
-            (place / "scopes").write_text("".join(f"{scope}\n" for scope in scopes))
-            for number, (payloads_in, sizes) in enumerate(zip(job.payloads, job.reads, strict=True)):
-                np.ascontiguousarray(payloads_in, "<u4").tofile(place / f"input_{number}.bin")
-                sizes.astype("<u4").tofile(place / f"reads_{number}.bin")
-            for number, sizes in enumerate(job.writes):
-                sizes.astype("<u4").tofile(place / f"writes_{number}.bin")
+        with processes.workplace() as folder:
+            write_files({name: content for name, content in files.items() if not name.endswith(".v")}, folder)
+            (folder / "scopes").write_text("".join(f"{scope}\n" for scope in scopes))
+            for index, (payloads_in, sizes) in enumerate(zip(job.payloads, job.reads, strict=True)):
+                np.ascontiguousarray(payloads_in, "<u4").tofile(folder / f"input_{index}.bin")
+                sizes.astype("<u4").tofile(folder / f"reads_{index}.bin")
+            for index, sizes in enumerate(job.writes):
+                sizes.astype("<u4").tofile(folder / f"writes_{index}.bin")
             arguments: list[object] = ["input", "output", "reads", "writes", job.frames]
             arguments += [job.idle, job.options.reset_at or 0]
             arguments += [
@@ -59,15 +59,15 @@ class CppSimulator(Simulator):
                 int(job.options.one_by_one),
                 job.options.wave_file or "",
                 *(job.options.wave_frames or (0, 1 << 62)),
-                *(number for pair in (*job.stalls.sources, *job.stalls.sinks) for number in pair),
+                *(value for pair in (*job.stalls.sources, *job.stalls.sinks) for value in pair),
             ]
-            answers = drive([str(program), *map(str, arguments)], place, job.config.name, job.tick)
+            answers = drive([str(program), *map(str, arguments)], folder, job.config.name, job.tick)
 
             if job.options.wave_file:
                 waves.pack(job.options.wave_file)
 
             def payloads(name: str, words: int) -> np.ndarray:
-                return np.fromfile(place / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
+                return np.fromfile(folder / name, "<u4").reshape(-1, words).astype(np.uint32, copy=False)
 
             return Raw.of(
                 answers,
@@ -82,7 +82,7 @@ class CppSimulator(Simulator):
 
 
 def macros(job: Job) -> dict[str, object]:
-    """Return the macros that `DRIVER` needs for a job, by name."""
+    """Return the C++ macros that `DRIVER` needs for a job, by name."""
     return {
         "HWGEN_DRAIN": DRAIN,
         "HWGEN_LAYERS": len(job.taps),
@@ -92,17 +92,28 @@ def macros(job: Job) -> dict[str, object]:
             f"SOURCE({n}, {port.name}, {port.beat.data_bits + 1})" for n, port in enumerate(job.inputs)
         ),
         "HWGEN_SINKS(SINK)": " ".join(f"SINK({n}, {port.name})" for n, port in enumerate(job.outputs)),
-        "HWGEN_TAPS(TAP)": " ".join(f"TAP({number})" for number in range(len(job.taps))),
+        "HWGEN_TAPS(TAP)": " ".join(f"TAP({n})" for n in range(len(job.taps))),
     }
 
 
 def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], None]) -> dict[str, list[str]]:
-    """Run the compiled simulator of ``name``; its answers by key. ``tick`` is told its progress.
+    """Run a compiled simulator, and return the values that it printed, by key.
+
+    Parameters
+    ----------
+    command : list of str
+        Program and arguments.
+    folder : Path
+        Folder in which the program runs.
+    name : str
+        Name of the design, for messages.
+    tick : callable
+        Function that receives the number of output beats so far (of an engine: of bytes moved) now and then.
 
     Raises
     ------
     ToolError
-        If it fails.
+        If the simulator fails.
     """
     answers: dict[str, list[str]] = {}
     with (folder / "errors").open("w+", errors="replace") as errors:
@@ -121,6 +132,3 @@ def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], Non
     if status or "wall" not in answers:
         raise ToolError(f"the simulator of {name} ended with status {status}: {complaint or 'no message'}")
     return answers
-
-
-# Building

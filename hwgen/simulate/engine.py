@@ -1,4 +1,4 @@
-"""Runs of programs: an engine's Verilog in Verilator, in front of a memory."""
+"""Simulation of an engine that runs a program, with Verilator and a model of its memory."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from hwgen.gateware.engine.port import Error
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.simulate import driven, verilator, waves
 
-__all__ = ["DRAIN", "TOP", "EngineRun", "Fault", "Memory", "compiled", "files", "run"]
+__all__ = ["DRAIN", "TOP", "EngineMemory", "EngineRun", "Fault", "compiled", "files", "run"]
 
-#: Cycles after a run in which nothing may be moved.
+#: Number of cycles simulated after the last run, in which the engine must not move data.
 DRAIN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
-    """A memory that answers in order, at its own pace.
+class EngineMemory:
+    """Off-chip memory of an engine. It answers transactions in order.
 
     Parameters
     ----------
     timing : MemoryTiming
+        Latencies and cycles per beat.
     gap_every, gap : int
-        In the first ``gap`` of each ``gap_every`` cycles nothing new is offered or taken, as when a memory refreshes.
+        Period and length of gaps, in cycles. In the first ``gap`` of each ``gap_every`` cycles the memory offers and
+        accepts nothing new, as during a DRAM refresh. 0 for no gaps.
     """
 
     timing: MemoryTiming = field(default_factory=MemoryTiming)
@@ -39,7 +41,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """In the first run, addresses from ``begin`` to before ``end`` are answered by ``response``."""
+    """Address range, ``begin`` to before ``end``, that the memory answers with an error response in the first run."""
 
     begin: int
     end: int
@@ -48,22 +50,22 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRun:
-    """What a program did.
+    """Result of one or several runs of an engine's program.
 
     Attributes
     ----------
     image : bytes
-        Memory afterwards.
+        Contents of the memory after the last run.
     cycles : tuple of int
-        From ``start`` to ``done``, for each run.
+        Number of cycles from ``start`` to ``done``, for each run.
     errors : tuple of Error
-        That ended each run.
+        Error code of the engine at the end of each run.
     read, written : int
-        Bytes, of all runs.
+        Number of bytes read and written in all runs.
     regions : dict of str to (int, int)
-        Bytes read and written in each region that was named.
+        Number of bytes read and written in each region, by the region's name.
     wall_s : float
-        Seconds of the simulation.
+        Duration of the simulation, in seconds.
     """
 
     image: bytes
@@ -76,7 +78,7 @@ class EngineRun:
 
     @property
     def error(self) -> Error:
-        """That of the last run."""
+        """Error code of the engine at the end of the last run."""
         return self.errors[-1]
 
 
@@ -85,7 +87,7 @@ def run(
     image: bytes,
     *,
     program_base: int = 0,
-    memory: Memory | None = None,
+    memory: EngineMemory | None = None,
     regions: Mapping[str, tuple[int, int]] | None = None,
     fault: Fault | None = None,
     runs: int = 1,
@@ -95,40 +97,42 @@ def run(
     say: Callable[[str], None] = lambda step: None,
     tick: Callable[[int], None] = lambda moved: None,
 ) -> EngineRun:
-    """Run a program.
+    """Simulate an engine that runs a program once or several times.
 
     Parameters
     ----------
     verilog : mapping of str to bytes
-        What `files` gives.
+        Verilog and memory files of the engine, as `files` returns them.
     image : bytes
-        Memory before; an access beyond is answered by DECERR.
+        Contents of the memory before the first run. The memory answers an access beyond them with DECERR.
     program_base : int
-        Address of the first job.
-    memory : Memory, optional
+        Byte address of the program's first job.
+    memory : EngineMemory, optional
+        Timing of the memory.
     regions : mapping of str to (int, int), optional
-        Parts of memory, from one address to another one, whose traffic is counted.
+        Address ranges (first byte, byte after the last) whose traffic is counted, by name.
     fault : Fault, optional
-        What memory refuses in the first run, a first attempt included.
+        Address range that the memory answers with an error in the first run, and in the attempt before a reset.
     runs : int
-        How often the program is started, each time when it has ended, on what the run before left in memory.
+        Number of runs. Each run starts when the run before has ended, with the memory that the run before left.
     reset_at : int, optional
-        Reset engine and memory after so many cycles of a first attempt, which counts for nothing.
+        Number of cycles after which a first attempt is interrupted by a reset of the engine and the memory. The result
+        does not count this attempt.
     limit : int
-        Cycles after which a run is called stuck.
+        Number of cycles after which a run counts as stuck.
     wave_file : Path, optional
-        ``.vcd`` or ``.fst``.
+        Path of the waveform file, ``.vcd`` or ``.fst``.
     say, tick : callable
-        Told what is being done, and the bytes that were moved so far.
+        Functions that receive the present step, and the number of bytes moved so far.
 
     Raises
     ------
     CheckError
-        If the engine breaks a rule of AXI, does not come to an end, or moves data after it has.
+        If the engine breaks a rule of AXI, does not end, or moves data after its end.
     ToolError
         If g++ or Verilator is missing or fails.
     """
-    memory, regions = memory or Memory(), regions or {}
+    memory, regions = memory or EngineMemory(), regions or {}
     program = compiled(verilog, wave_file, say)
     timing = memory.timing
     arguments: list[object] = ["image.bin", "result.bin", program_base]
@@ -136,10 +140,10 @@ def run(
     arguments += [runs, reset_at or 0, limit, DRAIN, wave_file.absolute() if wave_file else ""]
     arguments += [fault.begin, fault.end, fault.response.value] if fault else [0, 0, 0]
     arguments += [address for region in regions.values() for address in region]
-    with processes.workplace() as place:
-        write_files({"image.bin": image, **{name: text for name, text in verilog.items() if name != f"{TOP}.v"}}, place)
-        answers = driven.drive([str(program), *map(str, arguments)], place, TOP, tick)
-        after = (place / "result.bin").read_bytes()
+    with processes.workplace() as work:
+        write_files({"image.bin": image, **{name: text for name, text in verilog.items() if name != f"{TOP}.v"}}, work)
+        answers = driven.drive([str(program), *map(str, arguments)], work, TOP, tick)
+        after = (work / "result.bin").read_bytes()
     if wave_file:
         waves.pack(wave_file.absolute())
     if error := answers.get("error"):
@@ -158,14 +162,20 @@ def run(
 def compiled(
     verilog: Mapping[str, bytes], wave_file: Path | None = None, say: Callable[[str], None] = lambda step: None
 ) -> Path:
-    """The program that simulates an engine, from the cache or compiled now; errors as of `run`."""
+    """Return the path of the program that simulates an engine, from the cache or compiled now.
+
+    Raises
+    ------
+    ToolError
+        If g++ or Verilator is missing or fails.
+    """
     return verilator.compiled(verilog[f"{TOP}.v"], TOP, "engine_driver.cpp", {}, wave_file=wave_file, say=say)
 
 
 def _last(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:
-    """Bytes of the regions after the last run."""
+    """Return the number of bytes read and written in each region, as counted at the end of the last run."""
     read, written = (
-        [int(number) for number in answers.get(f"region_{name}", ())][-count:] for name in ("read", "written")
+        [int(value) for value in answers.get(f"region_{name}", ())][-count:] for name in ("read", "written")
     )
     return list(zip(read, written, strict=True))
 

@@ -1,4 +1,4 @@
-"""Frames of a network on an engine, run by run, by a program."""
+"""Simulation of an engine that computes a network's frames, run by run, and search for the first layer that differs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from hwgen.progress import Step, listener
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, verilator
 from hwgen.simulate.check import Mismatch, compare
-from hwgen.simulate.engine import Memory
-from hwgen.simulate.job import check_waves, check_where
+from hwgen.simulate.engine import EngineMemory
+from hwgen.simulate.job import check_cluster, check_waves
 
 __all__ = ["FrameRuns", "Prediction", "all_maps", "check_program", "locate", "predict", "run_frames"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Of a run: cycles from ``start`` to ``done``, bytes."""
+    """Predicted cycles, from ``start`` to ``done``, and predicted bytes read and written, of one run of a program."""
 
     cycles: int
     read: int
@@ -40,18 +40,18 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameRuns:
-    """What came of some frames.
+    """Results of the runs of an engine that computed some frames.
 
     Attributes
     ----------
     maps : tuple of ndarray
-        For each output ``(n, C, H, W)`` in its type.
+        Output maps ``(n, C, H, W)`` of each output, in the output's type.
     cycles : tuple of int
-        Of each run, from ``start`` to ``done``.
+        Number of cycles of each run, from ``start`` to ``done``.
     read, written : int
-        Bytes of all runs.
+        Number of bytes read and written in all runs.
     wall_s : float
-        Seconds of the longest of the simulations that ran side by side.
+        Duration of the longest of the simulations that ran side by side, in seconds.
     """
 
     maps: tuple[np.ndarray, ...]
@@ -62,12 +62,12 @@ class FrameRuns:
 
 
 def predict(program: Program, timing: MemoryTiming) -> Prediction:
-    """What the exact schedule says of a program, in front of a memory without gaps.
+    """Return the exact cycles and bytes that the schedule gives for one run of a program, with a memory without gaps.
 
     Raises
     ------
     PlanError
-        If its jobs wait for each other for ever.
+        If the program's jobs are in a deadlock.
     """
     run = EngineSchedule(program.engine, program.jobs, timing).run()
     return Prediction(
@@ -78,80 +78,85 @@ def predict(program: Program, timing: MemoryTiming) -> Prediction:
 
 
 def check_program(program: Program, network: Network) -> None:
-    """Refuse a program of another network, as far as its maps tell.
+    """Refuse a program whose input and output maps are not the network's.
 
     Raises
     ------
     InputError
+        If a map differs, or the network has several inputs.
     """
-    here = (network.input_maps[0], *network.output_maps)
-    there = (program.input.map, *(each.map for each in program.outputs))
-    if here != there or len(network.inputs) != 1:
-        given, wanted = (" and ".join(map(str, maps)) for maps in (there, (*network.input_maps, *network.output_maps)))
-        raise InputError(f"program of {program.name} is of another network: its maps are {given}, not {wanted}")
+    expected_maps = (network.input_maps[0], *network.output_maps)
+    own_maps = (program.input.map, *(output.map for output in program.outputs))
+    if expected_maps != own_maps or len(network.inputs) != 1:
+        own, wanted = (" and ".join(map(str, maps)) for maps in (own_maps, (*network.input_maps, *network.output_maps)))
+        raise InputError(f"program of {program.name} is of another network: its maps are {own}, not {wanted}")
 
 
 def run_frames(
     verilog: Mapping[str, bytes],
     program: Program,
     frames: np.ndarray,
-    memory: Memory,
+    memory: EngineMemory,
     *,
     jobs: int | None = None,
     wave_file: Path | None = None,
     cluster: str | None = None,
 ) -> FrameRuns:
-    """Run frames in Verilator, as many at once as the program has, each time from a memory of its own.
+    """Simulate an engine that computes frames, in Verilator.
 
-    The last run has empty frames in place of those that are missing.
+    Each run computes ``program.batch`` frames and starts with a fresh memory. If the last run has fewer frames, the
+    missing frames are empty.
 
     Parameters
     ----------
     verilog : mapping of str to bytes
-        Of the engine that the program is for.
+        Verilog and memory files of the engine that the program is made for.
     program : Program
+        Program of the network.
     frames : ndarray
-        ``(n, C, H, W)`` integers of the program's input.
-    memory : Memory
+        Integers ``(n, C, H, W)`` of the type of the program's input.
+    memory : EngineMemory
+        Timing of the memory.
     jobs : int, optional
-        Simulations side by side; one if not given, and on a cluster two for each that it runs at a time.
+        Number of simulations side by side. The default is one, and on a cluster two for each simulation that the
+        cluster runs at a time.
     wave_file : Path, optional
-        Of a single run.
+        Path of the waveform file, for a single run only.
     cluster : str, optional
-        Where they run (`hwgen.work.pool`): on this machine if not given.
+        Cluster on which the simulations run (`hwgen.work.pool`). The default is this machine.
 
     Raises
     ------
     CheckError
-        If the engine ends with an error, breaks a rule of AXI, or does not come to an end.
+        If the engine ends with an error, breaks a rule of AXI, or does not end.
     InputError
-        If waves are asked for of several runs, or can't be written there.
+        If there is a waveform file for several runs or on a cluster, or the file can't be written.
     ToolError
         If g++ or Verilator is missing or fails.
     """
     check_waves(wave_file, "verilator")
-    check_where(cluster, wave_file)
+    check_cluster(cluster, wave_file)
     work.check_count(jobs)
     if wave_file is not None and len(frames) > program.batch:
         one = "one frame" if program.batch == 1 else f"one run of {program.batch} frames"
         raise InputError(f"waves are of {one} on an engine, not of {len(frames):,}: give one, or leave them out")
     if cluster is not None:
-        found = _elsewhere(verilog, program, frames, memory, jobs, cluster)
+        shares = _on_cluster(verilog, program, frames, memory, jobs, cluster)
     else:
-        found = _here(verilog, program, frames, memory, jobs, wave_file)
-    runs = [each for share in found for each in share]
-    for number, each in enumerate(runs):
-        if each.error != Error.NONE:
-            raise CheckError(f"{program.name}: the engine ended {_told(program, number)} with error {each.error.name}")
+        shares = _on_this_machine(verilog, program, frames, memory, jobs, wave_file)
+    runs = [run for share in shares for run in share]
+    for index, run in enumerate(runs):
+        if run.error != Error.NONE:
+            raise CheckError(f"{program.name}: the engine ended {_told(program, index)} with error {run.error.name}")
     return FrameRuns(
         maps=tuple(
-            np.stack([unpack_map(values, region.map) for each in runs for values in each.outputs[place]])[: len(frames)]
-            for place, region in enumerate(program.outputs)
+            np.stack([unpack_map(values, region.map) for run in runs for values in run.outputs[index]])[: len(frames)]
+            for index, region in enumerate(program.outputs)
         ),
-        cycles=tuple(each.cycles for each in runs),
-        read=sum(each.read for each in runs),
-        written=sum(each.written for each in runs),
-        wall_s=max(sum(each.wall_s for each in share) for share in found),
+        cycles=tuple(run.cycles for run in runs),
+        read=sum(run.read for run in runs),
+        written=sum(run.written for run in runs),
+        wall_s=max(sum(run.wall_s for run in share) for share in shares),
     )
 
 
@@ -160,27 +165,28 @@ def locate(
     schedule: Schedule,
     network: Network,
     frames: np.ndarray,
-    memory: Memory,
+    memory: EngineMemory,
     first: Mismatch,
 ) -> Mismatch:
-    """Where a difference begins, by layer.
+    """Return the first difference in the first layer that differs from the golden model.
 
-    The frame of the difference is run again, by a program that keeps all maps in memory, and each map is compared with
-    the golden model's. If none differs then, or the engine doesn't come to an end, it is given as it is.
+    The frame with the difference is computed again by a program that keeps all maps in memory. Each map is compared
+    with the golden model's map. If no map differs, or the engine does not end, the result is ``first``.
 
     Parameters
     ----------
     verilog : mapping of str to bytes
-        Of the engine.
+        Verilog and memory files of the engine.
     schedule : Schedule
-        Of the program that was run.
+        Schedule of the program that was run.
     network : Network
-        What it should compute.
+        Network that the program computes.
     frames : ndarray
-        ``(n, C, H, W)``, those that were run.
-    memory : Memory
+        Frames ``(n, C, H, W)`` of the run.
+    memory : EngineMemory
+        Timing of the memory.
     first : Mismatch
-        In the outputs.
+        First difference in the outputs.
     """
     frame = frames[first.frame]
     try:
@@ -188,79 +194,79 @@ def locate(
     except CheckError:
         return first
     for layer, values in golden.trace(network, (frame[None],)):
-        if layer.name in seen and (found := compare(seen[layer.name][None], values, layer=layer.name)):
-            return replace(found, frame=first.frame, count=first.count, size=first.size)
+        if layer.name in seen and (mismatch := compare(seen[layer.name][None], values, layer=layer.name)):
+            return replace(mismatch, frame=first.frame, count=first.count, size=first.size)
     return first
 
 
 def maps_of(
-    verilog: Mapping[str, bytes], schedule: Schedule, frame: np.ndarray, memory: Memory
+    verilog: Mapping[str, bytes], schedule: Schedule, frame: np.ndarray, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """The maps ``(C, H, W)`` that a frame leaves in memory, by their layers' names.
+    """Return the maps ``(C, H, W)`` of a frame that the engine stores in memory, by the layers' names.
 
-    Layers that another one is computed behind, on the way out, leave none. A program of several frames computes it as
-    often, since most maps are left by the last one only.
+    A layer whose results go on to another layer on their way to memory has no map. A program of several frames
+    computes this frame several times, because most maps in memory are those of the last frame.
 
     Raises
     ------
     CheckError
-        If the engine breaks a rule of AXI, or does not come to an end.
+        If the engine breaks a rule of AXI, or does not end.
     """
     schedule = schedule.kept
     image = engine.run(verilog, _image(schedule.program, np.stack([frame] * schedule.frames)), memory=memory).image
     return {
-        layer.name: unpack_map(_words(image, place), layer.output)
+        layer.name: unpack_map(_words(image, location), layer.output)
         for layer in schedule.network.layers
-        if (place := schedule.frame_locations[-1].get(layer.name)) is not None
+        if (location := schedule.frame_locations[-1].get(layer.name)) is not None
     }
 
 
-def _words(image: bytes, place: MapLocation) -> np.ndarray:
-    """A map, without the gaps that it has in memory."""
-    shape = place.blocks, place.height, place.width
-    strides = place.block_bytes, place.row_bytes, WORD
-    words = np.frombuffer(image, "<u8")[place.address // WORD :]
+def _words(image: bytes, location: MapLocation) -> np.ndarray:
+    """Return the words of a map, uint64 ``(blocks, height, width)``, without the gaps between its rows in memory."""
+    shape = location.blocks, location.height, location.width
+    strides = location.block_bytes, location.row_bytes, WORD
+    words = np.frombuffer(image, "<u8")[location.address // WORD :]
     return np.ascontiguousarray(np.lib.stride_tricks.as_strided(words, shape, strides, writeable=False))
 
 
 def all_maps(
-    verilog: Mapping[str, bytes], schedule: Schedule, frames: np.ndarray, memory: Memory
+    verilog: Mapping[str, bytes], schedule: Schedule, frames: np.ndarray, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """The maps ``(n, C, H, W)`` that frames leave in memory (`maps_of`)."""
-    found = [maps_of(verilog, schedule, frame, memory) for frame in frames]
-    return {name: np.stack([maps[name] for maps in found]) for name in found[0]}
+    """Return the maps ``(n, C, H, W)`` of all frames that the engine stores in memory, by the layers' names."""
+    maps_by_frame = [maps_of(verilog, schedule, frame, memory) for frame in frames]
+    return {name: np.stack([maps[name] for maps in maps_by_frame]) for name in maps_by_frame[0]}
 
 
-def _shares(frames: np.ndarray, batch: int, parts: int) -> list[tuple[list[int], list[np.ndarray]]]:
-    """Numbers of runs, and the frames of each."""
+def _shares(frames: np.ndarray, batch: int, count: int) -> list[tuple[list[int], list[np.ndarray]]]:
+    """Return at most ``count`` shares of the runs: the indices of a share's runs, and the frames of each run."""
     runs = [frames[first : first + batch] for first in range(0, len(frames), batch)]
-    numbers = np.array_split(np.arange(len(runs)), max(1, min(parts, len(runs))))
-    return [(part.tolist(), [runs[number] for number in part]) for part in numbers]
+    shares = np.array_split(np.arange(len(runs)), max(1, min(count, len(runs))))
+    return [(share.tolist(), [runs[index] for index in share]) for share in shares]
 
 
 def _told(program: Program, run: int) -> str:
-    """The frames of a run."""
+    """Return the frames of a run, as text for messages."""
     first = run * program.batch
     return f"frame {first}" if program.batch == 1 else f"frames {first} to {first + program.batch - 1}"
 
 
-def _here(
+def _on_this_machine(
     verilog: Mapping[str, bytes],
     program: Program,
     frames: np.ndarray,
-    memory: Memory,
+    memory: EngineMemory,
     jobs: int | None,
     wave_file: Path | None,
 ) -> list[list[_Run]]:
-    """All frames on this machine."""
+    """Simulate all frames on this machine, and return the runs of each share."""
     verilator.SIMULATOR.check_tools()
     one, tell = predict(program, memory.timing), listener()
-    engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not by all of them
+    engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not in each worker
 
     runs, of = -(-len(frames) // program.batch), "frame" if program.batch == 1 else "run"
 
-    def tick(number: int, moved: int) -> None:
-        what = f"{program.name}: simulating {of} {number + 1} of {runs}"
+    def tick(index: int, moved: int) -> None:
+        what = f"{program.name}: simulating {of} {index + 1} of {runs}"
         tell(Step(what, min(moved, one.read + one.written), one.read + one.written, "byte"))
 
     shares = _shares(frames, program.batch, jobs or 1)
@@ -269,15 +275,15 @@ def _here(
         return work.run(pool, run, shares)
 
 
-def _elsewhere(
+def _on_cluster(
     verilog: Mapping[str, bytes],
     program: Program,
     frames: np.ndarray,
-    memory: Memory,
+    memory: EngineMemory,
     jobs: int | None,
     cluster: str,
 ) -> list[list[_Run]]:
-    """All frames on a cluster."""
+    """Simulate all frames on a cluster, and return the runs of each share."""
     with work.pool(cluster) as pool:
         shares = _shares(frames, program.batch, jobs or pool.count * work.SHARES)
         shared = (dict(verilog), program, memory)
@@ -286,7 +292,7 @@ def _elsewhere(
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What came of a run: the bytes of each output frame by frame, and the run's figures."""
+    """Result of one run: the bytes of each output, frame by frame, and the run's cycles, error and traffic."""
 
     outputs: tuple[tuple[bytes, ...], ...]
     cycles: int
@@ -299,21 +305,21 @@ class _Run:
 def _share(
     verilog: Mapping[str, bytes],
     program: Program,
-    memory: Memory,
+    memory: EngineMemory,
     share: tuple[Sequence[int], Sequence[np.ndarray]],
     *,
     wave_file: Path | None = None,
-    tick: Callable[[int, int], None] = lambda number, moved: None,
+    tick: Callable[[int, int], None] = lambda index, moved: None,
 ) -> list[_Run]:
-    """Some runs, one after the other; ``tick`` is told a run's number and the bytes that it has moved."""
-    found = []
-    for number, frames in zip(*share, strict=True):
-        told = partial(tick, number)
+    """Simulate the runs of a share, one after the other. ``tick`` receives a run's index and the bytes moved so far."""
+    runs = []
+    for index, frames in zip(*share, strict=True):
+        told = partial(tick, index)
         run = engine.run(verilog, _image(program, frames), memory=memory, wave_file=wave_file, tick=told)
-        found.append(
+        runs.append(
             _Run(
                 outputs=tuple(
-                    tuple(run.image[each.at(frame)] for frame in range(program.batch)) for each in program.outputs
+                    tuple(run.image[output.at(frame)] for frame in range(program.batch)) for output in program.outputs
                 ),
                 cycles=run.cycles[0],
                 error=run.error,
@@ -322,13 +328,13 @@ def _share(
                 wall_s=run.wall_s,
             )
         )
-    return found
+    return runs
 
 
 def _image(program: Program, frames: np.ndarray) -> bytes:
-    """Memory with the program and the frames of a run, of which the last ones may be missing."""
+    """Return the memory contents before a run: the program and the frames. Missing frames at the end are zero bytes."""
     image = bytearray(program.size)
     image[: len(program.image)] = program.image
-    for number, frame in enumerate(frames):
-        image[program.input.at(number)] = pack_map(frame, program.input.map.type)
+    for index, frame in enumerate(frames):
+        image[program.input.at(index)] = pack_map(frame, program.input.map.type)
     return bytes(image)

@@ -1,4 +1,4 @@
-"""Groups of a plan one after the other, their maps in off-chip memory in between."""
+"""Simulation of a plan's groups one after the other, with the maps between them in off-chip memory."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ _DEFAULTS = Options()
 
 
 def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DEFAULTS) -> Run:
-    """Send frames through groups in turn; each is an accelerator of its own, and a simulation of its own.
+    """Simulate the accelerators of several groups, one after the other, and combine their results.
 
-    A frame goes through all groups before the next one begins, and a group begins when the one before has written its
-    last byte: cycles, latencies of the memory among them, add up. A single group takes its frames back to back, as
-    ``run`` does.
+    Each frame passes all groups before the next frame begins. A group begins when the group before has written its last
+    byte. So the cycles of the groups add up, with the memory's latencies. A single group receives its frames back to
+    back, as in `run`.
 
     Parameters
     ----------
     configs : sequence of AcceleratorConfig
-        Each takes the map that the one before leaves.
+        Configuration of each group. A group reads the output map of the group before.
     frames : ndarray, or sequence of ndarray
-        ``(n, C, H, W)`` integers of the first one's input type; of several inputs as many of each.
+        Integers ``(n, C, H, W)`` of the first group's input type. For several inputs, one array of ``n`` frames each.
     options : Options
-        Of several groups always ``one_by_one``. Waves of the first one go to ``NAME-1.vcd`` then, and so on.
+        Options of the simulation. Several groups are always simulated with ``one_by_one``, and the waves of group 1 go
+        to ``NAME-1.vcd``, and so on.
 
     Returns
     -------
     Run
-        Of all groups; ``parts`` are theirs, each on a time of its own. Taps and busy cycles are numbered through all
-        layers.
+        Result of all groups. ``parts`` has the results of the groups, each with its own count of cycles. Taps and busy
+        cycles are numbered through the layers of all groups.
 
     Raises
     ------
     InputError
-        If frames or options don't fit, or a group does not take what the one before leaves.
+        If frames or options don't fit, or a group can't read the output map of the group before.
     ToolError
         If a simulator or compiler is missing or fails.
     CheckError
@@ -58,55 +59,55 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
         return run(configs[0], frames, options)
     if any(len(input_ports(config)) > 1 or len(output_ports(config)) > 1 for config in configs):
         raise InputError("groups that run one after the other must have one input and one output each")
-    chosen([each for config in configs for each in streams(config)], options.wave_layers)
-    parts: list[Run] = []
-    for number, config in enumerate(configs, 1):
-        path = options.wave_file and options.wave_file.with_stem(f"{options.wave_file.stem}-{number}")
-        parts.append(run(config, frames, replace(_of_group(options, config, path), one_by_one=True)))
-        frames = parts[-1].outputs
-    # Anything with an accelerator's ports may stand in for one; most of these can begin at once.
-    return _in_turn(parts, [getattr(config, "start_up", 0) for config in configs])
+    chosen([stream for config in configs for stream in streams(config)], options.wave_layers)
+    runs: list[Run] = []
+    for position, config in enumerate(configs, 1):
+        path = options.wave_file and options.wave_file.with_stem(f"{options.wave_file.stem}-{position}")
+        runs.append(run(config, frames, replace(_group_options(options, config, path), one_by_one=True)))
+        frames = runs[-1].outputs
+    # A config can be of another component with an accelerator's ports. Most of these have no start-up cycles.
+    return _combined(runs, [getattr(config, "start_up", 0) for config in configs])
 
 
-def _of_group(options: Options, config: Config, waves: Path | None) -> Options:
-    """What is asked of one group: waves of those of its layers that were chosen, if there are any."""
+def _group_options(options: Options, config: Config, waves: Path | None) -> Options:
+    """Return the options of one group's simulation, with waves only if they are of any of the group's layers."""
     if options.wave_layers is None:
         return replace(options, waves=waves)
-    own = {each.layer for each in streams(config)}
+    own = {stream.layer for stream in streams(config)}
     layers = tuple(name for name in options.wave_layers if name in own)
     if not layers:
         return replace(options, waves=None, wave_frames=None, wave_layers=None)
     return replace(options, waves=waves, wave_layers=layers)
 
 
-def _in_turn(parts: Sequence[Run], start_up: Sequence[int]) -> Run:
-    """The result of groups that took turns, frame by frame.
+def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
+    """Return the result of groups that compute each frame one after the other.
 
-    Hardware that could not begin for some cycles after its reset has had them behind it when its turn came; only what
-    the first group's took comes before all frames.
+    ``start_up`` has the number of cycles after reset in which each group can't begin. A later group's start-up cycles
+    have passed when its turn comes, so only the first group's start-up cycles delay the frames.
     """
-    ends = np.array([part.written_ends for part in parts])
-    waited = np.array([[min(part.first_input, cycles)] for part, cycles in zip(parts, start_up, strict=True)])
+    ends = np.array([run.written_ends for run in runs])
+    waited = np.array([[min(run.first_input, cycles)] for run, cycles in zip(runs, start_up, strict=True)])
     begins = np.hstack([waited, ends[:, :-1] + 1])
-    # In which cycle the last group writes its last byte.
+    # Cycle in which the last group writes the last byte of each frame.
     lasts = begins[0, 0] + np.cumsum((ends - begins + 1).sum(axis=0)) - 1
-    delays = np.array(parts[-1].written_ends) - np.array(parts[-1].frame_ends)
-    last, layers = parts[-1], np.cumsum([0, *(len(part.taps) for part in parts)]).tolist()
+    delays = np.array(runs[-1].written_ends) - np.array(runs[-1].frame_ends)
+    last, layers = runs[-1], np.cumsum([0, *(len(run.taps) for run in runs)]).tolist()
     return replace(
         last,
         frame_ends=tuple((lasts - delays).tolist()),
-        first_input=parts[0].first_input,
+        first_input=runs[0].first_input,
         written_ends=tuple(lasts.tolist()),
-        cycles=sum(part.cycles for part in parts),
-        read_bytes=sum(part.read_bytes for part in parts),
-        written_bytes=sum(part.written_bytes for part in parts),
-        wall_s=sum(part.wall_s for part in parts),
+        cycles=sum(run.cycles for run in runs),
+        read_bytes=sum(run.read_bytes for run in runs),
+        written_bytes=sum(run.written_bytes for run in runs),
+        wall_s=sum(run.wall_s for run in runs),
         taps={
-            first + number: pixels
-            for first, part in zip(layers, parts, strict=False)
-            for number, pixels in part.taps.items()
+            first + index: pixels
+            for first, run in zip(layers, runs, strict=False)
+            for index, pixels in run.taps.items()
         },
-        busy=np.vstack([part.busy for part in parts]),
-        steps=tuple(count for part in parts for count in part.steps),
-        parts=tuple(parts),
+        busy=np.vstack([run.busy for run in runs]),
+        steps=tuple(count for run in runs for count in run.steps),
+        parts=tuple(runs),
     )

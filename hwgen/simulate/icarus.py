@@ -1,4 +1,4 @@
-"""Runs in Icarus Verilog, with the test bench that ``hwgen build`` writes."""
+"""Simulation in Icarus Verilog, with the test bench that ``hwgen build`` writes."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class Icarus(Simulator):
             ties=tied_ports(job.config),
             check=False,
         )
-        with processes.workplace() as place:
-            write_files({**files, f"{testbench.module(top)}.v": bench.encode()}, place)
-            for number, (payloads_in, port) in enumerate(zip(job.payloads, job.inputs, strict=True)):
-                (place / testbench.stimulus(number, len(job.inputs))).write_bytes(
+        with processes.workplace() as folder:
+            write_files({**files, f"{testbench.module(top)}.v": bench.encode()}, folder)
+            for index, (payloads_in, port) in enumerate(zip(job.payloads, job.inputs, strict=True)):
+                (folder / testbench.stimulus(index, len(job.inputs))).write_bytes(
                     stimuli.to_hex(payloads_in, port.beat)
                 )
             sources = [f"{testbench.module(top)}.v", f"{top}.v"]
             _call(
                 [compiler, "-g2005", "-Wno-timescale", "-s", testbench.module(top), "-o", "simulator", *sources],
-                place,
+                folder,
                 top,
             )
             arguments = [runner, "-n", "simulator", "+results=results.txt"]
@@ -73,12 +73,12 @@ class Icarus(Simulator):
                     f"+waves={job.options.wave_file}",
                 ]
             start = time.perf_counter()
-            said = _watch(arguments, place, job)
+            said = _watch(arguments, folder, job)
             wall = time.perf_counter() - start
-            answers = _answers(place / "results.txt")
-            keys = [testbench.results_key(place, len(job.outputs)) for place in range(len(job.outputs))]
-            there = sum(len(answers.get(key, [])) for key in keys)
-            whole = "done" in answers and there + int(answers["extra"][0]) == int(answers["taken"][0])
+            answers = _answers(folder / "results.txt")
+            keys = [testbench.results_key(index, len(job.outputs)) for index in range(len(job.outputs))]
+            beats = sum(len(answers.get(key, [])) for key in keys)
+            whole = "done" in answers and beats + int(answers["extra"][0]) == int(answers["taken"][0])
             if not whole and "error" not in answers:
                 raise ToolError(f"Icarus ended {top} without a result: {' '.join(said.split())[:300] or 'no message'}")
         error = answers.get("error", [None])[0]
@@ -92,7 +92,7 @@ class Icarus(Simulator):
         return Raw.of(
             answers,
             payloads=[payloads(key, port.beat, port.order) for key, port in zip(keys, job.outputs, strict=True)],
-            taps=[payloads(f"tap_{number}", *travel) for number, travel in enumerate(job.taps)],
+            taps=[payloads(f"tap_{index}", *stream) for index, stream in enumerate(job.taps)],
             wall_s=wall,
         )
 
@@ -106,7 +106,7 @@ def _programs() -> tuple[str, str]:
 
 
 def _answers(results: Path) -> dict[str, list[str]]:
-    """What the test bench wrote, by key."""
+    """Return the values that the test bench wrote into a results file, by key. A missing file has none."""
     answers: dict[str, list[str]] = {}
     for line in results.read_text().splitlines() if results.is_file() else ():
         key, _, value = line.partition(" ")
@@ -115,19 +115,21 @@ def _answers(results: Path) -> dict[str, list[str]]:
 
 
 def _known(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
-    """Payloads as integers: in hexadecimal, or, behind ``=``, in binary with unknown bits, which become zero.
+    """Return the payloads of the results' lines as integers.
+
+    A line has a payload in hexadecimal. Behind ``=`` it has a payload in binary with unknown bits, which become zero.
 
     Raises
     ------
     CheckError
         If a bit of a value, or ``last``, is unknown.
     """
-    counting = stimuli.value_bits(beat, order) if any(line.startswith("=") for line in lines) else []
+    masks = stimuli.value_bits(beat, order) if any(line.startswith("=") for line in lines) else []
     values = []
-    for number, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if line.startswith("="):
-            frame, position = divmod(number, len(counting))
-            if int(line[1:].translate(_UNKNOWN), 2) & counting[position]:
+            frame, position = divmod(index, len(masks))
+            if int(line[1:].translate(_UNKNOWN), 2) & masks[position]:
                 raise CheckError(f"{where}, beat {position} of frame {frame} (icarus)")
             values.append(int(line[1:].translate(_KNOWN), 2))
         else:
@@ -146,9 +148,9 @@ def _call(command: list[str], folder: Path, top: str) -> None:
 
 
 def _watch(command: list[str], folder: Path, job: Job) -> str:
-    """Run the simulation, telling its progress; what it said. A failure shows in the results."""
+    """Run the simulation, report its progress, and return its output. A failure shows in the results file."""
     results = folder / "results.txt"
-    # Bytes of a line, about.
+    # Approximate number of bytes per line.
     size = sum(port.beats * (port.beat.data_bits // 4 + len("o  \n")) for port in job.outputs)
     size //= sum(port.beats for port in job.outputs)
     with (folder / "said").open("w+", errors="replace") as output:

@@ -1,4 +1,4 @@
-"""What is asked for: a run as the caller wants it, and what one simulator is told of it."""
+"""Options of a simulation, and the job that one simulator receives."""
 
 from __future__ import annotations
 
@@ -18,60 +18,62 @@ from hwgen.progress import Listener
 from hwgen.simulate.memory import Memory
 from hwgen.simulators import DEFAULT, entry, names
 
-LEAST_SHARE = 16
-"""Frames that a simulation side by side with others has at least: fewer are not worth a start from reset."""
+MIN_SHARE_FRAMES = 16
+"""Smallest number of frames of each of several parallel simulations. Fewer frames are not worth a start from reset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How frames are to be sent through an accelerator.
+    """Options of a simulation: simulator, waveforms, random stalls, off-chip memory and parallel jobs.
 
     Parameters
     ----------
     simulator : str
-        ``verilator`` and ``icarus`` run the Verilog that ``emit`` writes, ``amaranth`` the component itself.
+        Name of the simulator. ``verilator`` and ``icarus`` simulate the Verilog that ``emit`` writes, ``amaranth``
+        simulates the component itself.
     waves : path, optional
-        Write waveforms there: ``.vcd``, or ``.fst`` (not with ``amaranth``), which is taken if the name has no ending.
-        Of Verilator also what the layers' streams carry, and a save file of GTKWave (`hwgen.simulate.waves`).
+        Path of the waveform file: ``.vcd``, or ``.fst`` (not with ``amaranth``). A name without an ending gets
+        ``.fst``, with ``amaranth`` ``.vcd``. With Verilator the waves also show the values of the layers' streams, and
+        a save file of GTKWave is written (`hwgen.simulate.waves`).
     wave_frames : tuple of int, optional
-        Record from the first cycle of this frame to the last one of that before the other; all if not given.
+        First frame that is recorded, and the frame after the last one. The default is all frames.
     wave_layers : tuple of str, optional
-        Record these layers only; everything if not given.
+        Names of the layers that are recorded. The default is the whole design.
     progress : bool or callable
-        Show on stderr how far it is, or tell a function (`hwgen.progress`).
+        ``True`` to show progress on stderr, or a function that receives it (`hwgen.progress`).
     stalls : tuple of float, optional
-        Probabilities that source and sink stall in a cycle; neither ever does if not given. The first is that of all
-        sources. Where there are several outputs, the second is that of all their sinks, or one more for each other sink
-        says it one by one.
+        Probabilities that a source or a sink stalls in a cycle. The default is 0. The first value is for all sources,
+        the second for all sinks. A design with several outputs can also have one value for each sink.
     seed : int
-        Of the stalls: the same stalls in all simulators.
+        Seed of the random stalls. All simulators have the same stalls.
     taps : bool
-        Also gather what leaves each layer (``config.taps`` and ``config.tap_orders`` say what these streams are), and
-        count its steps.
+        Whether to record the stream that leaves each layer (formats are in ``config.taps``, orders in
+        ``config.tap_orders``), and to count the steps of its arithmetic.
     idle : int, optional
-        Cycles without a transfer after which the design is called stuck.
+        Number of cycles without a transfer after which the design counts as stuck.
     reset_at : int, optional
-        Reset the design after so many cycles of a first attempt, which counts for nothing.
+        Number of cycles after which a first attempt is interrupted by a reset. The result does not count this attempt.
     component : callable, optional
-        Makes another component than ``Accelerator``: ``component(config)``, ``component(config, taps=True)``.
+        Factory of another component than ``Accelerator``, called as ``component(config)`` or
+        ``component(config, taps=True)``.
     jobs : int, optional
-        Simulations side by side, each from reset with its share of the frames; of Verilator only, without waves,
-        stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share. One if not
-        given; on a cluster two for each that runs at a time.
+        Number of simulations side by side, each from reset with its share of the frames. Only with Verilator, without
+        waves, stalls, taps or reset, and with at least 16 frames each. Cycles are then those of the first share. The
+        default is one, and on a cluster two for each simulation that the cluster runs at a time.
     memory : Memory, optional
-        Where the maps come from and go to; one that never stalls if not given.
+        Off-chip memory with the input and output maps. The default never makes the design wait.
     one_by_one : bool
-        Read a frame only when the one before is written.
+        Whether each frame is read only after the frame before is written.
     beside : mapping of str to bytes, optional
-        Files of a module of which ``component`` has an instance: its Verilog, ``NAME.v``, and memory files.
+        Files of a module that ``component`` instantiates: its Verilog, ``NAME.v``, and memory files.
     cluster : str, optional
-        Where simulations side by side run (`hwgen.work.pool`): on this machine if not given.
+        Cluster on which simulations side by side run (`hwgen.work.pool`). The default is this machine.
 
     Raises
     ------
     InputError
-        If there is no such simulator, its waves can't be written there, a probability is out of range, or ``jobs`` is
-        no positive integer.
+        If there is no simulator of this name, it can't write the waveform file, a probability is out of range, or
+        ``jobs`` is no positive integer.
     """
 
     simulator: str = DEFAULT
@@ -93,32 +95,38 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.beside and not entry(self.simulator).reads_verilog:
-            able = names(lambda each: each.reads_verilog)
+            able = names(lambda simulator: simulator.reads_verilog)
             raise InputError(f"simulator must be {able} for Verilog that is there already, not {self.simulator!r}")
         check_waves(self.wave_file, self.simulator)
         self._check_choice()
         work.check_count(self.jobs)
         if self.cluster is not None and not entry(self.simulator).is_parallel:
-            able = names(lambda each: each.is_parallel)
+            able = names(lambda simulator: simulator.is_parallel)
             raise InputError(f"a cluster runs {able} only, not {self.simulator}")
-        check_where(self.cluster, self.wave_file)
-        # Probabilities that can't be are refused here; how many there must be depends on the outputs.
+        check_cluster(self.cluster, self.wave_file)
+        # Refuse probabilities out of range here. Their number is checked later, when the outputs are known.
         self.draws(max(1, len(self.stalls or ()) - 1))
 
     @cached_property
     def wave_file(self) -> Path | None:
-        """Where waveforms go, wherever the simulator runs."""
+        """Absolute path of the waveform file, with the simulator's ending; ``None`` without waves."""
         if self.waves is None:
             return None
         path = Path(self.waves).absolute()
         return path if path.suffix else path.with_name(path.name + entry(self.simulator).wave_endings[-1])
 
     def _check_choice(self) -> None:
-        """Of frames and layers of waves."""
+        """Refuse a choice of frames or layers of waves that the simulator can't make.
+
+        Raises
+        ------
+        InputError
+            If there are no waves, the simulator always records everything, or the frames are no range.
+        """
         if self.wave_frames is None and self.wave_layers is None:
             return
         if self.wave_file is None or not entry(self.simulator).selects_waves:
-            able = names(lambda each: each.selects_waves)
+            able = names(lambda simulator: simulator.selects_waves)
             raise InputError(f"frames and layers are chosen of waves of {able}: give waves, or leave the choice out")
         if self.wave_frames is not None:
             first, end = self.wave_frames
@@ -126,39 +134,40 @@ class Options:
                 raise InputError(f"frames of waves must be FIRST:END, the first from 0 on, not {first}:{end}")
 
     def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
-        """The stalls of the sources of so many inputs, and of the sinks of so many outputs.
+        """Return the random stalls of each input's source and of each output's sink.
 
         Raises
         ------
         InputError
-            If there are other probabilities than for these.
+            If the number of probabilities does not fit the number of outputs, or one is out of range.
         """
         return stimuli.Stalls.make(self.stalls, self.seed, outputs, inputs)
 
     def shares(self, frames: int, default: int = 1) -> int:
-        """Into how many simulations side by side so many frames are parted, if ``jobs`` does not say it."""
+        """Return the number of parallel simulations for some frames. ``default`` stands in for missing ``jobs``."""
         plain = entry(self.simulator).is_parallel and not (self.waves or self.stalls or self.taps or self.reset_at)
-        return max(1, min(self.jobs or default, frames // LEAST_SHARE)) if plain else 1
+        return max(1, min(self.jobs or default, frames // MIN_SHARE_FRAMES)) if plain else 1
 
 
-def check_where(cluster: str | None, waves: Path | None) -> None:
-    """Refuse waves of what a cluster runs.
+def check_cluster(cluster: str | None, waves: Path | None) -> None:
+    """Refuse waves of a simulation that runs on a cluster.
 
     Raises
     ------
     InputError
+        If there are a cluster and a waveform file.
     """
     if cluster is not None and waves is not None:
         raise InputError("waves are of a simulation on this machine: leave them or the cluster out")
 
 
 def check_waves(waves: Path | None, name: str) -> None:
-    """Refuse a file for waveforms that the simulator of a name can't write.
+    """Refuse a waveform file that the simulator ``name`` can't write.
 
     Raises
     ------
     InputError
-        If it doesn't end as the simulator's do, or its folder is not there.
+        If the file does not have one of the simulator's endings, or its folder is missing.
     """
     endings = entry(name).wave_endings
     if waves is None:
@@ -171,30 +180,37 @@ def check_waves(waves: Path | None, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one simulator is asked: one run.
+    """Description of one run for one simulator.
 
-    In each cycle of the run, which begin when reset is released: all sides draw whether they stall; each source offers
-    its next beat unless it stalls or the memory has not delivered it (once offered, a beat stays); each sink is ready
-    unless it stalls or the memory has no room; the outputs of the design are sampled at the end of the cycle. While
-    nothing is offered the payload's bits are all one. After the last expected beat is written a run goes on for
-    ``emit.testbench.DRAIN`` cycles, in which none may follow. ``simulate.memory`` says what the memory does.
+    Cycles are counted from the release of reset. In each cycle:
+
+    1. Each source and each sink draws at random whether it stalls.
+    2. Each source offers its next beat, unless it stalls or the memory has not delivered the beat. A beat that was
+       offered stays offered until it is accepted. While nothing is offered, all bits of the payload are 1.
+    3. Each sink is ready, unless it stalls or the memory has no room.
+    4. The outputs of the design are sampled at the end of the cycle.
+
+    After the last expected beat is written, the run goes on for ``emit.testbench.DRAIN`` cycles. Any further output
+    beat is an error. `hwgen.simulate.memory` describes the memory.
 
     Parameters
     ----------
     config : AcceleratorConfig
+        Configuration of the accelerator.
     payloads : sequence of ndarray
-        What to send into each input, as ``stimuli.pack`` gives it.
+        Beats for each input, as ``stimuli.pack`` returns them.
     frames : int
-        How many these are.
+        Number of frames in the payloads.
     options : Options
+        Options of the simulation.
     idle : int
-        Cycles without any transfer after which the design is stuck.
+        Number of cycles without any transfer after which the design counts as stuck.
     taps : tuple of (BeatFormat, Order)
-        Streams to watch.
+        Format and order of the layers' streams that are recorded.
     tick : callable
-        Told the output beats so far, now and then.
+        Function that receives the number of output beats so far, now and then.
     say : callable
-        Told what is being done before there are any.
+        Function that receives the present step before there are output beats.
     """
 
     config: Config
@@ -208,35 +224,35 @@ class Job:
 
     @property
     def beats_out(self) -> int:
-        """Output beats to expect."""
+        """Number of output beats that the run must produce."""
         return self.frames * sum(map(len, self.writes))
 
     @property
     def beats_in(self) -> int:
-        """Input beats to send."""
+        """Number of input beats that the run sends."""
         return sum(map(len, self.payloads))
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """The streams that enter."""
+        """Input streams of the design."""
         return input_ports(self.config)
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """The streams that leave."""
+        """Output streams of the design."""
         return output_ports(self.config)
 
     @cached_property
     def stalls(self) -> stimuli.Stalls:
-        """The stalls of each input's source and of each output's sink."""
+        """Random stalls of each input's source and of each output's sink."""
         return self.options.draws(len(self.outputs), len(self.inputs))
 
     @cached_property
     def reads(self) -> tuple[np.ndarray, ...]:
-        """Bytes of each beat of a frame, input by input."""
+        """Number of bytes that each beat of a frame moves, ``(beats,)`` for each input."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.inputs)
 
     @cached_property
     def writes(self) -> tuple[np.ndarray, ...]:
-        """Bytes of each beat of a frame, output by output."""
+        """Number of bytes that each beat of a frame moves, ``(beats,)`` for each output."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.outputs)

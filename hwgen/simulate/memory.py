@@ -1,22 +1,22 @@
-"""Off-chip memory at both ends of an accelerator: a latency, a bandwidth that reads and writes share, two small queues.
+"""Model of the off-chip memory of an accelerator: a latency, a bandwidth shared by reads and writes, and small queues.
 
-The model is cut to beats: a beat moves the bytes of its values (``stimuli.beat_bytes``), the next beat's after it. In
-every cycle, counted from the release of reset:
+The unit of the model is the beat. A beat moves the bytes of its values (``stimuli.beat_bytes``), and beats move one
+after the other. In every cycle, counted from the release of reset:
 
-1. The reader of each input has asked for ``latency + queue`` beats more than the design had taken when the cycle
-   began, in order. What was asked for in cycle ``t`` may move from cycle ``t + latency`` on.
-2. Bytes move, as many as the bandwidth allows: beats that were asked for, into the queue of reads of their input, and
-   beats of the queue of writes, into the memory. A beat that has begun is finished first; then the inputs, in their
-   order, and the writes take turns, a beat each, while several have one to move. What a cycle leaves over is lost, but
-   a beat may take several cycles and the last of them may begin the next beat.
-3. The source of each input offers the next beat if all its bytes have come (and random stalls let it; once offered, a
-   beat stays). The sinks are ready if fewer than ``queue`` beats wait to be written (and random stalls let each of
-   them).
-4. Transfers take place, output by output. An output beat is in the queue of writes from now on, behind those that came
-   before, of whatever output, and may use what the cycle has left.
+1. The reader of each input requests beats in order, up to ``latency + queue`` beats more than the design had taken when
+   the cycle began. A beat that is requested in cycle ``t`` can move from cycle ``t + latency`` on.
+2. As many bytes move as the bandwidth allows. Requested beats move into the read queue of their input, and beats of the
+   write queue move into the memory. A beat that has begun is finished first. Then the inputs, in their order, and the
+   writes take turns, with one beat each, among those that have a beat to move. Bandwidth that a cycle does not use is
+   lost. A beat can take several cycles, and the next beat can begin in the last of them.
+3. The source of each input offers the next beat if all bytes of the beat have arrived, and the source does not stall at
+   random. A beat that was offered stays offered. A sink is ready if fewer than ``queue`` beats are in the write queue,
+   and the sink does not stall at random.
+4. Transfers take place, output by output. An output beat enters the write queue, which all outputs share, behind the
+   earlier beats. It can use the rest of the cycle's bandwidth.
 
-Bandwidth is a whole number of 1/65,536 bytes a cycle, so that all simulators agree to the cycle. Without a limit, step
-2 moves all there is: with no latency either, memory never makes the design wait.
+Bandwidth is a whole number of 1/65,536 bytes per cycle, so that all simulators agree to the cycle. Without a limit,
+step 2 moves all beats. If there is no latency either, the memory never makes the design wait.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from hwgen.errors import InputError
 
 __all__ = ["Memory", "Traffic"]
 
-#: Parts of a byte that bandwidths are counted in.
+#: Number of units per byte in which bandwidth is counted.
 UNIT = 1 << 16
 
-#: Latencies are at most so many cycles.
-MOST_LATENCY = 1 << 20
+#: Largest latency in cycles, and largest queue in beats.
+MAX_LATENCY = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Off-chip memory; see the module for what it does in a cycle.
+    """Off-chip memory of an accelerator; the module's docstring describes each cycle.
 
     Parameters
     ----------
     latency : int
-        Cycles from a request to its first byte.
+        Number of cycles from a request to its first byte.
     bytes_per_cycle : float, optional
-        Bandwidth, of reads and writes together; without a limit if not given.
+        Bandwidth of reads and writes together. The default is no limit.
     queue : int
-        Beats that wait to be written at most, and beats that are read ahead beyond those that the latency takes.
+        Capacity of the write queue in beats, and number of beats that are read ahead, in addition to ``latency`` beats.
 
     Raises
     ------
     InputError
-        If a number is out of range.
+        If a parameter is out of range.
     """
 
     latency: int = 0
@@ -63,43 +63,50 @@ class Memory:
     queue: int = 16
 
     def __post_init__(self) -> None:
-        if not 0 <= self.latency <= MOST_LATENCY:
-            raise InputError(f"memory latency must lie in 0 .. {MOST_LATENCY} cycles, not {self.latency!r}")
+        if not 0 <= self.latency <= MAX_LATENCY:
+            raise InputError(f"memory latency must lie in 0 .. {MAX_LATENCY} cycles, not {self.latency!r}")
         rate = self.bytes_per_cycle
         if rate is not None and not (math.isfinite(rate) and 1 / UNIT <= rate <= UNIT):
             raise InputError(f"memory bandwidth must lie in 1/{UNIT} .. {UNIT} bytes a cycle, not {rate!r}")
-        if not 1 <= self.queue <= MOST_LATENCY:
-            raise InputError(f"memory queue must lie in 1 .. {MOST_LATENCY} beats, not {self.queue!r}")
+        if not 1 <= self.queue <= MAX_LATENCY:
+            raise InputError(f"memory queue must lie in 1 .. {MAX_LATENCY} beats, not {self.queue!r}")
 
     @property
     def rate(self) -> int:
-        """Bandwidth in 1/65,536 bytes a cycle; 0: without a limit."""
+        """Bandwidth in 1/65,536 bytes per cycle; 0 for no limit."""
         return 0 if self.bytes_per_cycle is None else round(self.bytes_per_cycle * UNIT)
 
     @property
     def limits(self) -> bool:
-        """Whether it can make a design wait."""
+        """Whether the memory can make a design wait."""
         return self.latency > 0 or self.rate > 0
 
     def beat_cycles(self, size: int, sides: int = 2) -> int:
-        """Cycles in which a beat of ``size`` bytes moves, at most, with one of each other side before it.
+        """Return the largest number of cycles in which a beat moves, if each other side moves one beat before it.
 
-        ``sides``: the inputs, and the writes.
+        Parameters
+        ----------
+        size : int
+            Largest number of bytes of a beat.
+        sides : int
+            Number of sides that share the bandwidth: one for each input, and one for all writes.
         """
         return sides * -(-size * UNIT // self.rate) if self.rate else 0
 
 
 class Traffic:
-    """The memory's side of a run, cycle by cycle.
+    """Traffic between the off-chip memory and an accelerator during a run, cycle by cycle.
 
     Parameters
     ----------
     memory : Memory
+        Latency, bandwidth and queues.
     reads, writes : sequence of ndarray
-        Bytes of each beat of a frame, of each input and of each output.
+        Number of bytes of each beat of a frame, for each input and for each output.
     frames : int
+        Number of frames of the run.
     one_by_one : bool
-        Ask for a frame's beats only when the frame before is written.
+        Whether the beats of a frame are requested only after the frame before is written.
     """
 
     def __init__(
@@ -113,61 +120,64 @@ class Traffic:
     ):
         self._memory = memory
         self._reads, self._writes = ([sizes.tolist() for sizes in side] for side in (reads, writes))
-        #: Of the beats that wait to be written, the output that gave each; and of each output, beats written.
+        #: Output of each beat in the write queue, and number of beats written for each output.
         self._waiting: deque[int] = deque()
         self._written = [0] * len(writes)
         self._beats = [frames * len(sizes) for sizes in self._reads]
         self._one_by_one = one_by_one
-        #: Beats of each input that were asked for by the end of each of the last cycles.
-        self._asked = [[0] * (memory.latency + 1) for _ in reads]
-        self._side = len(reads)  # of the beat that moves or moved last: the input's number, or behind them all: written
-        self._left = 0  # of it, in 1/65,536 bytes; 0: none moves
+        #: Number of beats of each input requested by the end of each of the last ``latency + 1`` cycles.
+        self._requested = [[0] * (memory.latency + 1) for _ in reads]
+        self._side = len(
+            reads
+        )  # side of the present or last beat: an input's index, or the number of inputs for writes
+        self._left = 0  # rest of the present beat, in 1/65,536 bytes; 0 if no beat moves
         self._budget = 0
-        #: Beats that may move, by side, and those that have.
-        self._there, self._moved = [0] * (len(reads) + 1), [0] * (len(reads) + 1)
-        #: Bytes read and written.
+        #: Number of beats that can move, and number of beats that have moved, for each side.
+        self._available, self._moved = [0] * (len(reads) + 1), [0] * (len(reads) + 1)
+        #: Number of bytes read, and number of bytes written.
         self.bytes = [0, 0]
-        #: Cycle in which the last byte of each frame was written.
+        #: Cycles in which the last byte of each frame was written.
         self.written_ends: list[int] = []
 
     @property
     def arrived(self) -> list[int]:
-        """Beats of each input that its source may offer."""
+        """Number of beats that have arrived for each input, so that its source can offer them."""
         return self._moved[:-1]
 
     @property
     def written(self) -> int:
+        """Number of output beats that are written to memory."""
         return self._moved[-1]
 
     @property
     def room(self) -> bool:
-        """Whether the queue of writes takes a beat."""
-        return self._there[-1] - self._moved[-1] < self._memory.queue
+        """Whether the write queue has room for a beat."""
+        return self._available[-1] - self._moved[-1] < self._memory.queue
 
     def begin(self, cycle: int, sent: Sequence[int]) -> None:
-        """Steps 1 and 2 of a cycle; so many beats of each input were taken before it."""
+        """Do steps 1 and 2 of a cycle. ``sent`` counts the beats of each input taken before the cycle."""
         latency = self._memory.latency
-        for place, count in enumerate(sent):
-            asked = min(count + latency + self._memory.queue, self._beats[place])
+        for index, count in enumerate(sent):
+            requested = min(count + latency + self._memory.queue, self._beats[index])
             if self._one_by_one:
-                asked = min(asked, (len(self.written_ends) + 1) * len(self._reads[place]))
-            self._asked[place][cycle % (latency + 1)] = asked
-            self._there[place] = self._asked[place][(cycle + 1) % (latency + 1)]
+                requested = min(requested, (len(self.written_ends) + 1) * len(self._reads[index]))
+            self._requested[index][cycle % (latency + 1)] = requested
+            self._available[index] = self._requested[index][(cycle + 1) % (latency + 1)]
         self._budget = self._memory.rate
         self._move(cycle)
 
     def post(self, cycle: int, output: int = 0) -> None:
-        """A beat of an output was taken."""
-        self._there[-1] += 1
+        """Put a beat of an output into the write queue, as in step 4 of a cycle."""
+        self._available[-1] += 1
         self._waiting.append(output)
         self._move(cycle)
 
     def _move(self, cycle: int) -> None:
-        rate, sides = self._memory.rate, len(self._there)
+        rate, sides = self._memory.rate, len(self._available)
         while True:
             if not self._left:
                 turns = ((self._side + turn) % sides for turn in range(1, sides + 1))
-                side = next((side for side in turns if self._there[side] > self._moved[side]), None)
+                side = next((side for side in turns if self._available[side] > self._moved[side]), None)
                 if side is None:
                     return
                 self._side = side
@@ -185,7 +195,7 @@ class Traffic:
 
     @property
     def _size(self) -> int:
-        """Bytes of the beat that moves."""
+        """Number of bytes of the beat that moves."""
         if self._writes_now:
             sizes = self._writes[self._waiting[0]]
             return sizes[self._written[self._waiting[0]] % len(sizes)]
@@ -193,7 +203,7 @@ class Traffic:
         return sizes[self._moved[self._side] % len(sizes)]
 
     def _end(self, cycle: int) -> None:
-        """The last byte of a beat has moved."""
+        """Count the present beat as moved, because its last byte has moved in ``cycle``."""
         self.bytes[self._writes_now] += self._size
         self._moved[self._side] += 1
         self._left = 0

@@ -1,4 +1,4 @@
-"""What a simulator gives back, one type for all of them, and what is made of it."""
+"""Raw results of all simulators, and the checked result of a simulation."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ from hwgen.simulate.job import Job
 
 @dataclass(kw_only=True)
 class Raw:
-    """What a simulator saw.
+    """Raw result of a simulator, before any check.
 
     Parameters
     ----------
     payloads : list of ndarray
-        Beats of each output, ``(n, payload_words)`` uint32.
+        Beats of each output, uint32 ``(n, payload_words)``.
     sent, taken, extra : int
-        Transfers: of all sources, of all sinks, and of the sinks past the last expected.
+        Number of transfers of all sources, of all sinks, and of the sinks after the last expected beat.
     simulated : int
-        Cycles simulated.
+        Number of cycles simulated.
     first_input, last_output : int
-        Cycles of the first transfer of any input and of the last expected output transfer.
+        Cycles of the first transfer of any input, and of the last expected output transfer.
     frame_ends : list of int
         Cycles of the last output transfer of each frame, over all outputs.
     written_ends : list of int
         Cycles in which the last byte of each frame was written.
     read_bytes, written_bytes : int
-        What the memory moved.
+        Number of bytes that the memory read and wrote.
     busy : list of int
-        Steps of each layer's arithmetic by the end of each frame, the layers innermost.
+        Number of steps of each layer's arithmetic from reset to the end of each frame. All layers of frame 0 come
+        first.
     steps : list of int
-        The same by the end of the run.
+        Number of steps of each layer's arithmetic in the whole run.
     taps : list of ndarray
-        Payloads of the watched streams.
+        Payloads of the layers' streams that were recorded.
     wall_s : float
-        Time that simulating took, without building.
+        Duration of the simulation in seconds, without compilation.
     error : str or None
-        ``stuck``; ``valid`` or ``payload`` when an output beat was not held until it was taken.
-    place : int
-        Of which output, then.
+        ``stuck`` if there was no transfer for too long. ``valid`` or ``payload`` if an output changed this signal
+        before the beat was taken.
+    output_index : int
+        Index of the output with the error ``valid`` or ``payload``.
     """
 
     payloads: list[np.ndarray]
@@ -64,18 +66,18 @@ class Raw:
     taps: list[np.ndarray] = field(default_factory=list)
     wall_s: float
     error: str | None = None
-    place: int = 0
+    output_index: int = 0
 
     @classmethod
     def of(cls, answers: Mapping[str, Sequence[str]], **seen: Any) -> Raw:
-        """Return what a simulator wrote as lines of a key and a value.
+        """Return the raw result that a simulator wrote as lines of a key and a value.
 
         Parameters
         ----------
         answers : mapping of str to sequence of str
             Values of the lines, by key. A value can be several numbers.
         seen
-            The other fields: ``payloads``, ``taps`` and ``wall_s``.
+            Fields that are not in the lines: ``payloads``, ``taps`` and ``wall_s``.
         """
         numbers = {
             key: [int(number) for line in lines for number in line.split()]
@@ -84,8 +86,8 @@ class Raw:
         }
         counts = {key: numbers[key][0] for key in _COUNTS}
         lists = {name: numbers.get(key, []) for name, key in _LISTS.items()}
-        place = int(answers.get("place", ["0"])[0])
-        return cls(**counts, **lists, error=answers.get("error", [None])[0], place=place, **seen)
+        index = int(answers.get("place", ["0"])[0])
+        return cls(**counts, **lists, error=answers.get("error", [None])[0], output_index=index, **seen)
 
 
 #: Keys of a simulator's lines with one number each.
@@ -96,37 +98,39 @@ _LISTS = {"frame_ends": "frame_end", "written_ends": "frame_written", "busy": "b
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The result of a simulation.
+    """Checked result of a simulation.
+
+    Cycles are counted from the release of reset.
 
     Parameters
     ----------
     maps : tuple of ndarray
-        For each output ``(n, C, H, W)`` in its type.
+        Output maps ``(n, C, H, W)`` of each output, in the output's type.
     frame_ends : tuple of int
-        Cycle of the last output transfer of each frame, over all outputs (of the first share of them, if several ran
-        side by side).
-        Cycles count from the release of reset.
+        Cycle of the last output transfer of each frame, over all outputs. If several simulations ran side by side, only
+        of the frames in the first share.
     first_input : int
         Cycle of the first transfer of any input.
     written_ends : tuple of int
-        Cycle in which the last byte of each frame was written; if the memory is without limits that of ``frame_ends``.
+        Cycle in which the last byte of each frame was written. Equal to ``frame_ends`` if the memory has no limits.
     cycles : int
-        Cycles until the last byte was written, that one included; of all that ran side by side.
+        Number of cycles up to and including the write of the last byte. The sum over simulations that ran side by side.
     read_bytes, written_bytes : int
-        What was moved from and to off-chip memory.
+        Number of bytes read from and written to off-chip memory.
     wall_s : float
-        Time that simulating took, without building.
+        Duration of the simulation in seconds, without compilation.
     simulator : str
+        Name of the simulator.
     taps : dict of int to ndarray
-        With ``taps``: what left each layer by the layer's number, ``(n, C, N)``: the pixels of complete frames as they
-        travelled (``stimuli.to_maps`` makes maps of them).
+        With ``Options.taps``: pixels ``(n, C, N)`` of complete frames that each layer sent, in the order of its stream,
+        by the layer's index. ``stimuli.to_maps`` converts them to maps.
     busy : ndarray
-        With ``taps``, ``(layers, frames)``: cycles in which a layer's arithmetic took a step, up to a frame's end and
-        from the end of the frame before.
+        With ``Options.taps``: number of cycles ``(layers, frames)`` in which a layer's arithmetic made a step, from the
+        end of the frame before to the end of the frame.
     steps : tuple of int
-        With ``taps``: the same of the whole run, by layer.
+        With ``Options.taps``: number of such cycles in the whole run, by layer.
     parts : tuple of Run
-        Of groups that ran one after the other.
+        Results of the groups, if several groups ran one after the other.
     """
 
     maps: tuple[np.ndarray, ...]
@@ -145,12 +149,12 @@ class Run:
 
     @property
     def outputs(self) -> np.ndarray:
-        """That of the only output, of which there must be no more.
+        """Output maps ``(n, C, H, W)`` of a design with one output.
 
         Raises
         ------
         InputError
-            If there are.
+            If the design has several outputs.
         """
         if len(self.maps) != 1:
             raise InputError(f"a run with {len(self.maps)} outputs has maps, one for each")
@@ -158,32 +162,33 @@ class Run:
 
     @property
     def latency(self) -> int:
-        """Cycle of frame 0's last output transfer minus cycle of the first input transfer."""
+        """Number of cycles from the first input transfer to the last output transfer of frame 0."""
         return self.frame_ends[0] - self.first_input
 
     @property
     def interval(self) -> int | None:
-        """Cycles between the last output transfers of the last two frames; ``None`` with fewer than three frames."""
+        """Cycles between the last output transfers of the last two frames; ``None`` for fewer than three frames."""
         return self.frame_ends[-1] - self.frame_ends[-2] if len(self.frame_ends) > 2 else None
 
     @property
     def steady(self) -> bool:
-        """Whether the last two distances between frames agree (true with fewer than three frames)."""
+        """Whether the last two intervals between frames are equal. True for fewer than 3 frames."""
         ends = self.frame_ends
         return len(ends) < 3 or ends[-1] - ends[-2] == ends[-2] - ends[-3]
 
     @property
     def cycles_per_s(self) -> float:
+        """Speed of the simulation, in cycles per second."""
         return self.cycles / max(self.wall_s, 1e-6)
 
 
 def conclude(job: Job, raw: Raw, simulator: str) -> Run:
-    """Check what every design must keep to, and turn beats into frames.
+    """Check the rules that every design must obey, and return the result with beats converted to maps.
 
     Raises
     ------
     CheckError
-        If the design got stuck, gave too many beats, did not hold a beat until it was taken, or marked a wrong beat
+        If the design got stuck, sent too many beats, did not hold a beat until it was taken, or marked a wrong beat
         as the last of a frame.
     """
     name = job.config.name
@@ -194,7 +199,7 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
     if raw.error == "stuck":
         raise CheckError(f"{name}: stuck: no transfer for {job.idle:,} cycles {state} ({simulator})")
     if raw.error is not None:
-        port = job.outputs[raw.place].name
+        port = job.outputs[raw.output_index].name
         raise CheckError(f"{name}: {port}.{raw.error} changed before the beat was taken, {state} ({simulator})")
     if raw.extra:
         raise CheckError(f"{name}: {raw.extra:,} output beats more than the {job.beats_out:,} expected ({simulator})")
@@ -211,8 +216,8 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
         wall_s=raw.wall_s,
         simulator=simulator,
         taps={
-            number: stimuli.unpack(payloads, *travel)[0]
-            for number, (payloads, travel) in enumerate(zip(raw.taps, job.taps, strict=True))
+            index: stimuli.unpack(payloads, *stream)[0]
+            for index, (payloads, stream) in enumerate(zip(raw.taps, job.taps, strict=True))
         },
         busy=np.diff(by_frame, axis=0, prepend=0).T,
         steps=tuple(raw.steps),
@@ -220,7 +225,7 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
 
 
 def _maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.ndarray:
-    """The frames of an output.
+    """Return the maps ``(n, C, H, W)`` of an output.
 
     Raises
     ------
@@ -241,12 +246,14 @@ def _maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.nda
 
 
 def join(runs: Sequence[Run]) -> Run:
-    """One result of several that ran side by side, each with its share of the frames; ``wall_s`` is the longest.
+    """Combine the results of simulations that ran side by side, each with its share of the frames.
+
+    Cycles and bytes are added up. ``wall_s`` is the longest.
 
     Raises
     ------
     CheckError
-        If their cycles differ: they must not depend on data.
+        If the cycles of the frames differ between the shares. Cycles must not depend on data.
     """
     first = runs[0]
     for run in runs[1:]:

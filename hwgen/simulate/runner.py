@@ -1,4 +1,4 @@
-"""One accelerator in one simulator, or in several side by side, each with its share of the frames."""
+"""Simulation of one accelerator, in one simulation or in several side by side, each with its share of the frames."""
 
 from __future__ import annotations
 
@@ -27,46 +27,49 @@ _DEFAULTS = Options()
 
 
 def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
-    """Send frames through an accelerator, back to back, and gather what comes out.
+    """Simulate an accelerator that receives frames back to back, and return the checked result.
 
     Parameters
     ----------
     config : AcceleratorConfig
+        Configuration of the accelerator.
     frames : ndarray, or sequence of ndarray
-        ``(n, C, H, W)`` integers of the input's type; of several inputs as many of each.
+        Integers ``(n, C, H, W)`` of the input's type. For several inputs, one array of ``n`` frames each.
     options : Options
+        Options of the simulation.
 
     Raises
     ------
     InputError
-        If frames or options don't fit.
+        If frames or options don't fit the accelerator.
     ToolError
         If a simulator or compiler is missing or fails.
     CheckError
         If the design got stuck or broke the rules of a stream.
     """
-    ports, given = output_ports(config), by_input(frames)
-    count = _count(config, given)
+    ports, values_by_input = output_ports(config), by_input(frames)
+    count = _count(config, values_by_input)
     for port in ports:
         stimuli.dtype(port.beat)
     _check_waves(config, options, count)
-    options.draws(len(ports))  # probabilities for other outputs are refused at once
+    options.draws(len(ports))  # refuse a wrong number of probabilities at once
     with followed(options.progress), ExitStack() as stack:
         cluster = None if options.cluster is None else stack.enter_context(work.pool(options.cluster))
-        parts = options.shares(count, cluster.count * work.SHARES if cluster else 1)
+        num_shares = options.shares(count, cluster.count * work.SHARES if cluster else 1)
         bar = _Bar(count * sum(port.beats for port in ports), config.name)
-        shares = zip(*(np.array_split(values, parts) for values in given), strict=True)
-        jobs = [_job(config, share, options, number, bar) for number, share in enumerate(shares)]
+        shares = zip(*(np.array_split(values, num_shares) for values in values_by_input), strict=True)
+        jobs = [_job(config, share, options, index, bar) for index, share in enumerate(shares)]
         raws = _raws(config, options, jobs, cluster)
     return join([conclude(job, raw, options.simulator) for job, raw in zip(jobs, raws, strict=True)])
 
 
 def _check_waves(config: Config, options: Options, frames: int) -> None:
-    """Refuse waves of frames and layers that there are not.
+    """Refuse waves of frames and layers that don't exist.
 
     Raises
     ------
     InputError
+        If there is no such layer, or the first recorded frame is behind the last frame.
     """
     waves.chosen(waves.streams(config), options.wave_layers)
     if options.wave_frames is not None and options.wave_frames[0] >= frames:
@@ -74,22 +77,23 @@ def _check_waves(config: Config, options: Options, frames: int) -> None:
 
 
 def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
-    """How many frames there are.
+    """Return the number of frames per input.
 
     Raises
     ------
     InputError
-        If they are not of each input, and as many of each.
+        If an input has no frames, or the inputs have different numbers of frames.
     """
     ports, counts = input_ports(config), {len(values) for values in frames}
     if len(frames) != len(ports) or len(counts) != 1:
         names = ", ".join(port.name for port in ports)
-        found = " and ".join(str(len(values)) for values in frames)
-        raise InputError(f"frames must be as many of each of {len(ports)} inputs ({names}), not {found or 'none'}")
+        own = " and ".join(str(len(values)) for values in frames)
+        raise InputError(f"frames must be as many of each of {len(ports)} inputs ({names}), not {own or 'none'}")
     return counts.pop()
 
 
-def _job(config: Config, frames: Sequence[np.ndarray], options: Options, number: int, bar: _Bar) -> Job:
+def _job(config: Config, frames: Sequence[np.ndarray], options: Options, index: int, bar: _Bar) -> Job:
+    """Return the job of the simulation ``index``, with its share of each input's frames."""
     return Job(
         config=config,
         payloads=[
@@ -100,13 +104,16 @@ def _job(config: Config, frames: Sequence[np.ndarray], options: Options, number:
         options=options,
         idle=_idle(config, options) if options.idle is None else options.idle,
         taps=tuple(zip(config.taps, config.tap_orders, strict=True)) if options.taps else (),  # type: ignore[attr-defined]
-        tick=partial(bar.update, number),
+        tick=partial(bar.update, index),
         say=bar.say,
     )
 
 
 def _idle(config: Config, options: Options) -> int:
-    """Cycles without a transfer that no working design needs, nor a memory that reads a beat and empties its queue."""
+    """Return a number of cycles without a transfer after which the design must be in a deadlock.
+
+    It includes the time in which the memory reads a beat and writes its whole queue.
+    """
     memory, waits = options.memory, 0
     if memory.limits:
         sources = input_ports(config)
@@ -117,35 +124,35 @@ def _idle(config: Config, options: Options) -> int:
 
 
 def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.Pool | None) -> list[Raw]:
-    """What the simulator saw in each of the jobs."""
+    """Run all jobs, on this machine or on a cluster, and return the raw result of each."""
     used = simulator(options.simulator)
     if not entry(options.simulator).reads_verilog:
         return [used.run(job, {}, "") for job in jobs]
     elsewhere = cluster if len(jobs) > 1 else None
     if elsewhere is None:
-        used.check_tools()  # before the Verilog is written, which may take longer than a message
+        used.check_tools()  # at once, because writing the Verilog can take long
     with work.pool(count=1, programs=True) if elsewhere is None else nullcontext(elsewhere) as pool:
-        ready = [pool.submit(used.prepare, options.wave_file) for _ in range(pool.count)]  # on each of the workers
+        ready = [pool.submit(used.prepare, options.wave_file) for _ in range(pool.count)]  # one for each worker
         content, top = _sources(config, options, used, jobs[0].say), identifier(config.name)
         for future in ready:
             future.result()
-    if options.wave_file and (watched := _watched(config, options)):  # after all tools are known to be there
+    if options.wave_file and (watched := _watched(config, options)):  # only when all tools have been checked
         waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
     if elsewhere is not None:
-        return _elsewhere(elsewhere, jobs, content, top)
+        return _on_cluster(elsewhere, jobs, content, top)
     if len(jobs) > 1:
-        used.build(jobs[0], content, top)  # once, not by all of them at the same time
+        used.build(jobs[0], content, top)  # once, not in all workers at the same time
     with work.pool(count=len(jobs), programs=True) as pool:
         return work.run(pool, partial(_simulated, used, content, top), jobs)
 
 
 def _sources(config: Config, options: Options, used: Simulator, say: Callable[[str], None]) -> Mapping[str, bytes]:
-    """Return the files that a simulator reads: the design's, those beside it, and what makes its waves readable."""
+    """Return the files that a simulator reads: the design, the files beside it, and the decoders of its streams."""
     top, beside = identifier(config.name), options.beside
     watched = _watched(config, options)
     content = files(config, component=options.component, taps=options.taps or bool(watched), say=say)
     content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
-    # One file, as simulators are compiled of one.
+    # All Verilog goes into one file, because a simulator is compiled from one file.
     content[f"{top}.v"] += b"".join(b"\n" + text for name, text in beside.items() if name.endswith(".v"))
     if watched:
         content = waves.decoded(content, top, watched)
@@ -153,7 +160,7 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
 
 
 def _watched(config: Config, options: Options) -> Sequence[waves.Watched]:
-    """Return the streams that waves show decoded; none without waves, or for other Verilog than the design's."""
+    """Return the layers' streams that waves show decoded. There are none without waves, or with other Verilog."""
     plain = options.component is None and not options.beside
     return waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and plain else ()
 
@@ -162,14 +169,17 @@ def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Job
     return used.run(job, content, top)
 
 
-def _elsewhere(cluster: work.Pool, jobs: Sequence[Job], content: Mapping[str, bytes], top: str) -> list[Raw]:
-    """The same on a cluster, whose workers compile for themselves; how far they are is told share by share."""
+def _on_cluster(cluster: work.Pool, jobs: Sequence[Job], content: Mapping[str, bytes], top: str) -> list[Raw]:
+    """Run all jobs on a cluster, and return the raw result of each.
+
+    The cluster's workers compile the simulator themselves. Progress is reported once per finished job.
+    """
     jobs[0].say("compiling and simulating on the cluster")
     plain = replace(jobs[0].options, cluster=None, progress=False)
     shares = [(job.payloads, job.frames, job.idle) for job in jobs]
     shared = (jobs[0].config, plain, dict(content), top)
     return work.run(
-        cluster, _share, shares, shared=shared, done=lambda number, raw: jobs[number].tick(jobs[number].beats_out)
+        cluster, _share, shares, shared=shared, done=lambda index, raw: jobs[index].tick(jobs[index].beats_out)
     )
 
 
@@ -180,14 +190,14 @@ def _share(
     top: str,
     share: tuple[Sequence[np.ndarray], int, int],
 ) -> Raw:
-    """One of the jobs, in a worker of a cluster."""
+    """Run one job in a worker of a cluster."""
     payloads, frames, idle = share
     job = Job(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
     return simulator(options.simulator).run(job, content, top)
 
 
 class _Bar:
-    """Tells how many output beats have come, of all simulations side by side; before that, what is being done."""
+    """Progress of all simulations side by side: the present step, then the number of output beats of all of them."""
 
     def __init__(self, total: int, name: str) -> None:
         self._total, self._name = total, name
@@ -198,8 +208,8 @@ class _Bar:
     def say(self, step: str) -> None:
         self._tell(Step(f"{self._name}: {step}"))
 
-    def update(self, part: int, beats: int) -> None:
+    def update(self, job_index: int, beats: int) -> None:
         with self._lock:
-            self._done[part] = beats
+            self._done[job_index] = beats
             done = min(sum(self._done.values()), self._total)
             self._tell(Step(f"{self._name}: simulating", done, self._total, "beat"))

@@ -1,4 +1,4 @@
-"""Common base of the simulators, and the way from a simulator's name to the simulator."""
+"""Common base class of the simulators, and look-up of a simulator by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Simulator", "program", "simulator"]
 
 
 class Simulator(ABC):
-    """A simulator of accelerators. Its entry in `hwgen.simulators` says what it can do."""
+    """Simulator of accelerators. Its entry in `hwgen.simulators` lists its abilities."""
 
     def check_tools(self) -> None:
         """Refuse to begin without the simulator's programs.
@@ -30,7 +30,12 @@ class Simulator(ABC):
         return
 
     def prepare(self, waves: Path | None) -> None:
-        """Compile what all designs share, if there is such a thing; ``waves`` is the waveform file, if there is one.
+        """Compile the code that all designs share, if the simulator has such code.
+
+        Parameters
+        ----------
+        waves : Path or None
+            Path of the waveform file, if there is one.
 
         Raises
         ------
@@ -55,7 +60,7 @@ class Simulator(ABC):
 
     @abstractmethod
     def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
-        """Simulate a design; `Job` says what happens in a cycle.
+        """Simulate a design, and return the raw result. `Job` describes the events of a cycle.
 
         Parameters
         ----------
@@ -92,7 +97,7 @@ def program(name: str, of: str, package: str) -> str:
     name : str
         Name of the program.
     of : str
-        The simulator, for people.
+        Name of the simulator, for the message.
     package : str
         Debian package that has the program.
 

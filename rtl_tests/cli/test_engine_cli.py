@@ -32,7 +32,7 @@ from hwgen.program.file import Program
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import frames
 from hwgen.simulate.check import Mismatch
-from hwgen.simulate.engine import Memory
+from hwgen.simulate.engine import EngineMemory
 from hwgen.templates.engine import engine_group
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -164,7 +164,7 @@ def test_run_on_an_engine(engine, capfd):
 @needs_verilator
 def test_where_a_difference_begins(engine):
     """All maps of a network stay in memory; of one whose weights are changed the first that differs is named."""
-    circuit, memory = folder.read(engine), Memory(timing=MEMORY)
+    circuit, memory = folder.read(engine), EngineMemory(timing=MEMORY)
     network = hwgen.load("resnet8@8x8").network
     given = np.random.default_rng(5).integers(0, 100, (2, *network.input.shape)).astype(network.input.type.dtype)
     expected = {layer.name: values[1] for layer, values in golden.trace(network, (given,))}

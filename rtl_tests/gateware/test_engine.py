@@ -23,7 +23,7 @@ from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
-from hwgen.simulate.engine import EngineRun, Fault, Memory
+from hwgen.simulate.engine import EngineMemory, EngineRun, Fault
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
@@ -55,7 +55,7 @@ def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: in
     """Values are those of the golden model, cycles and bytes those of the schedule."""
     timing = timing or MemoryTiming()
     memory, frame = image(found, seed)
-    run = engine.run(circuit, memory, memory=Memory(timing=timing), limit=5_000_000, **options)
+    run = engine.run(circuit, memory, memory=EngineMemory(timing=timing), limit=5_000_000, **options)
     check_values(found, run, frame)
     counted = EngineSchedule(found.engine, found.jobs, timing).run()
     assert set(run.cycles) == {START_CYCLES + counted.cycles + DONE_CYCLES}
@@ -165,7 +165,7 @@ def test_gaps_behind_other_buses(other_bus):
     memory, frame = image(found, 3)
     for gap_every, gap in ((97, 13), (3, 1), (4, 3)):
         check_values(
-            found, engine.run(circuit, memory, memory=Memory(gap_every=gap_every, gap=gap), limit=10**6), frame
+            found, engine.run(circuit, memory, memory=EngineMemory(gap_every=gap_every, gap=gap), limit=10**6), frame
         )
 
 
@@ -174,7 +174,9 @@ def test_gaps(circuit, gap_every, gap):
     """A memory that stalls changes no value."""
     found = schedule(hwgen.load("lenet5").network, SMALL)
     memory, frame = image(found, 3)
-    check_values(found, engine.run(circuit, memory, memory=Memory(gap_every=gap_every, gap=gap), limit=10**6), frame)
+    check_values(
+        found, engine.run(circuit, memory, memory=EngineMemory(gap_every=gap_every, gap=gap), limit=10**6), frame
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ def test_a_run_after_an_error(circuit, what, response, error):
         "output": output.address + 640,
     }[what]
     memory, frame = image(found, 5)
-    for timing in (Memory(), Memory(timing=MemoryTiming(latency=3, write_latency=90), gap_every=7, gap=3)):
+    for timing in (EngineMemory(), EngineMemory(timing=MemoryTiming(latency=3, write_latency=90), gap_every=7, gap=3)):
         fault = Fault(begin=begin, end=begin + 8, response=response)
         run = engine.run(circuit, memory, memory=timing, fault=fault, runs=2, limit=10**6)
         assert run.errors == (error, Error.NONE)
@@ -251,7 +253,7 @@ def test_slow_memories_are_no_reason_to_stop(circuit):
     """Nothing moves for longer than it takes to call a run stuck, but memory was asked."""
     jobs = [Job(load=Load(w_steps=3)), Job(load=Load(end=1), store=Store(blocks=1, rows=1, words=2, address=2048))]
     timing = MemoryTiming(latency=2 * STUCK_CYCLES, write_latency=2 * STUCK_CYCLES)
-    run = engine.run(circuit, pack_jobs(SMALL, jobs).ljust(4096, b"\0"), memory=Memory(timing=timing))
+    run = engine.run(circuit, pack_jobs(SMALL, jobs).ljust(4096, b"\0"), memory=EngineMemory(timing=timing))
     assert run.error == Error.NONE
     assert run.cycles == (START_CYCLES + EngineSchedule(SMALL, jobs, timing).run().cycles + DONE_CYCLES,)
 
@@ -335,7 +337,9 @@ def test_an_empty_job(circuit):
     The core's count of drained jobs is the last one that the store waits for, as docs/reference/engine.md has it.
     """
     jobs = [Job(load=Load(end=1))]
-    run = engine.run(circuit, pack_jobs(SMALL, jobs).ljust(4096, b"\0"), memory=Memory(timing=MemoryTiming(latency=20)))
+    run = engine.run(
+        circuit, pack_jobs(SMALL, jobs).ljust(4096, b"\0"), memory=EngineMemory(timing=MemoryTiming(latency=20))
+    )
     assert run.error == Error.NONE
     assert (run.read, run.written) == (Job.BYTES, 0)
     counted = EngineSchedule(SMALL, jobs, MemoryTiming(latency=20)).run()

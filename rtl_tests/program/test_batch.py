@@ -39,7 +39,7 @@ from hwgen.program.layout import pack_map, unpack_map
 from hwgen.report.plan import table
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, frames
-from hwgen.simulate.engine import Memory
+from hwgen.simulate.engine import EngineMemory
 
 needs_verilator = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
@@ -221,7 +221,7 @@ def check_circuit(circuit, found: Schedule, timing: MemoryTiming, seed: int) -> 
     image[: len(program.image)] = program.image
     for number, frame in enumerate(given):
         image[program.input.at(number)] = pack_map(frame, program.input.map.type)
-    run = engine.run(circuit, bytes(image), memory=Memory(timing=timing), limit=5_000_000)
+    run = engine.run(circuit, bytes(image), memory=EngineMemory(timing=timing), limit=5_000_000)
     run_counted = counted(found, timing)
     assert run.cycles == (START_CYCLES + run_counted.cycles + DONE_CYCLES,)
     assert (run.read, run.written) == (sum(run_counted.read) + run_counted.fetched, sum(run_counted.written))
@@ -268,7 +268,7 @@ def test_maps_of_a_frame(circuit):
     network = hwgen.load("lenet5").network
     (frame,) = frames_for(network, 1, 7)
     expected = {layer.name: values[0] for layer, values in golden.trace(network, (frame[None],))}
-    found = frames.maps_of(circuit, schedule(network, SMALL, frames=3), frame, Memory())
+    found = frames.maps_of(circuit, schedule(network, SMALL, frames=3), frame, EngineMemory())
     assert {"fc1", "fc3"} < found.keys()
     for name, values in found.items():
         np.testing.assert_array_equal(values, expected[name], err_msg=name)

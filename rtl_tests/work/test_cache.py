@@ -35,7 +35,7 @@ from hwgen.gateware.weights import Weights
 from hwgen.network.ops import Conv
 from hwgen.plan import kept as kept_plans
 from hwgen.plan import planner
-from hwgen.simulate.contents import apart
+from hwgen.simulate.contents import without_contents
 from hwgen.verilog import convert, parts
 from hwgen.verilog import kept as kept_verilog
 
@@ -506,7 +506,7 @@ def test_contents_of_memories_are_files_of_their_own():
     files = {}
     for network in (model.network, with_other_weights(model.network)):
         config = hwgen.Model(network).plan(board="zedboard", plan=written(plan)).config
-        files[network] = apart(verilog.files(config, top="top"), "top")
+        files[network] = without_contents(verilog.files(config, top="top"), "top")
     ours, others = files.values()
     assert set(ours) == set(others)
     assert sum(ours[name] != others[name] for name in ours if name.endswith(".mem")) > 10
