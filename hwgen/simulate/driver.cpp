@@ -1,8 +1,8 @@
-// Drives a design with one or several streams in and out, as Verilator made it.
+// Driver of a design that Verilator translated, with one or several input streams and output streams.
 //
-// Beats are 32-bit words, the lowest first, in files; a beat takes as many words as its payload needs. More files, one
-// for each stream, have the bytes that each beat of a frame moves, 32 bits each. Results are lines "key value" on
-// standard output.
+// Files hold the beats of each stream as 32-bit words, the lowest word first. A beat has as many words as its payload
+// needs. Another file for each stream holds the number of bytes that each beat of a frame moves, as 32-bit words. The
+// results are lines "key value" on standard output.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -28,7 +28,7 @@ using Waves = VerilatedVcdC;
 using Waves = VerilatedFstC;
 #endif
 
-// Verilator's spelling of port__member: of two underscores the second is escaped.
+// Verilator's spelling of port__member: the second of two underscores is escaped.
 #define PORT(port, member) port##___05F##member
 
 namespace {
@@ -38,7 +38,7 @@ constexpr size_t words() {
     return sizeof(Port) < 4 ? 1 : sizeof(Port) / 4;
 }
 
-// Ports of up to 64 bits are integers, wider ones arrays of words.
+// Write a beat to a port. Ports of up to 64 bits are integers, wider ports are arrays of words.
 template <typename Port>
 void put(Port& port, const uint32_t* beat) {
     if constexpr (sizeof(Port) < 4) {
@@ -98,10 +98,10 @@ std::vector<uint32_t> load(const std::string& name) {
     return words;
 }
 
-// What there is of an input: its beats, and how many were sent.
+// Source of an input stream: its beats, and the number of beats sent.
 struct Source {
     std::vector<uint32_t> beats;
-    size_t words;  // of a beat
+    size_t words;  // per beat
     std::vector<uint32_t> noise;  // the payload while valid is low
     Draw draw;
     bool offered = false;
@@ -115,7 +115,7 @@ struct Source {
     const uint32_t* payload() const { return offered ? &beats[sent * words] : noise.data(); }
 };
 
-// What there is of an output: its beats, and what happened to them.
+// Sink of an output stream: its expected number of beats, the beats taken, and the beat that must be held.
 struct Sink {
     Output file;
     uint64_t beats_out;
@@ -125,18 +125,18 @@ struct Sink {
     uint64_t taken = 0;
 };
 
-// The memory's side of a run: see hwgen/simulate/memory.py, class Traffic.
+// Traffic between the off-chip memory and the design: see hwgen/simulate/memory.py, class Traffic.
 struct Traffic {
     const std::vector<std::vector<uint32_t>>& reads;
     const std::vector<std::vector<uint32_t>>& writes;
     uint64_t frames, latency, rate, queue;
     bool one_by_one;
-    // Of each input, by the end of each of the last cycles.
+    // Number of beats of each input requested by the end of each of the last latency + 1 cycles.
     std::vector<std::vector<uint64_t>> asked =
         std::vector<std::vector<uint64_t>>(reads.size(), std::vector<uint64_t>(latency + 1, 0));
     std::vector<uint64_t> written = std::vector<uint64_t>(writes.size(), 0);
-    std::deque<int> waiting = {};  // the output that gave each beat that waits to be written
-    size_t side = reads.size();    // of the beat that moves: the input's number, or behind them all the writes'
+    std::deque<int> waiting = {};  // output of each beat in the write queue
+    size_t side = reads.size();    // side of the present beat: an input's index, or the number of inputs for writes
     uint64_t left = 0, budget = 0, bytes[2] = {0, 0};
     std::vector<uint64_t> there = std::vector<uint64_t>(reads.size() + 1, 0), moved = there;
     std::vector<uint64_t> written_ends;
@@ -165,7 +165,7 @@ struct Traffic {
         const std::vector<uint32_t>& sizes = writes[waiting.front()];
         return sizes[written[waiting.front()] % sizes.size()];
     }
-    // Let the next side have its turn that has a beat to move, if there is one.
+    // Select the next side, in turn, that has a beat to move. Return whether there is one.
     bool turn() {
         for (size_t number = 1; number <= there.size(); ++number) {
             const size_t next = (side + number) % there.size();
@@ -295,7 +295,7 @@ int main(int argc, char** argv) {
         top.rst = 0;
     };
 
-    // One run over the inputs: for at most `cycles` cycles before a reset, or (0) to the end.
+    // One run over the inputs: for at most `cycles` cycles before a reset, or to the end if `cycles` is 0.
     uint64_t cycle = 0, first_input = 0, last_output = 0, idle = 0, drained = 0, extra = 0, changed = 0;
     const auto sent = [&] {
         uint64_t sum = 0;
@@ -307,14 +307,14 @@ int main(int argc, char** argv) {
         for (const Sink& sink : sinks) sum += sink.taken;
         return sum;
     };
-    // Whether all outputs have given so many frames.
+    // Whether every output has sent `count` frames.
     const auto all_taken = [&](uint64_t count) {
         for (const Sink& sink : sinks) {
             if (sink.taken < sink.beats_out / frames * count) return false;
         }
         return true;
     };
-    // Whether so many frames were sent into all inputs.
+    // Whether every input has received `count` frames.
     const auto all_sent = [&](uint64_t count) {
         for (size_t place = 0; place < sources.size(); ++place) {
             if (sources[place].sent < reads[place].size() * count) return false;
@@ -326,7 +326,7 @@ int main(int argc, char** argv) {
         return Traffic{reads, writes, frames, number(8), number(9), number(10), number(11) != 0};
     };
     std::optional<Traffic> memory_side;
-    std::vector<uint64_t> steps(HWGEN_LAYERS), busy;  // of each layer; the same at each frame's end
+    std::vector<uint64_t> steps(HWGEN_LAYERS), busy;  // steps of each layer so far; their counts at each frame's end
     const char* error = nullptr;
     const auto run = [&](uint64_t cycles) {
         const bool real = cycles == 0;
@@ -384,7 +384,7 @@ int main(int argc, char** argv) {
 #define SOURCE(index, port, bits) send(sources[index], top.PORT(port, ready));
             HWGEN_SOURCES(SOURCE)
 #undef SOURCE
-            // What an output gives in this cycle; whether it kept to the rules of a stream.
+            // Take the beat of an output in this cycle. Return whether the output obeys the rules of a stream.
             const auto take = [&](int place, bool valid) {
                 Sink& sink = sinks[place];
                 if (sink.waiting && (!valid || sink.beat != sink.held) && real) {

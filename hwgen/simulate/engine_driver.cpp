@@ -1,6 +1,7 @@
-// Drives an engine with its memory, as Verilator made it.
+// Driver of an engine that Verilator translated, with a model of its memory.
 //
-// Memory is a file of bytes. A run is from `start` to `done`. Results are lines "key value" on standard output.
+// The contents of the memory are a file of bytes. A run lasts from `start` to `done`. The results are lines "key value"
+// on standard output.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -22,12 +23,12 @@ using Waves = VerilatedVcdC;
 using Waves = VerilatedFstC;
 #endif
 
-// Verilator's spelling of m_axi__name: of two underscores the second is escaped.
+// Verilator's spelling of m_axi__name: the second of two underscores is escaped.
 #define AXI(name) m_axi___05F##name
 
 namespace {
 
-// Of the bus, and of what the engine's places are multiples of.
+// Width of the bus, size of a word (the engine's addresses are multiples of it), and border of bursts, in bytes.
 constexpr uint64_t BYTES = sizeof(Vdesign::AXI(rdata)), WORD = 8, BORDER = 4096;
 constexpr uint32_t OKAY = 0, DECODE_ERROR = 3, INCREMENTING = 1;
 
@@ -53,19 +54,19 @@ void save(const char* name, const std::vector<uint8_t>& bytes) {
     }
 }
 
-// Part of memory that answers by an error, in the first run.
+// Address range that the memory answers with an error response in the first run.
 struct Fault {
     uint64_t begin, end;
     uint32_t response;
     bool hits(uint64_t address, uint64_t size) const { return begin < address + size && address < end; }
 };
 
-// Part of memory, and how many bytes of it were moved.
+// Address range, and the number of bytes read and written in it.
 struct Region {
     uint64_t begin, end, read = 0, written = 0;
 };
 
-// Memory: see hwgen/simulate/engine.py, class Memory.
+// Memory of the engine: see hwgen/simulate/engine.py, class EngineMemory.
 struct Memory {
     std::vector<uint8_t> bytes;
     std::vector<Region> regions;
@@ -164,7 +165,7 @@ struct Memory {
     uint32_t response(uint64_t address, uint64_t size) const {
         return fault.hits(address, size) ? fault.response : inside(address, size) ? OKAY : DECODE_ERROR;
     }
-    // Whole words, at least one; all of a bus that has no more.
+    // Whether a strobe selects whole words, at least one. A bus narrower than a word must be selected completely.
     static bool is_of_words(uint64_t strobe) {
         for (uint64_t lane = 0; lane < BYTES; lane += WORD) {
             const uint64_t all = (UINT64_C(1) << std::min(WORD, BYTES)) - 1, part = strobe >> lane & all;
@@ -265,7 +266,7 @@ int main(int argc, char** argv) {
         std::printf("%s %llu\n", key, static_cast<unsigned long long>(value));
     };
     auto reported = std::chrono::steady_clock::now();
-    // From start to done, or for so many cycles; false if it takes longer than the limit.
+    // Run from start to done, or for `cycles` cycles if not 0. Return false after an error or beyond the limit.
     const auto run = [&](uint64_t cycles) {
         for (uint64_t now = 0;; ++now) {
             if (cycles && now == cycles) return true;
@@ -301,7 +302,7 @@ int main(int argc, char** argv) {
         line("response", top.error);
         memory.fault.end = memory.fault.begin;
     }
-    // What is done does nothing more.
+    // After the last run the engine must not move data.
     top.start = 0;
     const uint64_t moved = memory.read + memory.written;
     for (uint64_t count = 0; count < drain && !error; ++count) {

@@ -383,9 +383,9 @@ def test_components_are_compiled_by_themselves(empty_cache, monkeypatch):
 
 @needs_compiler
 def test_failed_compilation_leaves_nothing(empty_cache, monkeypatch):
-    driver = verilator._made
+    driver = verilator._compile
     monkeypatch.setattr(
-        verilator, "_made", lambda key, files, *rest: driver(key, {**files, "driver.cpp": b"nonsense"}, *rest)
+        verilator, "_compile", lambda key, files, *rest: driver(key, {**files, "driver.cpp": b"nonsense"}, *rest)
     )
     config = SimpleConfig(name="fails", input=CASES["narrow"])
     with pytest.raises(ToolError, match=r"^g\+\+ failed with status 1: driver.cpp:1:1: error") as caught:
