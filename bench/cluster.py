@@ -30,11 +30,11 @@ PROCESSES, THERE, STARTED = "processes", "cluster that is there", "cluster of th
 
 
 @contextmanager
-def options(way: str, cache: Path) -> Iterator[list[str]]:
-    """What says where the work is done; a cluster that is there begins and ends outside of the time."""
-    if way == PROCESSES:
+def options(mode: str, cache: Path) -> Iterator[list[str]]:
+    """Yield the options of hwgen that select processes or a cluster. An existing cluster starts and ends untimed."""
+    if mode == PROCESSES:
         yield ["--jobs", "2"]
-    elif way == STARTED:
+    elif mode == STARTED:
         yield ["--cluster", "local:2"]
     else:
         page = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
@@ -45,7 +45,7 @@ def options(way: str, cache: Path) -> Iterator[list[str]]:
 
 
 def command(name: str, others: Sequence[str], written: Path) -> list[str]:
-    """What hwgen is called with to write that file."""
+    """Return the arguments of the hwgen command that writes the file ``written``."""
     model = str(DIGITS / "digits.onnx")
     if name == "synth":
         return ["synth", *others, "--json", str(written)]
@@ -56,7 +56,7 @@ def command(name: str, others: Sequence[str], written: Path) -> list[str]:
 
 
 def timed(call: Sequence[str], cache: Path) -> float:
-    """Seconds of one run; ends the bench where hwgen fails."""
+    """Run one hwgen command, and return its duration in seconds. End the bench if hwgen fails."""
     environment = {**os.environ, "HWGEN_CACHE": str(cache)}
     begin = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "hwgen.cli", *call], env=environment, capture_output=True, text=True)
@@ -66,11 +66,11 @@ def timed(call: Sequence[str], cache: Path) -> float:
     return seconds
 
 
-def round_of(name: str, others: Sequence[str], way: str, place: Path) -> tuple[float, bytes]:
-    """Seconds, and what was written."""
-    cache, written = place / "cache", place / f"found.{'csv' if name == 'sweep' else 'npy'}"
+def round_of(name: str, others: Sequence[str], mode: str, run_folder: Path) -> tuple[float, bytes]:
+    """Run one timed command with an empty cache, and return its seconds and the contents of the file that it wrote."""
+    cache, written = run_folder / "cache", run_folder / f"found.{'csv' if name == 'sweep' else 'npy'}"
     cache.mkdir(parents=True)
-    with options(way, cache) as more:
+    with options(mode, cache) as more:
         call = [*command(name, others, written), *more]
         if name == "simulate-again":
             timed(call, cache)
@@ -82,19 +82,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("name", choices=["simulate", "simulate-again", "sweep", "synth"])
     arguments, others = parser.parse_known_args()
-    times: dict[str, list[float]] = {way: [] for way in (PROCESSES, THERE, STARTED)}
+    times: dict[str, list[float]] = {mode: [] for mode in (PROCESSES, THERE, STARTED)}
     wrote: set[bytes] = set()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(arguments.rounds):
-            for way in times:
-                place = Path(folder) / f"{way.replace(' ', '-')}-{number}"
-                seconds, data = round_of(arguments.name, others, way, place)
-                times[way].append(seconds)
+            for mode in times:
+                run_folder = Path(folder) / f"{mode.replace(' ', '-')}-{number}"
+                seconds, data = round_of(arguments.name, others, mode, run_folder)
+                times[mode].append(seconds)
                 wrote.add(data)
-                print(f"{way}: {seconds:.1f} s", flush=True)
-    medians = {way: statistics.median(seconds) for way, seconds in times.items()}
-    for way in (THERE, STARTED):
-        print(f"{way} / processes, of medians: {medians[way] / medians[PROCESSES]:.2f}")
+                print(f"{mode}: {seconds:.1f} s", flush=True)
+    medians = {mode: statistics.median(seconds) for mode, seconds in times.items()}
+    for mode in (THERE, STARTED):
+        print(f"{mode} / processes, of medians: {medians[mode] / medians[PROCESSES]:.2f}")
     same = len(wrote) == 1
     print(f"they write {'the same' if same else 'something else'}")
     return 0 if same else 1

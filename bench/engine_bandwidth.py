@@ -34,12 +34,12 @@ NETWORKS = ("alexnet", "mobilenetv1@64x64")
 #: Bytes of the bus, and cycles of a beat.
 MEMORIES = ((16, 1), (8, 1), (8, 2), (4, 1), (8, 4), (8, 8))
 HEAD = ("network", "bus bits", "bytes a cycle", "array", "port", "by layers", "by groups", "cycles", "over", "over")
-#: Of a row, in this order.
+#: Keys of a row's figures, in the order of the table's columns.
 FIGURES = ("array", "port", "by_layers", "by_groups", "cycles")
 
 
 def bounds(found: Schedule, pace: int) -> tuple[int, int, int, int]:
-    """Cycles of the array, of the port, and of the longer of both, layer by layer and group by group."""
+    """Return the cycles of the array, of the port, and of the longer of both, layer by layer and group by group."""
     array, port = ([0] * len(found.works) for _ in range(2))
     for job, place in zip(found.jobs, found.owners, strict=True):
         drained = job.drain.blocks * job.drain.pixels

@@ -47,9 +47,9 @@ from hwgen.simulate import engine
 #: Output maps at once of the engines that Table I is run on.
 ARRAYS = (16, 32, 48)
 CECCONI = ("conv3_1", "conv4", "conv4_1", "conv5", "conv5_1")
-#: What part of the buffers naive tiles fill at least.
+#: Smallest fraction of the buffers that naive tiles fill.
 NAIVE_FILL = 0.8
-#: Cycles of a word of slower memories, for which cycles are predicted only.
+#: Cycles per word of slower memories, for which cycles are only predicted, not simulated.
 PACES = (2, 4)
 
 
@@ -71,14 +71,14 @@ def random_frame(network: Network) -> np.ndarray:
 
 
 def fill(cost: Cost, config: EngineConfig) -> float:
-    """The part of the map and of the weight buffer, together, that holds something at once."""
+    """Return the fraction of the map and weight buffers together that a tiling fills."""
     maps, weights = config.pixels * LANES, config.maps
     held = cost.map_words * maps + cost.weight_steps * weights
     return held / (config.map_words * maps + config.weight_steps * weights)
 
 
 def tiles_of(task: Pass, config: EngineConfig) -> list[tuple[Tiling, Cost]]:
-    """All tilings that the compiler compares, by the words that they move."""
+    """Return all tilings that the compiler compares, with their costs, sorted by the words that they move."""
     room = Room.whole(config)
     estimator = Estimator(task, config, room)
     found = [(tiling, cost) for tiling in candidates(task, config, room) if (cost := estimator.cost(tiling))]

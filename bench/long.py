@@ -97,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass
 class Test:
-    """What became of a test; ``outcome`` is one of `OUTCOMES`."""
+    """Result of one test; ``outcome`` is one of `OUTCOMES`."""
 
     name: str
     outcome: str = "unfinished"
@@ -107,7 +107,7 @@ class Test:
 
 
 def gather(events: str) -> list[Test]:
-    """The tests of a recorded run, the longest first."""
+    """Return the tests of a recorded run, the longest first."""
     tests: dict[str, Test] = {}
     for line in events.splitlines():
         event = json.loads(line)

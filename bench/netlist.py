@@ -38,9 +38,10 @@ CLOCKS = ("C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK")
 
 @dataclass(frozen=True)
 class Length:
-    """Of the longest paths into a net; each figure is the largest over all of them, of whatever path.
+    """Length of the longest paths into a net: LUTs, carry chains, and bits of all carry chains together.
 
-    LUTs (multiplexers beside them, and carries, take none), carry chains, and the bits of all of these together.
+    Each figure is the largest over all paths into the net, so that figures can be of different paths. Multiplexers
+    beside LUTs, and carries, count as no LUT.
     """
 
     luts: int = 0
@@ -48,10 +49,11 @@ class Length:
     bits: int = 0
 
     def worst(self, other: Length) -> Length:
+        """Return the largest of each figure of two lengths."""
         return Length(max(self.luts, other.luts), max(self.chains, other.chains), max(self.bits, other.bits))
 
     def through(self, between: str) -> Length:
-        """One cell further; ``between`` is as `Netlist.sources` gives it."""
+        """Return the length of a path that passes one more cell; `Netlist.sources` describes ``between``."""
         if between == "lut":
             return replace(self, luts=self.luts + 1)
         if between == "wire":

@@ -36,7 +36,7 @@ from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 
-#: Of each row, and of each path.
+#: Largest block RAM of each row, and largest LUTs, carry chains and carry bits of each path.
 MOST_BRAM, MOST_LUTS, MOST_CHAINS, MOST_CARRIES = 32, 4, 1, 32
 
 

@@ -293,9 +293,9 @@ DILATED = [
     ),
     replace(_TILED_APART, name="tile-dilated3x3-taps", channels=4, outputs=6, size=(15, 11), tn=2, tm=3, tk=4, bits=5),
 ]  # fmt: skip
-#: So many of them were at hand when the estimates of tiles were fitted; the others were not.
+#: Number of tiled layers, the first of the list, to which the estimates of tiles were fitted. The others test them.
 TILED_FITTED = 24
-#: So many of them were at hand when the estimates were fitted; the others were not.
+#: Number of layers, the first of the list, to which the estimates were fitted. The others test them.
 FITTED = 16
 
 
@@ -348,7 +348,7 @@ def network_of(shape: Shape) -> Network:
 
 
 def _tiles(shape: Shape, network: Network) -> tuple[Axis, Axis]:
-    """Its tiles in a group that may have a second layer."""
+    """Return the row and column tiles of a layer, in a group that can have a second layer behind it."""
     assert shape.tip is not None
     (layer,) = network.layers
     group = [layer]

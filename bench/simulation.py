@@ -1,4 +1,4 @@
-"""From a model to a verified result: the time of each step, and the simulator's speed.
+"""Measurement of the time from a model to a verified result, step by step, and of the simulator's speed.
 
 Usage: python bench/simulation.py [--json FILE] [CASE ...]     (needs scikit-learn: pip install '.[test]')
 

@@ -1,4 +1,4 @@
-"""How soon a simulation starts: the first time, the same again, and with other weights.
+"""Measurement of the time until a simulation starts: the first time, the same again, and with other weights.
 
 Usage: python bench/starts.py [--board B] [--macs-per-dsp N] [--json FILE] [NAME]     (default: vgg16:7@64x64, vc709, 2)
 

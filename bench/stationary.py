@@ -28,7 +28,7 @@ from hwgen.errors import PlanError
 __all__ = ["KINDS", "Array", "Tile", "optimise"]
 
 KINDS = ("row", "tile", "rolling")
-"""What the buffer holds of the input."""
+"""Contents of the input buffer: rows of a chunk, a whole tile, or a whole tile that keeps rows of the tile above."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Array:
         Output channels of a tile, and a block of input channels. Weights of maps beyond the last are moved, too, and
         so are channels of the input beyond the last.
     pixels : int
-        That a tile may have at most.
+        Largest number of pixels of a tile.
     """
 
     maps: int
@@ -51,22 +51,22 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """A tile, and what it moves.
+    """Tile of an array with stationary sums, and the words that it holds and moves.
 
     Parameters
     ----------
     rows, columns : int
-        Of outputs.
+        Number of output rows and columns.
     channels, taps, tap_columns : int
-        Of a chunk: input channels, rows and columns of the window.
+        Number of input channels, window rows and window columns of a chunk.
     kind : str
-        What is held of the input.
+        Contents of the input buffer, one of `KINDS`.
     maps_stay : bool
-        The input of a tile stays for all output channels; otherwise these are outermost.
+        Whether the input of a tile stays for all output channels. Otherwise the loop over these is outermost.
     held : dict
-        Words of the input, weights and sums that are held.
+        Number of words of the input, weights and sums that the buffers hold.
     moved : dict
-        Words of the input, weights and output that are moved.
+        Number of words of the input, weights and output that are moved.
     """
 
     rows: int
@@ -85,7 +85,7 @@ class Tile:
 
 
 def optimise(problem: Problem, memory: int, array: Array, *, sums: bool = True, strict: bool = True) -> Tile:
-    """The tile that moves the fewest words and holds less than ``memory``, over all tiles, chunks, kinds and orders.
+    """Return the tile that moves the fewest words and holds less than ``memory``, over all chunks, kinds and orders.
 
     ``sums`` says whether partial sums count as held; ``strict`` is as in `peemen.optimise`. Among equals it is the one
     that holds least.

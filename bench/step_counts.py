@@ -1,4 +1,4 @@
-"""What an accelerator's layers did in a run, from the steps that were counted in their hardware."""
+"""Counts of windows and multiplications that an accelerator's layers computed in a run, from their hardware's steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["multiplications", "windows"]
 
 
 def windows(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
-    """Windows that each layer computed in a run with taps, those computed again counted again.
+    """Return the number of windows that each layer computed in a run with taps. Recomputed windows count again.
 
     Raises
     ------
@@ -24,7 +24,7 @@ def windows(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
 
 
 def multiplications(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
-    """Products of weights and activations that each layer computed in a run with taps, by padding too; pools have none.
+    """Return the number of products that each layer computed in a run with taps, with padding too. Pools have none.
 
     Raises
     ------
@@ -36,6 +36,6 @@ def multiplications(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
 
 
 def _windows(layer: LayerConfig, steps: int) -> int:
-    """``Tp`` windows in ``window_steps`` steps, but for those past the end of a row."""
+    """Return the number of windows in ``steps`` steps: ``Tp`` windows in ``window_steps``, except past a row's end."""
     window = layer.window
     return steps // layer.window_steps * window.output_width // window.row_steps

@@ -82,9 +82,9 @@ class Figures:
     slowest: tuple[str, ...]
     macs: int
     slices: tuple[int, int, int]
-    """Of layers that do two multiply-adds in each, of those that do one, and of requantisers."""
+    """DSP slices with two multiply-adds each, with one multiply-add each, and of requantisers."""
     mixed: int
-    """The interval that is planned if requantisers may take LUTs."""
+    """Interval of the plan in which requantisers can be built of LUTs, in cycles."""
 
 
 def by_onnxruntime(name: str, frames: np.ndarray) -> np.ndarray:

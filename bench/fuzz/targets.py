@@ -1,4 +1,4 @@
-"""What is fed with damaged input: each target makes the input of a case and hands it to hwgen."""
+"""Targets of damaged input: each target makes the input of a case and hands it to hwgen."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Plans(Target):
 
 
 class Manifests(Target):
-    """What lies in the folders that hwgen writes, and boards: manifests, engines, Vivado's figures, pages."""
+    """Target with damaged files of the folders that hwgen writes, and boards: manifests, engines, figures, pages."""
 
     def __init__(self, folder: Path, here: Path) -> None:
         super().__init__(folder, here)

@@ -42,7 +42,7 @@ def zhang_cycles(layers: Sequence[Op], tm: int, tn: int) -> int:
 
 
 def new_outputs(layers: Sequence[Op]) -> list[Pair]:
-    """For each layer, the rows and columns of its output that are new in one pyramid inside the map."""
+    """Return, for each layer, the number of output rows and columns that are new in one pyramid inside the map."""
     levels = back_map(layers)
     return [level.advance for level in levels[1:]] + [(1, 1)]
 

@@ -429,10 +429,10 @@ def frames_that_show(less: Schedule, sized: Schedule) -> int | None:
 
 @dataclass(frozen=True)
 class FifoUse:
-    """What a FIFO did in each cycle of a run, counted at its ports and not by its own counters.
+    """Fill level and credits of a FIFO in each cycle of a run, counted at its ports and not by its own counters.
 
-    ``stored``: beats in it after the cycle, the one on offer included. ``credits``: of its writer, after those taken
-    by a fold that starts in the cycle.
+    ``stored`` is the number of beats in the FIFO after the cycle, with the beat on offer. ``credits`` is the number of
+    the writer's credits, after a fold that starts in the cycle has used its credits.
     """
 
     stored: np.ndarray
@@ -441,7 +441,7 @@ class FifoUse:
 
 @contextmanager
 def watched_fifos(config: AcceleratorConfig):
-    """Signals to watch, for `fifo_uses`; of an accelerator elaborated meanwhile."""
+    """Yield the signals that `fifo_uses` reads, of an accelerator that is elaborated in the block."""
     moves = [Signal(2) for _ in config.layers]
     starts = [Signal() for _ in config.layers]
     # Every layer has configurations of its own.

@@ -17,19 +17,20 @@ from referees import FLOAT_OPERATORS, integer_session
 
 import hwgen
 
-#: Of the values of a part that runs in float32, one in so many may differ.
+#: Number of values among which one may differ, in a part that runs in float32.
 RARELY = 10_000
 
 
 @dataclass
 class Compared:
-    """Values that were equal as they must be, and those of parts in float32: how many, and how many of them differ."""
+    """Counts of compared values: exact values, all equal; values of parts in float32; and those of them that differ."""
 
     equal: int = 0
     rounded: int = 0
     different: int = 0
 
     def check(self) -> None:
+        """Check that something was compared, and that few enough of the rounded values differ."""
         assert self.equal + self.rounded
         assert self.different * RARELY <= max(self.rounded, RARELY)
 

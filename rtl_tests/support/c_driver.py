@@ -116,7 +116,7 @@ class Library:
 
     @property
     def statuses(self) -> Mapping[int, str]:
-        """What is returned."""
+        """Names of the driver's status codes, by code."""
         return dict(enumerate(NAMES))
 
     def enable_interrupt(self, events: int) -> None:
@@ -127,7 +127,7 @@ class Library:
 
 
 class Driver(Library):
-    """That of an accelerator, with frames in memory one behind the other."""
+    """C driver of an accelerator, with the frames of all streams one after the other in memory."""
 
     def __init__(
         self, library: Path, described: dict[str, Any], read: Callable[[int], int], write: Callable[[int, int], None]
@@ -170,7 +170,7 @@ class Driver(Library):
         return values
 
     def frame(self, stream: int) -> np.ndarray:
-        """What the processor sees of a stream's frame."""
+        """Return the bytes of a stream's frame as the processor sees them."""
         begin = self.places[stream]
         return self.seen[begin : begin + self.streams[stream]["frame_bytes"]]
 
@@ -214,7 +214,7 @@ class EngineMap(ctypes.Structure):
 
 
 class EngineDevice(ctypes.Structure):
-    """What the driver of an engine knows of it."""
+    """C structure in which an engine's driver holds the addresses, the input and the outputs of its engine."""
 
     _fields_ = [
         ("registers", ctypes.c_size_t), ("patience", ctypes.c_uint32), ("memory", ctypes.c_void_p),
@@ -224,14 +224,14 @@ class EngineDevice(ctypes.Structure):
 
 
 class EngineDriver(Library):
-    """That of an engine; maps in memory share lines of the cache.
+    """C driver of an engine, with maps in memory that share cache lines.
 
     Parameters
     ----------
     built : Path
-        The folder of the design.
+        Folder of the design.
     library : Path
-        That of its driver.
+        Compiled library of the driver.
     """
 
     def __init__(
@@ -258,16 +258,16 @@ class EngineDriver(Library):
         return self._call("open", ctypes.c_size_t(REGISTERS), ctypes.c_uint32(patience))
 
     def load(self, program: bytes, begin: int, size: int) -> str:
-        """From a byte of the memory on, of so many."""
+        """Load a program into ``size`` bytes of the memory from the byte ``begin`` on, and return the status."""
         memory = ctypes.c_void_p(self.seen.ctypes.data + begin)
         return self._call("load", program, ctypes.c_uint32(len(program)), memory, ctypes.c_uint32(size))
 
     def blank(self) -> np.ndarray:
-        """Frames of a run."""
+        """Return empty frames ``(n, C, H, W)`` for one run."""
         return self.device.input.empty(self.device.frames)
 
     def start(self, frames: np.ndarray) -> str:
-        """With maps ``(n, C, H, W)``, as many as a run has."""
+        """Start a run with frames ``(n, C, H, W)``, as many as a run has, and return the status."""
         return self._call("start", self._given(frames).ctypes.data_as(ctypes.c_void_p))
 
     def finish(self) -> tuple[str, list[np.ndarray]]:

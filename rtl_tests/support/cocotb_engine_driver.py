@@ -31,7 +31,7 @@ SIZE = 1 << 20
 
 
 class Buffer(np.ndarray):
-    """As PYNQ's: a cache in front of memory, that moves nothing by itself."""
+    """Stand-in for PYNQ's buffers: a cache in front of memory, which only ``flush`` and ``invalidate`` synchronise."""
 
     ram: Any = None
     physical_address = 0
@@ -49,7 +49,7 @@ class Buffer(np.ndarray):
 
 
 class Allocator:
-    """As PYNQ's: buffers at ends of pages."""
+    """Stand-in for PYNQ's allocator: each buffer begins at a new page of the memory, with random contents."""
 
     def __init__(self, ram: Any):
         self.ram, self.next = ram, 0x3000
@@ -63,7 +63,7 @@ class Allocator:
 
 
 class Interrupt:
-    """As PYNQ's: waits until the signal is high."""
+    """Stand-in for PYNQ's interrupt: waits until the signal is high, and counts its waits."""
 
     def __init__(self, dut: Any):
         self.dut, self.count = dut, 0
@@ -79,7 +79,7 @@ class Interrupt:
 
 
 def drive(told: dict[str, Any], registers: Any, allocate: Any, interrupt: Any) -> None:
-    """What a user's program does."""
+    """Run a user's program on the emitted Python driver: loads, damaged programs, runs, errors and interrupts."""
     spec = util.spec_from_file_location("driver", told["driver"])
     assert spec is not None
     assert spec.loader is not None

@@ -34,7 +34,7 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 PERIOD_NS = 10
 #: Cycles after which a run is called stuck.
 LIMIT = 4_000_000
-#: Of memory.
+#: Number of bytes of the memory.
 SIZE = 1 << 20
 START, STOP = 1, 2
 BUSY, ERROR, INTERRUPT, DONE = 1, 2, 4, 8
@@ -42,7 +42,7 @@ STOPPED = 12
 
 
 class Bench:
-    """The wrapper's buses, and the engine that has none."""
+    """Bench with the buses of the wrapper, and of the same engine without a wrapper."""
 
     def __init__(self, dut: Any, told: dict[str, Any]):
         self.dut, self.told = dut, told
@@ -72,12 +72,12 @@ class Bench:
             channel.pause = False
 
     def place(self, base: int) -> None:
-        """The program, and noise where it leaves something."""
+        """Write the program into memory at ``base``, and random bytes everywhere else."""
         self.ram.write(0, random.Random(base).randbytes(SIZE))
         self.ram.write(base, self.program)
 
     async def reset(self) -> None:
-        """By ``aresetn``, which the memory has as well. Nothing but the addresses of the registers is left."""
+        """Reset the engine and the memory by ``aresetn``, and check that all registers have their reset values."""
         self.dut.aresetn.value = 0
         await ClockCycles(self.dut.aclk, 3)
         for channel in ("ar", "aw", "w"):
@@ -89,7 +89,7 @@ class Bench:
             assert await self.read(name) == value, name
 
     async def meddle(self) -> None:
-        """Reads and writes of registers while a program runs: they answer, and disturb nothing."""
+        """Read and write registers while a program runs. They must answer, and must not disturb the run."""
         choice = random.Random(1)
         await self.write("PROGRAM_BASE", choice.getrandbits(32))
         await self.write("CONTROL", START)  # one is running

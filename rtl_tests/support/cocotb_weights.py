@@ -25,7 +25,7 @@ class Loads(Bench):
         self.frame, self.outputs = told["frame"], told["outputs"]
 
     async def load(self, words: list[int], *, last: bool = True) -> None:
-        """As the driver does it."""
+        """Load weights by register writes, in the driver's order."""
         await self.write("WEIGHTS", words[0])
         while await self.read("STATUS") & WAIT:
             pass
@@ -35,7 +35,7 @@ class Loads(Bench):
         await ClockCycles(self.dut.aclk, 40)
 
     async def flags(self) -> tuple[bool, bool]:
-        """Whether weights are good, and whether a load was wrong, which is cleared."""
+        """Return whether the weights are good, and whether a load was wrong. Clear the error."""
         state, errors = await self.read("STATUS"), await self.read("ERRORS")
         assert errors in (0, WRONG)
         await self.write("ERRORS", WRONG)

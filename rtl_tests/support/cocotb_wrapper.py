@@ -65,7 +65,7 @@ class Bench:
             channel.pause = False
 
     async def reset(self) -> None:
-        """By ``aresetn``."""
+        """Reset the wrapper by ``aresetn``, and check that its streams are idle meanwhile."""
         self.dut.aresetn.value = 0
         for end in (*self.sources, *self.sinks):
             end.clear()
@@ -85,7 +85,7 @@ class Bench:
                 source.send_nowait(bytes.fromhex(frame))
 
     async def receive(self, frames: list[list[str]]) -> None:
-        """As many frames as are expected; each must be right, and nothing may follow."""
+        """Receive the expected frames of each output, and check that each one is right and that nothing follows."""
         for number, (sink, each) in enumerate(zip(self.sinks, frames, strict=True)):
             for place, frame in enumerate(each):
                 got = await with_timeout(sink.recv(), LIMIT_US, "us")
@@ -94,7 +94,7 @@ class Bench:
         assert all(sink.empty() and sink.idle for sink in self.sinks), "more came than was expected"
 
     async def meddle(self) -> None:
-        """Reads and writes of registers while frames run: they answer, and disturb nothing."""
+        """Read and write registers while frames run. They must answer, and must not disturb the frames."""
         choice = random.Random(1)
         while True:
             name = choice.choice(["IDENTITY", "VERSION", "BUILD_HASH_LOW", "BUILD_HASH_HIGH"])
@@ -133,7 +133,7 @@ class Bench:
             assert await self.read(name) == 0, name
 
     async def counted(self, before: dict[str, int], phase: dict[str, Any]) -> None:
-        """What the registers say of a phase."""
+        """Check the counters and the status in the registers after a phase of frames."""
         for side, streams in (("sent", "inputs"), ("expected", "outputs")):
             for stream, frames in zip(self.told[streams], phase[side], strict=True):
                 name = f"{stream['name'].upper()}_FRAMES"
@@ -146,7 +146,7 @@ class Bench:
             assert await self.read("INTERVAL") == phase["interval"]
 
     async def interrupted(self, errors: int) -> None:
-        """The interrupt is high until what has happened is cleared, or not enabled."""
+        """Check that the interrupt is high until its events are cleared or not enabled."""
         happened = await self.read("INTERRUPT_STATUS")
         assert happened == 1 + 2 * bool(errors)
         assert int(self.dut.interrupt.value) == 1

@@ -24,7 +24,7 @@ from hwgen.network.quantise import prepare_inputs
 
 QONNX = "qonnx.custom_op.general"
 RARELY = 10_000
-"""Of so many values one may differ by 1, where float32 rounds sums."""
+"""Number of values among which one may differ by 1, where float32 rounds sums."""
 
 
 @dataclass
@@ -235,7 +235,7 @@ def _mixed(net: Dialect) -> Dialect:
 
 
 def _sprinkled(net: Dialect) -> Dialect:
-    """As exporters leave them: Identity and Dropout, constants of their own, a Reshape by a computed shape."""
+    """Build a network with nodes that exporters leave: Identity, Dropout, separate constants, a computed Reshape."""
     net.enter(6, signed=True).apply("Identity").conv(4, bits=5, bias="added").apply("Relu").apply("Dropout")
     net.act(4).apply("Dropout").pool()
     sizes = net.node("Shape", net.tensor)
@@ -318,12 +318,12 @@ NETWORKS: dict[str, Callable[[Dialect], Dialect]] = {
 
 
 def integers(net: Dialect, reals: np.ndarray) -> np.ndarray:
-    """What a network's floats are integers of."""
+    """Return the integers that a network's float outputs stand for, by its scale and zero point."""
     return np.rint(reals / net.scale).astype(np.int64) + net.zero
 
 
 def compared(net: Dialect, theirs: np.ndarray, model: onnx.ModelProto, frames: np.ndarray) -> tuple[int, int]:
-    """Values, and how many differ by 1; none may by more."""
+    """Return the number of values, and the number that differ by 1. Check that none differs by more."""
     network = to_network(model, "network")
     ours = golden.run(network, prepare_inputs(network, frames)).reshape(theirs.shape).astype(np.int64)
     difference = np.abs(ours - integers(net, theirs))

@@ -40,7 +40,7 @@ class Layer:
         return self.rows * self.columns
 
     def taps(self, chunk: int) -> np.ndarray:
-        """What every output pixel's taps read: ``(C, Kh, Kw, rows, columns)``."""
+        """Return the values that the taps of each output pixel read: ``(C, Kh, Kw, rows, columns)``."""
         box = self.boxes[chunk]
         kernel = self.weights[chunk].shape[2:]
         places = []
@@ -53,7 +53,7 @@ class Layer:
         return np.where(inside, read, self.pad)
 
     def sums(self) -> np.ndarray:
-        """``(blocks, 8, pixels)``; NaN in lanes of channels that aren't there."""
+        """Return the sums ``(blocks, 8, pixels)``, with NaN in lanes without a channel."""
         total = 0
         for chunk, weights in enumerate(self.weights):
             taps = self.taps(chunk).astype(float)
@@ -71,7 +71,7 @@ class Layer:
         return found
 
     def beats(self, config: EngineConfig) -> list[dict]:
-        """What the drain gives, in its order; ``None`` for sums of no channel."""
+        """Return the beats that the drain sends, in order, with ``None`` for sums without a channel."""
         half = 1 << config.sum_bits - 1
         sums = (self.sums() + half) % (2 * half) - half
         part, found = self.drain, []
@@ -177,7 +177,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a chunk lies: its box's first word and position, its first step of weights."""
+    """Buffer addresses of a chunk: its box's first word and position, and its first step of weights."""
 
     base: int
     first: int
@@ -186,7 +186,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Task:
-    """A job for the core, what must lie in the buffers before it, and what leaves."""
+    """Job for the core, with the buffer writes before it and the beats that it sends."""
 
     job: Job
     maps: list[Write]

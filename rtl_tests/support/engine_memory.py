@@ -10,11 +10,11 @@ from testbench import ALWAYS, Pattern
 
 from hwgen.gateware.engine.axi import BORDER_BYTES, Burst, Response
 
-#: Of a word, of which writes have all or nothing.
+#: Number of bytes of a word. A write has all bytes of a word or none.
 WORD = 8
-#: On the data lines while there is nothing on them.
+#: Byte on the data lines while no data is valid.
 NOISE = 0xA5
-#: What the master drives.
+#: Names of the signals that the master drives.
 OUTPUTS = (
     *(channel + name for channel in ("ar", "aw") for name in ("addr", "len", "size", "burst", "valid")),
     *("wdata", "wstrb", "wlast", "wvalid", "rready", "bready"),
@@ -23,12 +23,12 @@ OUTPUTS = (
 
 @dataclass
 class Memory:
-    """Answers in order, reads ``latency`` cycles after they were asked for, writes as late after their last beat.
+    """Memory that answers in order: reads ``latency`` cycles after the request, writes as late after their last beat.
 
     A beat takes ``pace`` cycles in each direction. The patterns say when a channel may move besides. ``errors`` has
-    responses by address: a beat or a write that touches it gets that. ``asked`` lists the cycle, the channel (``ar``
-    or ``aw``), the address and the beats of each burst, ``moved`` the cycle and the channel (``r``, ``w``, ``b``) of
-    each other transfer. ``written`` counts bytes. The bus has ``data_bytes``.
+    responses by address: a beat or a write that touches the address gets the response. ``asked`` lists the cycle, the
+    channel (``ar`` or ``aw``), the address and the beats of each burst, ``moved`` the cycle and the channel (``r``,
+    ``w``, ``b``) of each other transfer. ``written`` counts bytes. The bus has ``data_bytes``.
     """
 
     image: bytearray
@@ -57,7 +57,7 @@ class Memory:
         self._asking = self._taking = self._reading = self._answering = False
 
     def inputs(self) -> dict[str, int]:
-        """What the bus gets in this cycle."""
+        """Return the signals that the memory drives in this cycle, by name."""
         now = self.cycle
         self._asking = next(self._may_ask)
         self._taking = next(self._may_write) and now >= self._last_write + self.pace
@@ -79,7 +79,7 @@ class Memory:
         }
 
     def step(self, seen: dict[str, int]) -> None:
-        """What the bus gave in this cycle, by the names in `OUTPUTS`."""
+        """End a cycle with the signals that the master drove in it, by the names in `OUTPUTS`."""
         now = self.cycle
         if self._reading and seen["rready"]:
             self._reads.popleft()
@@ -115,7 +115,7 @@ class Memory:
         return bool(waiting) and waiting[0][0] <= self.cycle
 
     def _check_held(self, seen: dict[str, int]) -> None:
-        """What was offered and not taken is offered again, unchanged."""
+        """Check that a transfer that was offered and not accepted is offered again, unchanged."""
         for name, value in self._held.items():
             assert seen[name] == value, f"cycle {self.cycle}: {name} changed while it waited"
         self._held = {}

@@ -30,7 +30,7 @@ class Still:
 
 
 def buffer(address: int) -> Any:
-    """What allocates there."""
+    """Return an allocator whose buffers have the physical address ``address``."""
 
     def allocate(shape: tuple[int], dtype: Any) -> Any:
         class Buffer(np.ndarray):
@@ -42,7 +42,7 @@ def buffer(address: int) -> Any:
 
 
 def verdict(folder: Path, program: bytes, size: int = 1 << 20) -> str:
-    """What the driver says of a program, empty if it takes it; frames of what it takes can be run."""
+    """Return the driver's message about a program, empty if the driver accepts it. Accepted programs run frames."""
 
     def allocate(shape: tuple[int], dtype: Any) -> Any:
         if shape[0] > size:

@@ -141,7 +141,7 @@ class Writer:
         return self.node("Mul", x, self.node("Tanh", self.node("Softplus", x)))
 
     def gelu(self, x: str) -> str:
-        """As PyTorch spells it out."""
+        """Add a GELU in the nodes that PyTorch exports for it, and return its tensor."""
         error = self.node("Erf", self.node("Div", x, self.constant(np.float32(2**0.5))))
         doubled = self.node("Mul", x, self.node("Add", error, self.constant(np.float32(1))))
         return self.node("Mul", doubled, self.constant(np.float32(0.5)))
@@ -152,7 +152,7 @@ class Writer:
         return getattr(self, act)(x) if act else x
 
     def squeeze(self, x: str, gate: str, act: str = "relu") -> str:
-        """Squeeze-and-excitation."""
+        """Add a squeeze-and-excitation block, and return its tensor."""
         channels = self.channels[x]
         inner = getattr(self, act)(self.conv(self.node("GlobalAveragePool", x), max(channels // 4, 1), 1))
         return self.node("Mul", x, self.node(gate, self.conv(inner, channels, 1)))
@@ -165,7 +165,7 @@ class Writer:
         )
 
     def classified(self, x: str, classes: int = 5) -> onnx.ModelProto:
-        """With the usual end of a classifier."""
+        """Return the model with the usual end of a classifier: global average pool, Flatten, dense layer."""
         pooled = self.node("Flatten", self.node("GlobalAveragePool", x))
         return self.model(self.dense(pooled, self.channels[x], classes))
 
@@ -483,7 +483,7 @@ def face_cascade_second(w):
 
 @published(3, 16, 16)
 def text_detection(w):
-    """In the manner of DBNet: a pyramid of features, and a head of transposed convolutions."""
+    """Build a text detector like DBNet: a feature pyramid, and a head of transposed convolutions."""
     early = w.block("x", 6, 3, 2)
     late = w.block(early, 8, 3, 2)
     x = w.node("Add", w.conv(early, 6, 1), w.resize(w.conv(late, 6, 1)))

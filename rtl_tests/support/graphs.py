@@ -394,7 +394,7 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
 
 @st.composite
 def graph_cases(draw, *, sized: bool = False, **limits) -> Case:
-    """With the buffers that the schedule asks for (``sized``), or somewhat larger ones."""
+    """Draw a network and its accelerator, with buffers of the size that the schedule gives (``sized``), or larger."""
     network = draw(graphs(**limits))
     plans = draw(unrolls(network))
     config = compose(network, plans)

@@ -1,4 +1,4 @@
-"""What a program does: its jobs, field by field as documented, on bytes; and whether it may.
+"""Interpreter of an engine's program: runs its jobs on bytes, field by field as documented, and checks its accesses.
 
 The units of an engine walk the jobs each at its own pace, held back by the waits alone. The interpreter goes through
 them job by job, which is one of many orders in time, and refuses whatever another order could change: a place that is
@@ -25,19 +25,19 @@ from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
 
 _NEVER = -1
-#: Of additions, and one of outputs.
+#: Number of look-up tables: the tables of additions, and one table of outputs.
 TABLES = ACTIVATION + 1
 _BOUND = 1 << 33
-"""Beyond any sum with its bias."""
+"""Integer larger than any sum with its bias."""
 
 
 def outputs(program: Program, frame: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The network's outputs, each ``(C, H, W)`` of its type, for a frame of the input's; errors as of `run_outputs`."""
+    """Return the network's outputs, each ``(C, H, W)`` of its type, for one frame; errors as of `run_outputs`."""
     return tuple(each[0] for each in run_outputs(program, frame[None]))
 
 
 def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The outputs of a run, each ``(n, C, H, W)``, for as many frames as the program has.
+    """Return the outputs of a run, each ``(n, C, H, W)``, for as many frames as the program has.
 
     Raises
     ------
@@ -294,7 +294,7 @@ class Interpreter:
         self._walked = walked
 
     def _values(self, compute: Compute) -> np.ndarray:
-        """What the lanes read, int8 ``(groups * pixels, steps)``; ``(.., steps, 8)`` if channelwise."""
+        """Return values that the lanes read, int8 ``(groups * pixels, steps)``; ``(.., steps, 8)`` if channelwise."""
         pixels, rows, columns, words = self.engine.pixels, *self._places(compute)
         lane_rest = compute.stride * np.arange(pixels) % pixels
         count = -(-compute.channels // LANES)

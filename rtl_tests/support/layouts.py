@@ -64,7 +64,7 @@ class Wanderer(Writer):
         self.tensor = self.add("QuantizeLinear", "input", tensor, self.scale, self.zero)
 
     def walk(self, count: int, kinds: tuple[str, ...] = ()) -> list[Move]:
-        """So many moves away from ``shape``; those that lead back are pending."""
+        """Return ``count`` random moves away from ``shape``. The moves that lead back are added to ``pending``."""
         shape, moves = self.shape, []
         for _ in range(count):
             move = self.a_move(shape, kinds)
@@ -157,7 +157,7 @@ class Wanderer(Writer):
             self.tensor = self.emit(self.tensor, move)
 
     def at_rest(self) -> str:
-        """What a layer takes: floats, or in QOperator models integers."""
+        """Return the tensor that a layer reads: floats, or integers in QOperator models."""
         if self.qdq:
             return self.dequantised()
         self.tensor = self.rest(self.tensor)

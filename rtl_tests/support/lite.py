@@ -52,7 +52,7 @@ class Master:
         await self.answered(ctx)
 
     async def read(self, ctx: Any, offset: int, late: int = 0) -> int:
-        """What is read; the answer is taken so many cycles late."""
+        """Return the value of a register. The answer is accepted ``late`` cycles after the address."""
         bus = self.bus
         ctx.set(bus.araddr, offset)
         ctx.set(bus.arvalid, 1)

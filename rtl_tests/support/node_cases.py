@@ -28,13 +28,13 @@ from hwgen.network.onnx.file import line
 from hwgen.network.onnx.operators import OPERATORS
 
 _SEVERAL = {"Add", "Concat", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum"}
-"""Operators all of whose inputs are feature maps, if they have one shape; of others the first one is."""
+"""Operators whose inputs are all feature maps, if they have one shape. Of other operators only the first input is."""
 _WEIGHTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
-"""Which input of an operator is quantised as weights are."""
+"""Index of the input that is quantised like weights, by operator."""
 _BY_ITSELF = (set(functions.OPERATORS) | _SEVERAL | {"Clip", "Dropout", "Identity", "Relu"}) - {"Concat"}
 """Operators that compute each value by itself: their cases of up to three dimensions are one frame each."""
 _OPSETS = 13, 24
-"""ONNX Runtime has QuantizeLinear in these; operators of newer ones are written as those of the last."""
+"""First and last opset in which ONNX Runtime has QuantizeLinear. Newer operators are written in the last opset."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Quantised:
 
 @dataclass
 class Verdict:
-    """What came of a case: ``refused`` for a reason; or values, of which some differ where floats may round."""
+    """Result of a case: the reason of its refusal, or the number of values, and how many of them differ by rounding."""
 
     refused: str = ""
     values: int = 0
@@ -231,11 +231,11 @@ def _hold(verdict: Verdict, ours: np.ndarray, theirs: np.ndarray, name: str) -> 
 
 
 def check_rounded(verdicts: list[Verdict]) -> None:
-    """Of all values of operators in floats one in so many may differ."""
+    """Check that at most one in `RARELY` values of all cases differs, where operators compute in floats."""
     assert sum(each.different for each in verdicts) * RARELY <= max(sum(each.values for each in verdicts), RARELY)
 
 
 VERSIONS = tuple(".".join(package.__version__.split(".")[:2]) for package in (onnx, onnxruntime))
-"""Of onnx and ONNX Runtime, as they are installed."""
+"""Installed versions of onnx and ONNX Runtime, major and minor."""
 COUNTED = ("1.23", "1.32")
-"""Those with which cases were counted."""
+"""Versions of onnx and ONNX Runtime with which the numbers of cases in the tests were counted."""

@@ -16,7 +16,7 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.network.quantise import prepare_inputs
 
 RARELY = 10_000
-"""Of so many values one may differ, by 1, where ONNX Runtime rounds sums to float32."""
+"""Number of values among which one may differ, by 1, where ONNX Runtime rounds sums to float32."""
 
 
 class Piece:

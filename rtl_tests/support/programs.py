@@ -222,7 +222,7 @@ def alone(op: Op) -> Network:
 
 
 def tamed(network: Network) -> Network:
-    """With convolutions as models of 8 bits have them, and weights that an engine takes."""
+    """Return a network with convolutions as in 8-bit models, and with weights that an engine supports."""
     layers = []
     for layer in network.layers:
         if isinstance(layer, Conv):

@@ -112,13 +112,13 @@ class RandomCircuit(wiring.Component):
 
 
 def address(random: Random, leaves: list[Value], depth: int) -> Value:
-    """Of a word that there is."""
+    """Return a random address below ``depth``, so that its word exists."""
     value = expression(random, leaves, 1).as_unsigned()
     return Mux(value < depth, value, 0)
 
 
 def expression(random: Random, leaves: list[Value], depth: int) -> Value:
-    """Any operator of any operands, at most `WIDEST` bits."""
+    """Return a random expression: any operator of any operands, at most `WIDEST` bits wide."""
     if not depth or random.random() < 0.1:
         value = random.choice(leaves)
         kind = random.random()

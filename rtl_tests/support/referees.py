@@ -1,4 +1,4 @@
-"""What ONNX models are held against: ONNX Runtime, onnx.reference, and onnx.reference's operators in float64."""
+"""Referees for ONNX models: ONNX Runtime, onnx.reference, and onnx.reference's operators in float64."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ OPTIONS = (
 a fork; without the second, it puts a scale of its own where a map is quantised twice in a row; without the third, it
 quantises the floats that some products take anew, to 8 bits."""
 FLOAT_OPERATORS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv"}
-"""Of an optimised graph, those whose sums are rounded to float32 on the way."""
+"""Operators of an optimised graph that round intermediate sums to float32."""
 
 
 @cache

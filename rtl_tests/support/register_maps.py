@@ -36,7 +36,7 @@ def told(document: dict[str, Any]) -> dict[str, int]:
 
 
 def check_constants(config: ShellConfig | EngineShellConfig, expected: dict[str, int], folder: Path) -> None:
-    """Those for Python, and those for C."""
+    """Check the emitted constants of a register map, for Python and, if gcc is installed, for C."""
     constants: dict[str, Any] = {}
     exec(wrapper.python_constants(config, "net"), constants)
     assert {name: value for name, value in constants.items() if not name.startswith("__")} == expected

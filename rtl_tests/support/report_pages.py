@@ -65,7 +65,7 @@ PLANNED = {"network", "table", "resources", "times", "memory"}
 
 
 def result(outputs: np.ndarray, **changes) -> Result:
-    """As of a simulation whose outputs are these, and right, unless something is changed."""
+    """Return the result of a simulation with these outputs, all right, with the fields ``changes`` replaced."""
     figures = {"latency": 7, "interval": 3, "predicted_latency": 7, "predicted_interval": 3, "cycles": 20}
     rest = {"read_bytes": 1, "written_bytes": 2, "wall_s": 1.0, "cycles_per_s": 20.0, "simulator": "verilator"}
     given = {"outputs": outputs, "expected": outputs, "integers": outputs, "mismatches": 0, "first_mismatch": None}

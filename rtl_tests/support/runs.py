@@ -1,4 +1,4 @@
-"""What must hold of runs of accelerators with any number of inputs and outputs: stalled, reset, in every simulator."""
+"""Checks of runs of accelerators with any number of inputs and outputs: stalled, reset, in every simulator."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_simulator(
     others: Sequence[run.Run],
     expected: Sequence[np.ndarray],
 ) -> None:
-    """Without stalls as predicted; with each of these options as in other runs with them."""
+    """Check a run without options against the predicted cycles, and runs with options against ``others``."""
     (plain,) = runs_of(config, frames, [{}], simulator)
     assert (plain.latency, plain.interval) == (cycles.latency, cycles.interval)
     check_maps(plain, expected)

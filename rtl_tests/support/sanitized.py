@@ -159,7 +159,7 @@ int main(void)
     return 0;
 }
 """
-#: What lies behind memory up to its allocation's end is nobody's either.
+#: C functions that mark the bytes behind the memory, up to the end of its allocation, as forbidden.
 _POISON = """
 #include <sanitizer/asan_interface.h>
 static size_t rest(uint32_t size)

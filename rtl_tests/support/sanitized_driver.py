@@ -151,7 +151,7 @@ class Runs:
         assert self.driver.run(offset=2) == "UNALIGNED"
 
     def _dma(self) -> None:
-        """It fails in the middle of a frame."""
+        """Let a DMA fail in the middle of a frame."""
         channel = self.hardware.receives[0]
         step = channel.step
 

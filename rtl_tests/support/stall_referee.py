@@ -23,11 +23,12 @@ FRAMES = 3
 
 @dataclass(frozen=True)
 class Order:
-    """What a layer's events wait for, as counts over the whole run.
+    """Order of a layer's events: the beats and folds for which each of them waits, counted over the whole run.
 
-    ``needs``: for each input and output fold, the beats without which the fold does not start. ``takes``: for each
-    input and beat, the output folds that have started when it is taken, at least. ``holds``: folds need beats that have
-    been taken; otherwise such as are offered, and taken as the fold starts.
+    ``needs``: for each input and output fold, the number of beats without which the fold does not start. ``takes``: for
+    each input and beat, the smallest number of output folds that have started when the beat is taken. ``holds``:
+    whether folds need beats that have been taken. Otherwise they need beats on offer, which are taken as the fold
+    starts.
     """
 
     needs: tuple[np.ndarray, ...]
@@ -200,7 +201,7 @@ class _Count:
         return True
 
     def _pass(self, number: int) -> bool:
-        """What leaves a FIFO: what its reader took, and what the regrouping in front of that holds."""
+        """Count the beats that left a FIFO (taken, or held by a regroup), and return whether there are more than before."""
         link, stream = self.config.links[number], self.streams[number]
         layer = self.layers[link.source]
         regroup, stored = layer.regroups[link.output], self._stored(link.source)
@@ -214,13 +215,13 @@ class _Count:
 
 
 def completed(config: RegroupConfig, entered: int) -> int:
-    """Beats that can leave a regroup when so many have entered."""
+    """Return the number of beats that can leave a regroup when ``entered`` beats have entered."""
     pixels, rest = divmod(entered, len(config.counts))
     return pixels * len(config.sizes) + sum(after < rest for after in config.after)
 
 
 def accepted(config: RegroupConfig, left: int) -> int:
-    """Beats that can enter a regroup when so many have left, if there are as many."""
+    """Return the number of beats that can enter a regroup when ``left`` beats have left, if there are as many."""
     entered = 0
     while True:
         pixel, beat = divmod(entered, len(config.counts))

@@ -24,7 +24,7 @@ def windows_for(window: LineBufferConfig, count: int, seed: int) -> np.ndarray:
 
 
 def offers(steps: int, gaps: list[int]) -> Pattern:
-    """When steps come: those of an output fold without a pause, any pause between folds."""
+    """Return a pattern of offered steps: no pause between steps of an output fold, pauses ``gaps`` between folds."""
     return Pattern(tuple(step < 0 for gap in gaps for step in range(gap, -steps - 1, -1) if step))
 
 

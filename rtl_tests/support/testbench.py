@@ -19,7 +19,7 @@ from amaranth.lib import data
 from amaranth.sim import Simulator
 from hypothesis import strategies as st
 
-#: Where the next simulation writes its waveforms; set by ``--vcd``.
+#: Path of the next simulation's waveform file; set by ``--vcd``.
 waves: Path | None = None
 
 #: Cycles without a transfer after which a simulation counts as stuck.
@@ -109,11 +109,11 @@ def channel_lanes(beat) -> list[int]:
 
 @dataclass
 class Trace:
-    """What was seen. Cycles are numbered from 0, the first in which anything is set.
+    """Record of a simulation. Cycles are numbered from 0, the first cycle in which anything is set.
 
-    ``taken``: cycles of the input's transfers. ``sent``: cycle and payload bits of the output's. ``watched``: by name,
-    what each cycle sampled. ``reset``: the first cycle after the reset, and how many transfers there were before
-    (those in cycles of the reset don't count, nor are they in the lists).
+    ``taken``: cycles of the input's transfers. ``sent``: cycle and payload bits of each of the output's transfers.
+    ``watched``: samples of every cycle, by name. ``reset``: the first cycle after the reset, and the numbers of input
+    and output transfers before the reset. Transfers in cycles of the reset are not counted, and not in the lists.
     """
 
     taken: list[int] = field(default_factory=list)

@@ -39,7 +39,7 @@ def join(*many: Pairs) -> Pairs:
 
 
 def by_float32(pairs: Pairs) -> np.ndarray:
-    """What NumPy's float32 makes of the products, as int64."""
+    """Return the products of the pairs in NumPy's float32, rounded to int64."""
     return np.rint(pairs.totals.astype(np.float32) * pairs.factors).astype(np.int64)
 
 

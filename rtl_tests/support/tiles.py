@@ -73,7 +73,7 @@ def whole_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
 
 
 def used_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
-    """Of `whole_lanes` the beats that windows need, ``None`` in lanes that they don't."""
+    """Return the columns of the beats in `whole_lanes` that windows need, with ``None`` in lanes that none needs."""
     result = []
     for span, lanes in zip(axis.spans, whole_lanes(axis, pixels), strict=True):
         needs = window_pixels(axis, span)
@@ -87,7 +87,7 @@ def used_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
 def reuse_buffers(
     draw, most_layers: int = 3, overlap: str | None = REUSE, most_cycles: int = 2500
 ) -> PyramidReuseBufferConfig:
-    """Of any layer of a random group."""
+    """Draw the reuse buffer of any layer of a random group."""
     layers = draw(chains(most_layers))
     number = draw(st.integers(0, len(layers) - 1))
     rows, columns = draw(tilings(layers, overlap))[number]
@@ -134,19 +134,19 @@ def beats_of(beat: BeatFormat, parts: Sequence[np.ndarray]) -> list[int]:
 
 
 def new_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
-    """What comes in of a frame ``(C, H, W)``, pyramid by pyramid; noise in lanes outside."""
+    """Return the new input of each pyramid, of a frame ``(C, H, W)``, with noise in lanes outside."""
     all_lanes = new_lanes(columns, pixels)
     assert all_lanes is not None
     return [_part(frame, slice(row.fresh, row.end), lanes) for row in rows.spans for lanes in all_lanes]
 
 
 def whole_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
-    """The whole tile of each pyramid that has windows; noise in lanes outside."""
+    """Return the whole tile of each pyramid that has windows, with noise in lanes outside."""
     return [_part(frame, *place) for place in _whole(rows, columns, pixels)]
 
 
 def whole_masks(rows: Axis, columns: Axis, beat: BeatFormat) -> list[int]:
-    """The payload bits that count of each beat of `whole_parts`."""
+    """Return a mask of the payload bits that count, for each beat of `whole_parts`."""
     masks = []
     for part, lanes in _whole(rows, columns, beat.pixels):
         for first in range(0, len(lanes), beat.pixels):
@@ -170,7 +170,7 @@ def _part(frame: np.ndarray, rows: slice, lanes: list[int | None]) -> np.ndarray
 
 
 def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray]:
-    """What a layer puts out of its map ``(C, H, W)``, pyramid by pyramid."""
+    """Return the part of a layer's output map ``(C, H, W)`` that each pyramid computes."""
     return [
         frame[:, row.window : row.window + row.windows, column.window : column.window + column.windows]
         for row, column in rectangles(rows, columns)
@@ -179,7 +179,7 @@ def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarra
 
 @st.composite
 def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferConfig:
-    """Of any layer of a random group, with any walk."""
+    """Draw the tile buffer of any layer of a random group, with any order of steps."""
     layers = draw(chains(most_layers))
     number = draw(st.integers(0, len(layers) - 1))
     rows, columns = draw(tilings(layers))[number]

@@ -94,7 +94,7 @@ def save_board(name: str, drop: str = "", add: str = "") -> None:
     Path(name).write_text("\n".join([*lines, add, ""]), encoding="utf-8")
 
 
-#: What lines of Python can use.
+#: Names that the lines of Python in a transcript can use.
 NAMES = {
     "np": np,
     "Path": Path,

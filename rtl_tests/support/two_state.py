@@ -145,10 +145,10 @@ def compare(
 
 
 def _mended(text: str) -> str:
-    """What Yosys writes for Amaranth, mended where it isn't what Amaranth's circuit says.
+    """Return Verilog that Yosys wrote for Amaranth, repaired where it differs from Amaranth's circuit.
 
-    Behind the last bit of a signed value that parts are taken of stands its sign, by Amaranth's manual and simulator;
-    Yosys' text puts zeros there. A choice without cases has an attribute there, but no statement.
+    A part of a signed value that reaches beyond its last bit holds the sign, by Amaranth's manual and simulator. Yosys
+    puts zeros there. A choice without cases has an attribute in Yosys' text, but no statement.
     """
     text = re.sub(r"(\$signed\([^()]*\)) >> ", r"\1 >>> ", text)
     return re.sub(r"\(\* full_case = 32'd1 \*\)\n *\n(?! *begin)", ";\n", text)

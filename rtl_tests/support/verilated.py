@@ -83,7 +83,7 @@ def build(component: wiring.Component, driver: str, folder: Path) -> None:
 
 
 def run(beats: np.ndarray, folder: Path) -> np.ndarray:
-    """What the driver makes of ``beats``, as int64 of unsigned words of 32 bits."""
+    """Run the compiled driver on ``beats``, and return its output, int64 of unsigned 32-bit words."""
     beats.tofile(folder / "input.bin")
     subprocess.run([folder / "obj" / "Vtop"], cwd=folder, check=True)
     return np.fromfile(folder / "output.bin", "<u4").astype(np.int64)

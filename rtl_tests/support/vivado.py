@@ -37,7 +37,7 @@ def braced(entry: Any) -> str:
 
 
 CATALOGUE = tomllib.loads((HERE / "vivado_ip.toml").read_text(encoding="utf-8"))
-#: What Vivado is played to have and to find; tests change it.
+#: Contents and results of the simulated Vivado: its IP catalogue, boards, and figures of a run. Tests change them.
 WORLD: dict[str, Any] = {
     "catalogue": CATALOGUE,
     "boards": {
@@ -64,7 +64,7 @@ def rules(inference: str, **world: Any) -> str:
 
 @dataclass
 class Packaged:
-    """What became of the IP."""
+    """Record of the packaged IP, as rows of an object's kind, path, property and value."""
 
     rows: list[list[str]]
 
@@ -164,7 +164,7 @@ def edit(folder: Path, old: str, new: str) -> None:
 
 
 def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard") -> Path:
-    """What a build writes, as far as Vivado's scripts have it; the engine and its program are empty files."""
+    """Write the files of a build that Vivado's scripts read, and return their folder. Engine and program are empty."""
     shell = EngineShellConfig(engine=replace(SMALL, bus_bytes=bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
     files = {"engine.v": b"", "net.program": b"", **EnginePackage(shell=shell, top="engine").files()}
     scripts = {ip_xact.NAME: ip_xact.description(shell, "engine", files, VIVADO.ip_families)}

@@ -115,7 +115,7 @@ def together(config: LineBufferConfig, windows: np.ndarray) -> tuple[np.ndarray,
 
 
 def steps_of(config: LineBufferConfig, windows: np.ndarray) -> list[list[int]]:
-    """Values ``(Tp * Tk * Tn)`` of every step that walks ``windows``, ``(n, Tp, folds * Tn, Kh, Kw)``.
+    """Return the values ``(Tp * Tk * Tn)`` of every step that reads ``windows``, ``(n, Tp, folds * Tn, Kh, Kw)``.
 
     Each output fold sees the input folds of its group, for each of its turns of taps; taps that the last turn lacks
     read as padding.
@@ -138,7 +138,7 @@ def steps_of(config: LineBufferConfig, windows: np.ndarray) -> list[list[int]]:
 
 
 def step_mask(config: LineBufferConfig, there: np.ndarray) -> list[int]:
-    """For every step, the payload bits that count: ``there`` is `together`'s second part."""
+    """Return a mask of the payload bits that count, for every step. ``there`` is the second part of `together`."""
     size = config.taps * config.input.lanes
     masks = []
     for pixels in there.tolist():
@@ -152,7 +152,7 @@ def step_mask(config: LineBufferConfig, there: np.ndarray) -> list[int]:
 
 
 def step_words(config: LineBufferConfig, steps: list[list[int]], inside: np.ndarray | None = None) -> list[int]:
-    """Steps as payload bits, ``first`` and ``last`` of each output fold on top.
+    """Return steps as payload bits, with ``first`` and ``last`` of each output fold on top.
 
     ``inside``: of each window, ``(n, Tp, 1, Kh, Kw)``, which taps lie in the map; above that, where steps say it.
     """

