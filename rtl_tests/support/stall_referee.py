@@ -201,7 +201,7 @@ class _Count:
         return True
 
     def _pass(self, number: int) -> bool:
-        """Count the beats that left a FIFO (taken, or held by a regroup), and return whether there are more than before."""
+        """Count the beats that left a FIFO (taken, or held by a regroup), and return whether the count grew."""
         link, stream = self.config.links[number], self.streams[number]
         layer = self.layers[link.source]
         regroup, stored = layer.regroups[link.output], self._stored(link.source)
