@@ -1,1 +1,1 @@
-"""The compiler of the engine: from a network to a program, and what a program does (docs/reference/engine.md)."""
+"""Compiler that translates a quantised network into a program of jobs for the engine (docs/reference/engine.md)."""

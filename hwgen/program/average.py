@@ -1,4 +1,4 @@
-"""Average pools on the engine: requantised sums, where the result equals ONNX Runtime's for every sum."""
+"""Average pools on the engine as requantised sums of windows, refused unless every result equals ONNX Runtime's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _HALF_STEP = 1.01 * 2.0**-24
 
 
 def average_rule(op: AveragePool) -> Requantisation:
-    """Return the requantisation that maps a window's sum of integers, less their zero points, to its average.
+    """Return the requantisation with which an average pool divides the integer sum of a window, exactly as ONNX Runtime
+    does.
 
     ONNX Runtime adds real values in float32, tap by tap. The rounded sum can fall on either side of a tie, depending on
     the order of the values. Then no function of the integers' sum gives ONNX Runtime's output.
@@ -55,7 +56,8 @@ def average_rule(op: AveragePool) -> Requantisation:
 
 
 def _depends_on_order(op: AveragePool, sums: np.ndarray, low: int, high: int, count: int) -> np.ndarray:
-    """Return, for each sum, whether its output can depend on the order in which float32 values are added.
+    """Return, for each integer sum of an average pool's window, whether the order of ONNX Runtime's float32 additions
+    can change its output.
 
     The values of a window, less the zero point, are integers from ``low`` to ``high``.
     """

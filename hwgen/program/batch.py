@@ -1,4 +1,4 @@
-"""Programs of several frames: the choice of the layers that one pass computes for all frames, fetching weights once.
+"""Engine programs of several frames, and the layers computed for all frames at once, which fetches their weights once.
 
 Layers whose output is one pixel, above all dense ones, are computed with one output row per frame. Their input maps
 interleave the rows of all frames: row ``y`` of frame ``f`` is row ``y * frames + f``. The rows of one frame's window
@@ -26,7 +26,7 @@ MOST_FRAMES = MOST_TAPS
 
 
 def check_frames(frames: object) -> None:
-    """Refuse ``frames`` unless it is an integer from 1 to `MOST_FRAMES`.
+    """Refuse a number of frames per engine run unless it is an integer from 1 to `MOST_FRAMES`.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def check_frames(frames: object) -> None:
 
 
 def together(layer_pass: Pass, frames: int) -> Pass:
-    """Return a pass of one output pixel as a pass that computes this pixel for all frames."""
+    """Return an engine pass that computes, for all frames at once, the one output pixel of a given pass."""
     window = layer_pass.window
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:
@@ -47,7 +47,7 @@ def together(layer_pass: Pass, frames: int) -> Pass:
 
 
 def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], room: Room, frames: int) -> Batch:
-    """Return the choice of the layers that are computed for all frames at once.
+    """Return the choice of the layers that the engine computes for all frames at once.
 
     The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
     frame by frame, and at least one such layer must have weights. A map of several pixels that the host writes or
@@ -80,7 +80,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], roo
 
 
 def _gains(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> bool:
-    """Whether one pass for all frames is possible, and its estimated cycles are no more than frame by frame."""
+    """Whether one engine pass can compute a layer for all frames, in no more estimated cycles than frame by frame."""
     row_distance = layer_pass.window.dilation[0] * frames if layer_pass.window.kernel[0] > 1 else 1
     if (
         (layer_pass.rows, layer_pass.columns) != (1, 1)

@@ -1,4 +1,4 @@
-"""Compiler of the engine: from a network to passes, their tiles, memory addresses, jobs, and the bytes of a program."""
+"""Compiler from a quantised network to the engine's tilings, memory addresses, jobs and program bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from hwgen.program.tiles import Room, Tiling, chunks
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """Jobs and memory addresses of one run of an engine, over one frame or several. They do not depend on the weights.
+    """Jobs and memory addresses with which an engine computes a network, for one frame or several. They do not depend
+    on the weights.
 
     Parameters
     ----------
@@ -66,27 +67,28 @@ class Schedule:
 
     @property
     def frames(self) -> int:
-        """Number of frames that one run computes."""
+        """Number of frames that one run of the engine computes."""
         return self.batch.frames
 
     @property
     def locations(self) -> Mapping[str, MapLocation]:
-        """Memory locations of all maps of the first frame, by edge."""
+        """Memory locations of all feature maps of the first frame, by the name of the tensor's edge."""
         return self.frame_locations[0]
 
     @property
     def input(self) -> MapLocation:
-        """Memory location of the first frame's input."""
+        """Memory location of the first frame's input map."""
         return self.locations[INPUT]
 
     @property
     def outputs(self) -> tuple[MapLocation, ...]:
-        """Memory locations of the first frame's outputs, in order."""
+        """Memory locations of the first frame's output maps, in the network's order."""
         return tuple(self.locations[name] for name in self.network.output_layers)
 
     @property
     def program(self) -> Program:
-        """Program file's contents: the image, the addresses of inputs and outputs, and the pass of each job.
+        """Content of the engine's program file: memory image, addresses of inputs and outputs, and the layer of each
+        job.
 
         Raises
         ------
@@ -109,7 +111,9 @@ class Schedule:
         )
 
     def _region(self, name: str, source: FeatureMap, layer: str) -> Region:
-        """Return the region of an output, with the byte distance of its frames if they are not adjacent."""
+        """Return the memory region of a network output, with the byte distance of its frames if they are not
+        adjacent.
+        """
         address, *others = (locations[layer].address for locations in self.frame_locations)
         distance = others[0] - address if others else map_bytes(source)
         frame_bytes = None if distance == map_bytes(source) else distance
@@ -117,12 +121,14 @@ class Schedule:
 
     @property
     def kept(self) -> Schedule:
-        """Schedule of the same jobs at other addresses, under which no map overwrites another one."""
+        """Schedule of the same jobs with map addresses under which no feature map overwrites another one."""
         return schedule(self.network, self.engine, choices=self.choices, kept=True, frames=self.frames)
 
     @property
     def choices(self) -> Choices:
-        """Tilings of all passes and the groups of layers side by side, from which `schedule` makes the same jobs."""
+        """Tilings of all layers, and groups of layers computed side by side, from which `schedule` makes the same jobs
+        again.
+        """
         groups = [[self.works[number] for number in group] for group in self.groups if group]
         return [
             {name: [work.tiling for work in works] for name, works in groupby(group, lambda work: work.task.name)}
@@ -131,7 +137,7 @@ class Schedule:
 
     @cached_property
     def image(self) -> bytes:
-        """Bytes that memory stores, from address 0, before the first frame: jobs, weights, parameters, tables.
+        """Initial memory content of a run, from address 0: jobs, weights, parameters and lookup tables.
 
         Raises
         ------
@@ -167,7 +173,7 @@ def schedule(
     kept: bool = False,
     frames: int = 1,
 ) -> Schedule:
-    """Return the jobs of a run, and the memory addresses of maps and constants.
+    """Compile a network for an engine: choose tilings, allocate memory, and return all jobs with their addresses.
 
     Parameters
     ----------
@@ -242,7 +248,7 @@ def schedule(
 
 
 def in_order(network: Network, engine: EngineConfig, pace: int, frames: int) -> list[str]:
-    """Return the names of the layers with passes, in the order of their jobs: layers for all frames at once come last.
+    """Return the names of the layers that the engine computes, in the order of their jobs.
 
     Raises
     ------
@@ -263,7 +269,7 @@ def _layers(network: Network) -> list[Layer]:
 
 
 def _in_parts(layers: Sequence[Layer], batch: Batch) -> tuple[list[Layer], list[Layer]]:
-    """Return the layers that are computed frame by frame, and the layers that are computed for all frames at once."""
+    """Divide a network's layers into those computed frame by frame and those computed for all frames at once."""
     by_frame = [layer for layer in layers if layer.step.name not in batch.together]
     of_all = [layer for layer in layers if layer.step.name in batch.together]
     return by_frame, [
@@ -272,7 +278,7 @@ def _in_parts(layers: Sequence[Layer], batch: Batch) -> tuple[list[Layer], list[
 
 
 def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tuple[list[Layer], Choices]]:
-    """Return both parts of `_in_parts`, each with the choices of its layers.
+    """Divide layers and their tilings into those computed frame by frame and those computed for all frames at once.
 
     Raises
     ------
@@ -291,7 +297,9 @@ def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tup
 
 
 def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
-    """Return the addresses of each pass's weights, parameters and tables from ``address`` on, and their end."""
+    """Return the memory addresses of each layer's weights, parameters and tables from ``address`` on, and the end
+    address.
+    """
     data = []
     for task in (work.task for work in works):
         sizes = [_weight_bytes(task, engine), _parameter_bytes(task)]
@@ -303,7 +311,9 @@ def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[li
 
 
 def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Group]], data: Sequence[Data]) -> Emitter:
-    """Add all jobs to the emitter: the groups of the first part frame by frame, then the groups of the other part."""
+    """Generate all jobs of a program: layers computed frame by frame first, then layers computed for all frames at
+    once.
+    """
     by_frame, of_all = parts
     passes_of_frame = sum(len(group.works) for group in by_frame)
     job_frames = [(by_frame, each, 0) for each in locations.of_frame] + [(of_all, locations.of_all, passes_of_frame)]
@@ -323,7 +333,7 @@ def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:
-    """Refuse weights whose sums can exceed the bits of an accumulator slot."""
+    """Refuse weights whose sums of products can exceed the bits of the engine's accumulators."""
     if task.weights is None or task.maximum:
         return
     max_sum = max(int(np.abs(weights).sum()) for weights in task.weights) * 128
@@ -344,7 +354,9 @@ def _parameter_bytes(task: Pass) -> int:
 
 
 def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Return the packed weights of all folds of a pass, fold by fold, and chunk by chunk within a fold."""
+    """Return a layer's weights packed in the order in which the engine reads them: by output fold, then by chunk of
+    taps and channels.
+    """
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")
     packed, fold_maps = [], task.fold_maps(engine)

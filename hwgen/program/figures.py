@@ -1,4 +1,4 @@
-"""Figures of a program per layer of its network: cycles, steps of the array, bytes over the port."""
+"""Performance figures of an engine program per layer: cycles, array steps, bytes over the memory port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hwgen.schedule.engine_core import group_steps_of
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Cycles, steps and bytes of one layer in one run of a program.
+    """Cycles, array steps and memory bytes of one layer in one run of an engine program.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Figures:
 
 
 def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
-    """Return the figures of every layer, in the network's order; their cycles and bytes add up to those of the run."""
+    """Return the cycles, array steps and memory bytes of every layer in a run, in the network's order."""
     first_op = {op.name: step.ops[0].name for step in steps(schedule.network) for op in step.ops[1:]}
     values_of = _own(schedule, run)
     return tuple(
@@ -62,12 +62,12 @@ def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
 
 
 def maps_read(schedule: Schedule) -> np.ndarray:
-    """Return the bytes of feature maps that each job reads."""
+    """Return the bytes of feature maps that each job reads from memory."""
     return map_bytes_read(schedule.engine, schedule.jobs)
 
 
 def _own(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
-    """Return the fields of `Figures` of every layer that has passes, by the layer's name."""
+    """Return the cycles, array steps and memory bytes of every layer that has jobs, by the layer's name."""
     names = [work.task.name for work in schedule.works]
     owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)
     array = np.multiply(*group_steps_of(schedule.jobs))

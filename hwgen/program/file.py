@@ -1,4 +1,4 @@
-"""Program files: a header, a description as JSON, and the bytes that memory stores before the first frame.
+"""Program files of the engine: a header, a description as JSON, and the initial content of memory.
 
 ======  =====  ================================================
 offset  bytes  content
@@ -43,7 +43,7 @@ _WORD_BYTES = WORD_BITS // 8
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """Memory region of a map that the host writes or reads.
+    """Memory region of an input or output map of the network, which the host writes or reads.
 
     The maps of successive frames are ``frame_bytes`` apart; by default they are adjacent.
     """
@@ -55,18 +55,18 @@ class Region:
 
     @property
     def size(self) -> int:
-        """Number of bytes of one frame's map."""
+        """Number of bytes of one frame of the region's feature map."""
         return map_bytes(self.map)
 
     def at(self, frame: int) -> slice:
-        """Return the slice of memory that stores a frame's map."""
+        """Return the slice of memory bytes that stores one frame of the region's feature map."""
         begin = self.address + frame * (self.frame_bytes or self.size)
         return slice(begin, begin + self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program: the memory image and the addresses with which an engine computes frames of a network.
+    """Engine program: the memory image and the addresses with which an engine computes frames of a network.
 
     Parameters
     ----------
@@ -102,17 +102,17 @@ class Program:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Jobs of the program, unpacked from the image."""
+        """Jobs of the program, unpacked from its memory image."""
         packed = (self.image[Job.BYTES * index :][: Job.BYTES] for index in range(len(self.owners)))
         return tuple(map(Job.unpack, packed))
 
     @property
     def version(self) -> int:
-        """Version of the file format of this program."""
+        """Version of the file format in which this program is written."""
         return VERSION if self.batch == 1 else BATCH_VERSION
 
     def __bytes__(self) -> bytes:
-        """Return the contents of the file."""
+        """Return the complete contents of the program file: header, description as JSON, and memory image."""
         description = json.dumps(
             {
                 "name": self.name,
@@ -135,14 +135,14 @@ class Program:
         return MAGIC + struct.pack("<II", self.version, zlib.crc32(body)) + body
 
     def write(self, path: Path) -> None:
-        """Write the file; a write that fails leaves an existing file unchanged."""
+        """Write the program to a file; a write that fails leaves an existing file unchanged."""
         draft = path.with_name(f"{path.name}.part")
         draft.write_bytes(bytes(self))
         draft.replace(path)
 
     @classmethod
     def read(cls, path: Path, engine: EngineConfig | None = None) -> Program:
-        """Read a file, and refuse it if it is not for ``engine`` (if an engine is given).
+        """Read an engine program from a file, and refuse a damaged one or one for another engine.
 
         Raises
         ------
@@ -187,7 +187,9 @@ class Program:
 
     @classmethod
     def _of(cls, description: Entries, image: bytes) -> Program:
-        """Return the program of a description; refuse fields that don't fit each other or the image."""
+        """Return the program that a parsed JSON description and a memory image describe; refuse contradictory
+        fields.
+        """
         known = [field.name for field in fields(EngineConfig)]
         try:
             engine = EngineConfig(**description.entries("engine").sizes(known))
@@ -210,7 +212,7 @@ class Program:
         return program
 
     def _check_addresses(self, description: Entries) -> None:
-        """Refuse jobs and maps outside the program's memory."""
+        """Refuse a program whose jobs, input or output maps exceed its memory."""
         if not self.outputs:
             description.refuse("has no outputs")
         if len(self.owners) * Job.BYTES > len(self.image):
@@ -227,7 +229,7 @@ class Program:
 
 
 def _faults(program: Program) -> Iterator[str]:
-    """Yield the reasons for which an engine would refuse the program's jobs."""
+    """Yield the reasons for which an engine would refuse the program's jobs, such as a damaged job."""
     job_index, end = 0, False
     while not end:
         sealed = program.image[job_index * Job.BYTES :][: Job.BYTES]
@@ -244,7 +246,9 @@ def _faults(program: Program) -> Iterator[str]:
 
 
 def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
-    """Yield a message for each access of a job outside the program's memory, or write inside its image."""
+    """Yield an error message for each access of a job outside the program's memory, and for each write into its
+    image.
+    """
     for access in accesses(program.engine):
         begin, end = access.span(job)
         first = len(program.image) if access.writes else 0
@@ -260,7 +264,9 @@ def _described(region: Region) -> dict[str, Any]:
 
 
 def _region(entries: Entries) -> Region:
-    """Return the region that a description has; refuse maps of more than 8 bits."""
+    """Return the memory region of an input or output map from a program's description; refuse more than 8 bits per
+    value.
+    """
     entry = entries.entries("map")
     type_entry = entry.entries("type")
     integer_type = IntegerType(bits=type_entry.integer("bits", 1, LANES), signed=type_entry.flag("signed"))
@@ -284,7 +290,7 @@ def _region(entries: Entries) -> Region:
 
 
 def _address(entries: Entries, key: str) -> int:
-    """Return a byte address, which must be a multiple of a word's bytes."""
+    """Return a byte address from a program's description; refuse one that is no multiple of 8 bytes."""
     address = entries.integer(key, 0, ADDRESSES - 1)
     if address % WORD:
         entries.refuse(f"must be a multiple of {WORD}, not {address:,}", key)

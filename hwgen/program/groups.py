@@ -1,4 +1,5 @@
-"""Search for layers to compute side by side, so that the array works while the port is busy with another layer.
+"""Search for layers to compute side by side, so that the engine's array works while the memory port serves another
+layer.
 
 The cycles of a group of layers are measured: the group's jobs are made, and scheduled cycle by cycle. All searches and
 measurements of a network are known in advance, and run in parallel where they take long (`hwgen.work.beside`).
@@ -27,25 +28,27 @@ MOST_TILINGS = 2
 GAIN = 0.98
 
 Choices = Sequence[Mapping[str, Sequence[Tiling]]]
-"""Tilings of the passes of each layer, by layer name, for each group of layers in order; only layers with passes."""
+"""Chosen tilings: for each group of layers computed side by side, a mapping from layer name to the tilings of its
+passes.
+"""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer and its passes."""
+    """Layer of the network with the engine passes that compute it."""
 
     step: Step
     tasks: tuple[Pass, ...]
 
     @property
     def name(self) -> str:
-        """Name of the layer that is computed, not of the layers on its output path."""
+        """Name of the network layer itself, not of the layers fused behind it."""
         return self.step.ops[0].name
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that are computed side by side, their passes with tilings, and the cycles of these layers alone."""
+    """Consecutive layers that the engine computes side by side, with their tilings and measured cycles."""
 
     steps: tuple[Step, ...]
     works: tuple[Work, ...]
@@ -53,7 +56,7 @@ class Group:
 
 
 class Grouping:
-    """Search for the groups of a network's layers.
+    """Search for consecutive layers that the engine computes faster side by side than one after the other.
 
     Parameters
     ----------
@@ -78,7 +81,7 @@ class Grouping:
         self._cycles: dict[object, float] = {}
 
     def groups(self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS) -> list[Group]:
-        """Return the layers in order, split into groups of at most ``max_layers``, with the fewest cycles.
+        """Divide a network's layers, in order, into groups computed side by side so that the total cycles are fewest.
 
         Raises
         ------
@@ -96,7 +99,7 @@ class Grouping:
         return best[-1][1]
 
     def follow(self, layers: Sequence[Layer], choices: Choices) -> list[Group]:
-        """Return the layers in the groups, and with the tilings, of ``choices``.
+        """Return groups of layers with given tilings and groupings (``choices``) instead of a search.
 
         Raises
         ------
@@ -136,7 +139,7 @@ class Grouping:
         return Group(tuple(layer.step for layer in layers), works, 0.0)
 
     def _all_alone(self, layers: Sequence[Layer]) -> list[Group]:
-        """Return a group of one layer for each layer, with the fastest tilings."""
+        """Return a group for each layer by itself, with the layer's fastest tilings."""
         tasks = [task for layer in layers for task in layer.tasks if task.name not in self._fixed]
         self._find_all(((task, self._whole, MOST_TILINGS) for task in tasks), "looking for tiles")
         for task in tasks:
@@ -146,11 +149,13 @@ class Grouping:
         return [self._alone(layer) for layer in layers]
 
     def _tried(self, task: Pass) -> list[Work]:
-        """Return the candidates of a pass that is computed alone, one per measured tiling."""
+        """Return the tilings to compare by exact cycles for a pass that is computed alone, each with its estimated
+        cost.
+        """
         return [Work.of(task, *each) for each in self._tilings[task.shape, self._whole, MOST_TILINGS]]
 
     def _alone(self, layer: Layer) -> Group:
-        """Return the group of one layer, with the fastest tiling of each pass."""
+        """Return the group of a single layer, with the fastest tiling of each of its passes."""
         works, cycles = [], 0.0
         for task in layer.tasks:
             tiling = self._fixed.get(task.name)
@@ -167,7 +172,7 @@ class Grouping:
     def _all_together(
         self, layers: Sequence[Layer], single_cycles: Sequence[float], max_layers: int
     ) -> dict[int, list[tuple[int, Group]]]:
-        """Return the groups of several layers that can be faster than single layers.
+        """Return the groups of several consecutive layers that can be faster side by side than one after the other.
 
         The groups are listed by the index behind their last layer, each with the index of its first layer.
         """
@@ -197,7 +202,9 @@ class Grouping:
         return not any(task.name in self._fixed for task in tasks)
 
     def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[Work, ...]]:
-        """Return the combinations of passes side by side whose estimated cycles are fewer than ``single_cycles``."""
+        """Return the tilings of several passes side by side whose estimated cycles are clearly fewer than
+        ``single_cycles``.
+        """
         works_tried = [self._works(tasks, by_rows) for by_rows in (True, False)]
         return [
             works
@@ -206,7 +213,9 @@ class Grouping:
         ]
 
     def _works(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[Work, ...]:
-        """Return the passes with tilings that leave buffer space for each other; empty if some pass has no tiling."""
+        """Return passes with tilings that share the engine's buffers; an empty tuple if some pass has no such
+        tiling.
+        """
         room = self._room(tasks, by_rows)
         tilings = [self._tilings[task.shape, room, 1] for task in tasks]
         if not all(tilings):
@@ -214,7 +223,7 @@ class Grouping:
         return tuple(Work.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True))
 
     def _room(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
-        """Return the buffer space of each of the passes that are computed side by side."""
+        """Return the share of the engine's buffers that each pass has when several passes are computed side by side."""
         whole, share = self._whole, len(tasks)
         return Room(
             map_words=whole.map_words // share,
@@ -226,7 +235,9 @@ class Grouping:
         )
 
     def _find_all(self, requests: Iterable[tuple[Pass, Room, int]], what: str) -> None:
-        """Search for the best tilings of passes, and keep them; each request has a pass, its space, and their count."""
+        """Search for the best tilings of engine passes, and store them for later use. Each request has a pass, its
+        buffer space, and the number of tilings.
+        """
         missing = {(task.shape, room, count): (task, room, count) for task, room, count in requests}
         missing = {key: request for key, request in missing.items() if key not in self._tilings}
         bare_pass = {task: task.bare for task, _, _ in missing.values()}
@@ -235,7 +246,7 @@ class Grouping:
         self._tilings.update(zip(missing, tilings, strict=True))
 
     def _measure_all(self, requests: Iterable[tuple[Work, ...]], what: str) -> None:
-        """Measure the cycles of passes side by side, and keep them."""
+        """Schedule groups of passes cycle by cycle, and store the cycles that each group takes."""
         missing = {}
         for works in requests:
             if (key := self._key(works)) not in self._cycles and key not in missing:
@@ -245,11 +256,13 @@ class Grouping:
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _measured(self, works: tuple[Work, ...]) -> float:
-        """Return the measured cycles of these passes side by side, without other layers."""
+        """Return the scheduled cycles of passes computed side by side, without any other layer."""
         return self._cycles[self._key(works)]
 
     def _key(self, works: Sequence[Work]) -> object:
-        """Return all values on which the cycles of these passes depend."""
+        """Return the cache key for the cycles of passes computed side by side: all values on which the cycles
+        depend.
+        """
         names = {edge: index for index, edge in enumerate(_edges(works))}
         return tuple(
             (
@@ -280,16 +293,16 @@ def _cycles(engine: EngineConfig, whole: Room, request: tuple[tuple[Work, ...], 
 
 
 def _edges(works: Sequence[Work]) -> list[str]:
-    """Return the edges of the maps that the passes read and write."""
+    """Return the names of the feature maps that given engine passes read and write, without duplicates."""
     return list(dict.fromkeys(edge for work in works for edge in work.task.edges))
 
 
 def _each(tilings: Sequence[Tiling], passes: int) -> Sequence[Tiling]:
-    """Return the tiling of each pass; a single tiling is the tiling of all passes."""
+    """Return one tiling per pass of a layer; a single tiling applies to all passes."""
     return tilings if len(tilings) == passes else [*tilings] * passes
 
 
 def _share_tables(tasks: Sequence[Pass]) -> bool:
-    """Whether two of the passes load the same table."""
+    """Whether two of the given passes load the same lookup table of the engine, and thus cannot alternate."""
     numbers = [table.first for task in tasks for table in task.tables]
     return len(set(numbers)) < len(numbers)

@@ -1,4 +1,4 @@
-"""Jobs of a pass: addresses and waits of loads, the computation, the drain and the store.
+"""Generator of engine jobs: addresses and waits of loads, computation, drain and store of each tile.
 
 Buffers are allocated as rings: new entries overwrite the oldest entries, and wait for their last use. So the operands
 of the next tile are loaded while a tile is computed, and operands that a buffer still holds are not loaded again.
@@ -34,7 +34,7 @@ AHEAD_CYCLES = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Byte addresses of a pass's weights, parameters and tables."""
+    """Byte addresses of the weights, parameters and lookup tables of one engine pass."""
 
     weights: int = 0
     parameters: int = 0
@@ -43,7 +43,9 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A pass with its tiling, estimated cycles of the array and of the port, and the addresses of its constants."""
+    """Engine pass with its tiling, estimated cycles of array and memory port, and addresses of weights, parameters and
+    tables.
+    """
 
     task: Pass
     tiling: Tiling
@@ -53,38 +55,39 @@ class Work:
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> Work:
-        """Return the work of a pass with a tiling of known cost; its constants have no addresses yet."""
+        """Return an engine pass with its tiling and the tiling's estimated cost; weights have no addresses yet."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
     def unplaced_data(self) -> Data:
-        """Addresses of the pass's constants before they are allocated: all are 0."""
+        """Placeholder addresses (all 0) of the weights, parameters and tables of the pass, before their allocation."""
         return Data(tables=(0,) * len(self.task.tables))
 
 
 @dataclass
 class Entry:
-    """Allocation in a buffer: its position in the sequence of all words allocated, and its first address."""
+    """Allocation in a ring buffer of the engine: position among all words ever allocated, and first address."""
 
     start: int
     base: int
     used: int = 0
-    """Number of jobs up to the last one that uses the entry."""
+    """Number of jobs up to and including the last one that uses this buffer allocation."""
 
 
 class Ring:
-    """Ring allocation of a buffer of ``depth`` words, of which at most ``size`` words are allocated at a time."""
+    """Allocator that uses an engine buffer of ``depth`` words as a ring, with at most ``size`` words in use."""
 
     def __init__(self, size: int, depth: int | None = None) -> None:
         self._size, self._depth, self._next = size, depth or size, 0
         self._entries: dict[Any, Entry] = {}
 
     def find(self, key: Any) -> Entry | None:
-        """Return the allocation of a key; ``None`` if it was overwritten or never made."""
+        """Return the buffer allocation of a key; ``None`` if it was overwritten or never made."""
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Entry, int]:
-        """Allocate ``size`` words.
+        """Allocate ``size`` words of the ring buffer, and return which jobs must end before these words can be
+        overwritten.
 
         Returns
         -------
@@ -105,7 +108,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Output rows and columns of a tile, and the input rows and columns of its box."""
+    """Output tile of an engine job: its output rows and columns, and the input rows and columns loaded for it."""
 
     rows: Span
     columns: Span
@@ -131,7 +134,7 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Item:
-    """Work of one job: one chunk of one tile, for one output fold."""
+    """Content of one job: an output tile, an output fold, and the chunk of channels and kernel taps to accumulate."""
 
     fold: int
     tile: _Tile
@@ -145,7 +148,7 @@ class _Item:
 
 @dataclass
 class _Roll:
-    """State of a rolling box, which moves down the input map.
+    """State of a box of input rows that moves down the map and keeps its overlapping rows in the map buffer.
 
     Parameters
     ----------
@@ -180,7 +183,7 @@ class _Roll:
 
 @dataclass
 class Emitter:
-    """Generator of the jobs of a program, pass by pass.
+    """Generator of a program's jobs, pass by pass, with the allocation of the engine's buffers.
 
     Parameters
     ----------
@@ -200,11 +203,11 @@ class Emitter:
     room: Room
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    """Index of each job's pass."""
+    """Index of the engine pass to which each job belongs."""
     job_frames: list[int] = field(default_factory=list)
-    """Index of each job's frame; the number of frames, for jobs that compute all frames at once."""
+    """Index of the frame that each job computes; the number of frames, for jobs that compute all frames at once."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
-    """Groups of passes side by side, as indices of passes."""
+    """Groups of engine passes computed side by side, as tuples of pass indices."""
 
     def __post_init__(self) -> None:
         engine, room = self.engine, self.room
@@ -220,7 +223,7 @@ class Emitter:
         self._passes = self.frame = 0
 
     def begin(self, frame: int, locations: Mapping[str, MapLocation], passes: int) -> None:
-        """Begin the jobs of another frame, or of all frames.
+        """Begin the jobs of another frame, or of the layers that are computed for all frames at once.
 
         Parameters
         ----------
@@ -234,14 +237,14 @@ class Emitter:
         self.frame, self.locations, self._passes = frame, locations, passes
 
     def rows(self, edge: str) -> _RowStates:
-        """Return the states of the rows of an edge's map."""
+        """Return, for each block and row of a feature map, which jobs must be stored before the row is complete."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         frame_rows = whole.height // location.height  # more than 1 if rows of all frames interleave
         return whole.part(first_block, location.blocks, slice(self.frame % frame_rows, None, frame_rows))
 
     def add(self, *works: Work) -> None:
-        """Add the jobs of a pass, or of several passes side by side."""
+        """Generate the jobs of one engine pass, or of several passes side by side, and append them to the program."""
         group = []
         for work in works:
             group.append(_PassJobs(self, work, self._passes))
@@ -256,13 +259,13 @@ class Emitter:
         self.job_frames += [self.frame] * (len(self.jobs) - len(self.job_frames))
 
     def end(self) -> list[Job]:
-        """Mark the last job, and return all jobs."""
+        """Mark the last job as the program's end, and return all jobs."""
         self.jobs[-1] = replace(self.jobs[-1], load=replace(self.jobs[-1].load, end=1))
         return self.jobs
 
 
 class _RowStates:
-    """States of the rows of each block of a map: ``(blocks, height)`` arrays.
+    """State of each row of a feature map in memory, per block of 8 channels: complete or still being computed.
 
     ``stored`` is the number of jobs that must be stored before a row is complete. ``left`` is the number of columns of
     the row that no job has computed yet.
@@ -276,7 +279,7 @@ class _RowStates:
         return self.stored.shape[1]
 
     def part(self, first_block: int, count: int, rows: slice) -> _RowStates:
-        """Return a view of some rows of some blocks."""
+        """Return a view of the row states of ``count`` blocks of 8 channels and of some rows."""
         view = object.__new__(_RowStates)
         view.stored, view.left = (
             counts[first_block : first_block + count, rows] for counts in (self.stored, self.left)
@@ -285,7 +288,7 @@ class _RowStates:
 
 
 def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
-    """Add the jobs of a group tile by tile, in an order that keeps the array and the port equally busy.
+    """Append the jobs of several engine passes tile by tile, in an order that keeps array and memory port equally busy.
 
     A pass that reads another pass of the group follows some jobs behind, so that its loads do not wait. While the port
     is busier than the array, the pass with the fewest port cycles per array cycle continues, and vice versa.
@@ -312,14 +315,14 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
 
 
 def _words(engine: EngineConfig, job: Job) -> int:
-    """Return the number of words that the port transfers for a job."""
+    """Return the number of 8-byte words that the memory port transfers for a job."""
     load, store = job.load, job.store
     loaded = load.x_blocks * load.x_rows * load.x_words + load.w_steps * engine.blocks + load.p_words
     return Job.WORDS + loaded + store.blocks * store.rows * store.words
 
 
 class _PassJobs:
-    """Generator of the jobs of one pass."""
+    """Generator of the jobs of one engine pass: tiles, folds and chunks in loop order."""
 
     def __init__(self, emitter: Emitter, work: Work, pass_index: int) -> None:
         self.all, self.work, self.pass_index = emitter, work, pass_index
@@ -329,11 +332,11 @@ class _PassJobs:
         self.roll: _Roll | None = None
 
     def _chunk_steps(self, channels: Span, taps: Span, tap_columns: Span) -> int:
-        """Return the steps of a chunk per pixel group."""
+        """Return the number of array steps per pixel group for a chunk of input channels and kernel taps."""
         return steps(self.task, channels[1] - channels[0], taps[1] - taps[0], tap_columns[1] - tap_columns[0])
 
     def units(self) -> Iterator[list[_Item]]:
-        """Yield, for each fold and tile, the items of the tile's chunks."""
+        """Yield, for each output fold and tile in loop order, the contents of its jobs, one per chunk."""
         folds, boxes = range(self.task.folds(self.engine)), list(self._boxes())
         if self.tiling.maps_stay:
             order = [(fold, box) for box in boxes for fold in folds]
@@ -348,11 +351,11 @@ class _PassJobs:
                 ]
 
     def _part(self, tile: _Tile, taps: Span) -> _Tile:
-        """Return the tile with the input rows that a chunk of kernel rows ``taps`` reads."""
+        """Return a tile restricted to the input rows that the kernel rows ``taps`` of one chunk read."""
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
-        """Whether the first ``jobs`` jobs, begun up to ``time``, store all maps that a unit reads."""
+        """Whether the first ``jobs`` jobs, begun up to ``time``, store all maps that a tile reads."""
         for rows, part in self._read(unit[0]):
             stored = int(rows.stored[part].max())
             begun = stored - (len(self.all.jobs) - len(times))  # index among the jobs of this group
@@ -361,7 +364,7 @@ class _PassJobs:
         return True
 
     def _read(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice]]]:
-        """Return the states of the maps that an item's tile reads, with their blocks and rows."""
+        """Return the storage states of the input maps that a tile reads, with the indices of their blocks and rows."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         first_block += item.fold if task.channelwise else 0
         parts = [
@@ -375,7 +378,7 @@ class _PassJobs:
         return parts
 
     def _boxes(self) -> Iterator[list[_Tile]]:
-        """Yield the tiles of each box, row by row of boxes; column by column for rolling boxes."""
+        """Yield, for each box of input loaded into the map buffer, the output tiles computed from it."""
         task, tiling = self.task, self.tiling
         down, across = pieces(task.rows, tiling.box_rows), pieces(task.columns, tiling.columns)
         spans = [(rows, columns) for columns in across for rows in down] if tiling.rolling else product(down, across)
@@ -390,11 +393,11 @@ class _PassJobs:
         return plane_words(self.task, self.engine, self._loaded_rows(tile.box_rows), tile.box_width, tile.out_columns)
 
     def _loaded_rows(self, span: Span) -> int:
-        """Return how many of a box's rows are loaded: only rows that a window reads."""
+        """Return how many of the input rows ``span`` are loaded: strided kernels of one row skip rows."""
         return -((span[0] - span[1]) // self.task.row_step)
 
     def emit(self, item: _Item) -> None:
-        """Add the job of an item, and in front of it the jobs for loads that one job can't hold."""
+        """Append the job of one tile and chunk, preceded by jobs for loads that do not fit one job."""
         loads, box = self._load_box(item)
         weights = self._load_weights(item, loads)
         compute = self._compute(item, box, weights)
@@ -437,7 +440,9 @@ class _PassJobs:
         return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Entry]:
-        """Move the rolling box down: load only new rows, which overwrite the oldest rows."""
+        """Load the new input rows of the next tile below into the map buffer, over the oldest rows. Rows that both
+        tiles share stay.
+        """
         task, tile, pixels = self.task, item.tile, self.engine.pixels
         top, bottom = tile.box_rows
         step = pitch(task, self.engine, tile.box_width, tile.out_columns)
@@ -464,7 +469,7 @@ class _PassJobs:
         return [load | {"wait_computed": wait, "x_plane": roll.plane}], roll.entry
 
     def _fetch_box(self, edge: str, block: int, count: int, tile: _Tile, span: Span) -> dict[str, int]:
-        """Return the fields of a load of the rows ``span`` of a tile's box."""
+        """Return the job fields that load the input rows ``span`` of a tile into the map buffer."""
         location, (top, bottom), first_column = self.all.locations[edge], span, tile.box_columns[0]
         source = self.all.rows(edge)
         region = (slice(block, block + count), slice(top, bottom))
@@ -508,7 +513,7 @@ class _PassJobs:
         return entry
 
     def _load_addend(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Entry:
-        """Load the addend in the item's job, or in a job in front of it if the item's job loads a map."""
+        """Load the map tile to be added to the outputs, in the tile's own job or in a job before it."""
         tile, location, source = item.tile, self.all.locations[edge], self.all.rows(edge)
         count, block = self._fold_blocks(item.fold), first_block + self._fold_block(item.fold)
         entry, wait = self.all.addends.add(len(self.all.jobs), count * tile.pixels)
@@ -537,7 +542,7 @@ class _PassJobs:
         return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Entry]:
-        """Load the pass's tables by jobs in front: a job loads either parameters or one set of tables."""
+        """Load the lookup tables of the pass by separate jobs in front, unless the engine still holds them."""
         entries = []
         for tables, address in zip(self.task.tables, self.data.tables, strict=True):
             owner, entry = self.all.tables.get(tables.first, (-1, Entry(0, tables.first)))
@@ -550,7 +555,7 @@ class _PassJobs:
         return entries
 
     def _fold_block(self, fold: int) -> int:
-        """Return the first output block of a fold."""
+        """Return the first block of 8 output channels of an output fold."""
         return fold * self.task.fold_maps(self.engine) // LANES
 
     def _fold_blocks(self, fold: int) -> int:
@@ -606,7 +611,7 @@ class _PassJobs:
         return compute
 
     def _finish(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
-        """Return the drain and the store of an item's tile."""
+        """Return the job sections that drain a tile's sums and store its outputs in memory."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._fold_blocks(item.fold)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
@@ -654,7 +659,9 @@ class _PassJobs:
         }
 
     def _note_stored(self, item: _Item) -> None:
-        """Note that readers of these rows, and users of these output words, wait for the job that was added last."""
+        """Record the last job as the one after which the tile's output rows can be read and its output-buffer words
+        reused.
+        """
         name, first_block = self.task.target
         block, edge = first_block + self._fold_block(item.fold), self.task.edge
         lattice = self.task.lattice
@@ -667,7 +674,7 @@ class _PassJobs:
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
-    """Add a load to the last of ``loads``, with the longer of the waits."""
+    """Merge a load's fields into the last job of ``loads``, and keep the later of the jobs to wait for."""
     if not loads:
         loads.append({})
     loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

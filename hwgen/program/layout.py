@@ -1,4 +1,4 @@
-"""Memory layout of maps, weights and parameters, as bytes; all values are signed (docs/reference/engine.md)."""
+"""Memory layout of feature maps, weights and parameters for the engine, packed into signed bytes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.network.maps import FeatureMap, IntegerType
 
 WORD = LANES
-"""Bytes of a word: 8 channels of a pixel, or the parameters of a map."""
+"""Number of bytes of a memory word: 8 channels of a pixel, or the parameters of an output channel."""
 
 #: Range of a parameter's significand, and its largest shift.
 SIGNIFICANDS, MAX_SHIFT = (1 << 23, 1 << 24), (1 << 8) - 1
 
 
 def offset(integer_type: IntegerType) -> int:
-    """Return the difference between values of a type and the signed bytes that memory stores for them."""
+    """Return the difference between values of an integer type and the signed bytes that memory stores for them (0 or
+    128).
+    """
     return 0 if integer_type.signed else 128
 
 
 def blocks(channels: Any) -> Any:
-    """Return the number of blocks of 8 channels; ``channels`` is an integer or an array of them."""
+    """Return the number of 8-channel blocks that hold ``channels`` channels (an integer or an array)."""
     return -(-channels // LANES)
 
 
 def map_bytes(source: FeatureMap) -> int:
-    """Return the number of bytes of a map in memory."""
+    """Return the number of bytes of a feature map in the engine's memory."""
     return blocks(source.channels) * source.height * source.width * WORD
 
 
 def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
-    """Return a frame ``(C, H, W)`` of integers of at most 8 bits as the bytes of a map; lanes past ``C`` are 0."""
+    """Return a feature map ``(C, H, W)`` as the bytes that the engine's memory stores, in blocks of 8 channels."""
     channels, height, width = frame.shape
     whole = np.zeros((blocks(channels) * LANES, height, width), np.int8)
     whole[:channels] = frame.astype(np.int64) - offset(integer_type)
@@ -40,7 +42,7 @@ def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
 
 
 def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
-    """Return the bytes of a map in memory as integers ``(C, H, W)`` of the map's type."""
+    """Return the bytes of a feature map in the engine's memory as integers ``(C, H, W)`` of the map's type."""
     channels, height, width = result.shape
     words = np.frombuffer(packed, np.int8).reshape(-1, height, width, LANES)
     values = words.transpose(0, 3, 1, 2).reshape(-1, height, width)[:channels]
@@ -48,7 +50,7 @@ def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
 
 
 def pack_weights(weights: np.ndarray, maps: int) -> bytes:
-    """Return the weights ``(M, C, Kh, Kw)`` of a fold of ``maps`` output channels in the order of the steps.
+    """Return the weights ``(M, C, Kh, Kw)`` of up to ``maps`` output channels as bytes, in the array's order of steps.
 
     Steps loop over blocks of 8 channels, kernel rows, kernel columns, and the channels of a block. Output channels past
     ``M`` have zeros.
@@ -64,7 +66,9 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Return the weights ``(steps, fields, 8)`` of channelwise steps, field by field, and lane by lane in a field."""
+    """Return the weights of a channelwise layer as bytes in the engine's order. ``weights`` has the shape ``(steps,
+    fields, 8)``: field by field, and lane by lane in a field.
+    """
     count, fields, lanes = weights.shape
     packed = np.zeros((count, maps), np.int8)
     packed[:, : fields * lanes] = weights.reshape(count, -1)
@@ -72,7 +76,7 @@ def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
 
 
 def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Return the parameter word of each output channel, uint64.
+    """Return the 64-bit word of each output channel that packs its bias, significand and shift, uint64.
 
     A shift above `MAX_SHIFT` is stored as `MAX_SHIFT`: both give zero, because the product of a sum and a significand
     is below 2**57.
@@ -84,21 +88,21 @@ def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray
 
 
 def pack_parameters(words: np.ndarray) -> bytes:
-    """Return the parameter words as bytes, with zeros up to a whole block of 8 words."""
+    """Return the parameter words of output channels as bytes, padded with zeros to a multiple of 8 words."""
     whole = np.zeros(blocks(len(words)) * LANES, "<u8")
     whole[: len(words)] = words
     return whole.tobytes()
 
 
 def unpack_parameters(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bias, significand and shift of parameter words, int64 each."""
+    """Return the bias, significand and shift that 64-bit parameter words of output channels pack, int64 each."""
     bias = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32).astype(np.int32).astype(np.int64)
     significand = (words >> np.uint64(32) & np.uint64(0xFFFFFF)).astype(np.int64)
     return bias, significand, (words >> np.uint64(56)).astype(np.int64)
 
 
 def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
-    """Return a table of 256 entries, indexed by the byte that memory stores for a value.
+    """Return a lookup table of 256 entries, indexed by the byte that memory stores for an input value.
 
     ``entries`` are in the order of the type's values, from the smallest to the largest.
     """
@@ -109,5 +113,5 @@ def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
 
 
 def pack_tables(entries: np.ndarray) -> bytes:
-    """Return tables ``(n, 256)`` as bytes, with a word of 8 bytes per entry."""
+    """Return lookup tables ``(n, 256)`` as bytes in the engine's memory layout, 8 bytes per entry."""
     return entries.astype("<i8").tobytes()

@@ -1,4 +1,4 @@
-"""Allocation of feature maps in memory: addresses of all frames' maps; copies and concatenated maps share addresses."""
+"""Allocation of feature maps in the engine's memory, where copies and concatenated maps share addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIGNMENT = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class MapLocation:
-    """Memory location of a map: ``blocks`` times ``height`` rows of ``width`` words, from a byte address on.
+    """Memory location of a feature map: byte address, numbers of 8-channel blocks, rows and columns, and strides.
 
     Rows are ``row_bytes`` apart, and blocks ``block_bytes``.
     """
@@ -35,32 +35,32 @@ class MapLocation:
 
     @classmethod
     def dense(cls, address: int, blocks: int, height: int, width: int) -> MapLocation:
-        """Return the location of a map that is stored without gaps."""
+        """Return the memory location of a map that is stored without gaps from ``address`` on."""
         row = width * WORD
         return cls(address=address, blocks=blocks, height=height, width=width, row_bytes=row, block_bytes=height * row)
 
     @property
     def size(self) -> int:
-        """Number of bytes of the map, without gaps between rows or blocks."""
+        """Number of bytes of the map's values, without gaps between rows or blocks."""
         return self.blocks * self.height * self.width * WORD
 
     @property
     def joins_rows(self) -> bool:
-        """Whether the rows of a block are stored without gaps."""
+        """Whether consecutive rows of the map are adjacent in memory."""
         return self.row_bytes == self.width * WORD
 
     def at(self, block: int, row: int, column: int) -> int:
-        """Return the byte address of the word of a block, row and column."""
+        """Return the byte address of the 8-channel word at a block, row and column of the map."""
         return self.address + block * self.block_bytes + row * self.row_bytes + column * WORD
 
     def part(self, first: int, count: int) -> MapLocation:
-        """Return the location of ``count`` blocks of the map, from block ``first`` on."""
+        """Return the memory location of ``count`` 8-channel blocks of the map, from block ``first`` on."""
         return replace(self, address=self.at(first, 0, 0), blocks=count)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A layer and the layers behind it that the same passes compute, on the layer's output path.
+    """Layer of a network, together with later layers (such as an addition) that the engine fuses onto its output.
 
     Parameters
     ----------
@@ -78,22 +78,26 @@ class Step:
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Edges of the maps that the step reads from memory."""
+        """Names of the feature maps that the layers of the step read from memory."""
         made = {op.name for op in self.ops}
         return tuple(edge for edges in self.takes for edge in edges if edge not in made)
 
     @property
     def name(self) -> str:
-        """Name of the step's output edge, which is its last layer."""
+        """Name of the step's last layer, whose output is written to memory."""
         return self.ops[-1].name
 
     @property
     def output(self) -> FeatureMap:
+        """Feature map that the step's last layer writes to memory."""
         return self.ops[-1].output
 
 
 def steps(network: Network) -> tuple[Step, ...]:
-    """Return the steps of a network, in order. A `Copy` is no step."""
+    """Return the steps of a network in order: each layer with the layers that the engine fuses onto its output.
+
+    A `Copy` is no step.
+    """
     target_of, steps_by_name = _inside(network), dict[str, Step]()
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
@@ -112,12 +116,14 @@ def steps(network: Network) -> tuple[Step, ...]:
 
 
 def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
-    """Return a step with one more layer on its output path, whose inputs are ``edges``."""
+    """Return ``step`` with one more layer fused onto its output; ``edges`` names that layer's inputs."""
     return replace(step, ops=(*step.ops, layer), takes=(*step.takes, edges))
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each edge, the edge of the map in memory that contains it, and its first block there."""
+    """Return, for each feature map, the stored map that contains it (itself or a concatenation), and its first block
+    there.
+    """
     target_of, copy_sources = _inside(network), {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
@@ -135,7 +141,8 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
-    """Return the concatenation into whose map each edge is computed directly, with the edge's first block there.
+    """Return, for each map that is computed directly into a concatenation's output, the concatenation and its first
+    block there.
 
     Such an edge enters a single concatenation, unchanged, and begins at a whole block.
     """
@@ -158,7 +165,7 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Number of frames of a program, and the steps that compute all frames at once.
+    """Number of frames of an engine program, and the layers computed for all frames at once.
 
     All other steps are computed before, frame by frame. ``together`` has the names of the steps.
     """
@@ -166,12 +173,12 @@ class Batch:
     frames: int = 1
     together: frozenset[str] = frozenset()
     layers: frozenset[str] = frozenset()
-    """Names of all layers of the steps in ``together``."""
+    """Names of all layers that are computed for all frames at once, fused layers included."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapLocations:
-    """Locations of all maps.
+    """Memory locations of all feature maps of an engine program, for every frame.
 
     Parameters
     ----------
@@ -189,7 +196,7 @@ class MapLocations:
 
 
 def at_ends(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str]:
-    """Return the edges of the maps in memory that the host writes or reads."""
+    """Return the names of the feature maps in memory that the host writes (inputs) or reads (outputs)."""
     return {INPUT, *(root_of[name][0] for name in network.output_layers)}
 
 
@@ -201,7 +208,7 @@ def allocate_maps(
     kept: bool = False,
     batch: Batch | None = None,
 ) -> MapLocations:
-    """Return a location for each map, from byte ``address`` on.
+    """Allocate memory for every feature map of a network from byte ``address`` on, and return the locations.
 
     The input and the outputs have addresses of their own. Other maps share addresses, unless ``kept`` is true: a map is
     stored in the first gap between the maps that are still to be read when its computation begins.
@@ -248,7 +255,7 @@ def allocate_maps(
     end = aligned(max(home.end for home in homes.values()))
 
     def parts(location_of: Callable[[_Home], MapLocation]) -> dict[str, MapLocation]:
-        """Return the locations of all edges that are stored in memory."""
+        """Return the memory locations of all feature maps, those inside a concatenation's map included."""
         return {
             edge: location_of(homes[root]).part(first_block, blocks(maps[edge].channels))
             for edge, (root, first_block) in root_of.items()
@@ -261,7 +268,7 @@ def allocate_maps(
 
 @dataclass(frozen=True)
 class _Home:
-    """Memory region of a map of one or several frames, which are stored one by one or with interleaved rows."""
+    """Memory region allocated to a feature map, for one frame or several."""
 
     address: int
     blocks: int
@@ -279,7 +286,7 @@ class _Home:
         return self.address + self.frames * self.frame_bytes
 
     def frame(self, index: int) -> MapLocation:
-        """Return the location of one frame's map; all frames share it if the region stores one frame."""
+        """Return the memory location of one frame's map; all frames share it if the region stores one frame."""
         if self.frames == 1 or self.one_by_one:
             after = index % self.frames * self.frame_bytes
             return MapLocation.dense(self.address + after, self.blocks, self.height, self.width)
@@ -294,7 +301,9 @@ class _Home:
         )
 
     def of_all(self) -> MapLocation:
-        """Return the location of the map that interleaves the rows of all frames, or the first frame's location."""
+        """Return the memory location of the map with the rows of all frames interleaved, or the first frame's
+        location.
+        """
         if self.frames == 1 or not self.one_by_one:
             return MapLocation.dense(self.address, self.blocks, self.frames * self.height, self.width)
         if (self.height, self.width) != (1, 1):
@@ -310,12 +319,14 @@ class _Home:
 
 
 def aligned(address: int) -> int:
-    """Return the first aligned address that is not below ``address``."""
+    """Return ``address`` rounded up to the 4096-byte alignment of memory regions."""
     return -(-address // ALIGNMENT) * ALIGNMENT
 
 
 def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
-    """Return ``home`` at the first aligned address, not below its own, at which it overlaps no home in ``alive``."""
+    """Return ``home`` at the first aligned address, not below its own, at which it overlaps no memory region in
+    ``alive``.
+    """
     for other in sorted(alive, key=lambda other: other.address):
         if home.end <= other.address:
             break

@@ -1,4 +1,4 @@
-"""Tilings that a user or another search chose: their cost on the engine, and their loop nests.
+"""Costs and loop nests on the engine for tilings that a user or another search chose.
 
 `hwgen.blocking.count` counts the memory accesses of a nest, as for any accelerator. The engine accesses as many bytes,
 or fewer where its buffers still hold data that the count fetches again. Examples are smaller boxes at the border of a
@@ -33,7 +33,7 @@ __all__ = ["tiling_cost", "nest", "problem", "words"]
 
 
 def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
-    """Return the cost of a pass with a tiling; by default the pass has the whole buffers.
+    """Return the estimated cost of an engine pass with a given tiling, or refuse a tiling that does not fit the engine.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _check_boxes(task: Pass, tiling: Tiling, room: Room) -> None:
 
 
 def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> Cost | None:
-    """Return the estimated cost, or ``None`` if the buffers are too small.
+    """Return the estimated cost of a pass with a tiling, or ``None`` if the engine's buffers are too small.
 
     Boxes ``by_taps`` or ``rolling`` are estimated as if they loaded as much as plain boxes.
     """
@@ -102,7 +102,7 @@ def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> Cost 
 
 
 def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
-    """Return the minimum number of words of each bank of the map buffer with which a tile can be computed."""
+    """Return the smallest number of words per bank of the map buffer with which a tiling can be computed."""
     taps = (0, tiling.taps) if tiling.by_taps else None
     rows = _longest(task, 0, tiling.box_rows, taps)
     width = _longest(task, 1, tiling.columns)
@@ -113,7 +113,7 @@ def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
 
 
 def _longest(task: Pass, axis: int, step: int, taps: tuple[int, int] | None = None) -> int:
-    """Return the maximum number of input rows (axis 0) or columns (axis 1) under a tile."""
+    """Return the largest number of input rows (axis 0) or columns (axis 1) that one tile reads."""
     lengths = []
     for begin in range(0, task.size[axis], step):
         first, last = task.needed(axis, begin, min(begin + step, task.size[axis]), taps)
@@ -122,7 +122,7 @@ def _longest(task: Pass, axis: int, step: int, taps: tuple[int, int] | None = No
 
 
 def problem(task: Pass) -> Problem:
-    """Return the loops of a convolution on the engine, with whole blocks of 8 input channels.
+    """Return the loop bounds of a convolution as the engine computes it, with input channels rounded up to 8.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def problem(task: Pass) -> Problem:
 
 
 def nest(task: Pass, engine: EngineConfig, tiling: Tiling) -> Nest:
-    """Return the loop nest of a pass with a tiling.
+    """Return the loop nest, innermost loop first, in which the engine computes a convolution with a tiling.
 
     From inside to outside: loops of a chunk, over the chunks of a tile, over the tiles of a box, then boxes and folds.
     """
@@ -168,7 +168,8 @@ CHUNK, ROW, PART, BOX = 6, 7, 8, 10
 
 
 def words(task: Pass, engine: EngineConfig, tiling: Tiling, positions: dict[str, int] | None = None) -> dict[str, int]:
-    """Return the bytes of each operand that cross the port, as `hwgen.blocking.count` counts them.
+    """Return the bytes of input, weights and output that cross the memory port, as the general loop-nest model counts
+    them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Passes of the engine: a layer is one pass over its maps, several passes, or none if only addresses change."""
+"""Translation of layers into passes through the engine's array: one pass, several, or none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MOST_TAPS = 255
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Zero point that is added to rounded outputs, and the outputs' bounds, as signed values in memory."""
+    """Zero point and bounds of requantised outputs, as the signed bytes that memory stores."""
 
     zero_point: int
     low: int
@@ -54,7 +54,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tables:
-    """Tables that a pass loads, int64 ``(n, 256)``; ``first`` is the index of the first one in the engine."""
+    """Lookup tables that an engine pass loads, int64 ``(n, 256)``, and the engine's index of the first one."""
 
     first: int
     entries: np.ndarray
@@ -62,19 +62,22 @@ class Tables:
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """Pixels of a map at a distance of ``step`` rows and columns, from row and column ``first`` on."""
+    """Grid of output pixels that an engine pass writes: every ``step``-th row and column, from ``first`` on."""
 
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
 
     def at(self, axis: int, pixel: int) -> int:
-        """Return the map's row (axis 0) or column (axis 1) of a pixel of the lattice."""
+        """Return the row (axis 0) or column (axis 1) of the written map that corresponds to an output pixel of the
+        pass.
+        """
         return pixel * self.step[axis] + self.first[axis]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """A convolution or a channelwise operation of the engine, on whole blocks of 8 channels.
+    """Pass of a layer through the engine's array: a convolution or channelwise operation with its fused output
+    operations.
 
     Parameters
     ----------
@@ -140,21 +143,23 @@ class Pass:
     lattice: Lattice = Lattice()
 
     def fold_maps(self, engine: EngineConfig) -> int:
-        """Return the number of output channels of a fold."""
+        """Return the number of output channels that the engine computes at a time in this pass."""
         return LANES if self.channelwise else engine.maps
 
     def folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds of the pass."""
+        """Return the number of output folds of the pass, ``ceil(maps / fold_maps)``."""
         return -(-self.maps // self.fold_maps(engine))
 
     @property
     def stride(self) -> int:
-        """Stride of the window, which is the same both ways."""
+        """Stride of the window of the pass, equal in both directions."""
         return self.window.stride[0]
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Values on which the pass's jobs depend, but for addresses. Passes of equal shape have the same tilings."""
+        """Tuple of all values, addresses excepted, that determine the jobs of the pass; passes with equal tuples have
+        equal tilings. Passes of equal shape have the same tilings.
+        """
         sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
         tables = tuple(each.first for each in self.tables)
         kinds = (self.channelwise, self.addend is None, self.pooled, self.shares_weights, self.shares_parameters)
@@ -162,44 +167,48 @@ class Pass:
 
     @property
     def bare(self) -> Pass:
-        """Copy of the pass without the weights on which its shape doesn't depend, so that it is small."""
+        """Copy of the pass without most of its weights, small enough to send to another process, for tiling
+        searches.
+        """
         return replace(
             self, weights=self.weights[: LANES + 1] if self.channelwise and self.weights is not None else None
         )
 
     @property
     def is_scattered(self) -> bool:
-        """Whether neighbouring computed pixels are not neighbours in the target. A tile then has one row."""
+        """Whether outputs that are neighbours in a row of the pass are not adjacent in the written map, as in
+        upsampling. A tile then has one row.
+        """
         return self.lattice.step[1] > 1
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Edges of the maps that the pass reads, and of the map that it writes."""
+        """Names of the feature maps that the pass reads, and of the map that it writes."""
         return tuple(edge for edge, _ in (self.source, *([self.addend] if self.addend else []), self.target))
 
     @property
     def shares_weights(self) -> bool:
-        """Whether all folds have the same weights."""
+        """Whether all output folds of a channelwise pass use the same weights."""
         return self.channelwise and self.weights is not None and len(self.weights) <= LANES
 
     @property
     def shares_parameters(self) -> bool:
-        """Whether all folds have the same parameters."""
+        """Whether all output folds of a channelwise pass use the same 8 parameter words."""
         return self.channelwise and self.parameters is not None and len(self.parameters) <= LANES
 
     @property
     def looked_up(self) -> bool:
-        """Whether outputs are looked up in a table of their own."""
+        """Whether the outputs of the pass go through a lookup table of an activation function."""
         return any(each.first == ACTIVATION for each in self.tables)
 
     @property
     def edge(self) -> int:
-        """Number of rows, and of columns, of computed pixels per written pixel: 2 with pooling, 1 without."""
+        """Number of computed rows (and of columns) per written one: 2 with fused 2 x 2 pooling, 1 without."""
         return 2 if self.pooled else 1
 
     @property
     def row_step(self) -> int:
-        """Distance of the input rows that are loaded.
+        """Distance between the input rows that are loaded: the stride for unpadded one-row kernels, otherwise 1.
 
         Kernels of one row and no padding skip the rows between strides.
         """
@@ -207,11 +216,11 @@ class Pass:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Number of rows and columns that are computed."""
+        """Number of output rows and columns that the pass computes, before pooling."""
         return self.rows, self.columns
 
     def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
-        """Return the input rows (axis 0) or columns (axis 1) that outputs ``begin`` to ``end - 1`` read.
+        """Return the input rows (axis 0) or columns (axis 1) that outputs ``begin`` to ``end - 1`` of the pass read.
 
         The half-open interval lies inside the map, and has at least one row. ``taps`` is an interval of the kernel's
         rows or columns; by default all of them.
@@ -226,7 +235,7 @@ class Pass:
 
 
 def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Return the passes of a layer and of the layers on its output path (`joined`).
+    """Return the engine passes that compute a layer together with the layers fused onto its output.
 
     Parameters
     ----------
@@ -261,7 +270,7 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
 
 
 def joined(before: Sequence[Op], op: Op) -> bool:
-    """Whether the passes of the layers ``before`` can compute a further layer on their output path."""
+    """Whether the engine can fuse a layer onto the output of the layers ``before``, without a pass of its own."""
     last = before[-1]
     if isinstance(op, Lookup):
         return len(op.table) == 1 and not isinstance(last, MaxPool | Lookup | Concat)
@@ -274,7 +283,7 @@ def joined(before: Sequence[Op], op: Op) -> bool:
 
 
 def _with(task: Pass, op: Op, edges: Sequence[str]) -> Pass:
-    """Return the pass with one more layer on its output path, whose inputs are ``edges``."""
+    """Return an engine pass with one more layer (addition, lookup or 2 x 2 max-pool) fused onto its output."""
     before, target = task.target[0], (op.name, task.target[1])
     if isinstance(op, Add):
         return _with_sum(task, op, edges, edges.index(before))
@@ -294,7 +303,9 @@ def _average_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
-    """Return the pass with an addition on its output path; the pass computes the operand of index ``operand``."""
+    """Return an engine pass with a fused addition: the pass computes operand ``operand`` and reads the other from
+    memory.
+    """
     first_block = task.target[1]
     return replace(
         task,
@@ -306,7 +317,7 @@ def _with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
 
 
 def kinds() -> list[str]:
-    """Return the kinds of layers that the engine computes."""
+    """Return the names of the layer types that the engine computes."""
     return [kind.kind for kind in (*_PASSES, Concat, Copy)]
 
 
@@ -321,7 +332,7 @@ def _check_window(op: Op) -> None:
 
 
 def _window(op: Op) -> Window:
-    """Return the window of a layer, with a stride of 1 if the output is one pixel."""
+    """Return a layer's window, with its stride replaced by 1 if the output is one pixel."""
     window = op.window
     if op.output.shape[1:] == (1, 1):
         return Window(kernel=window.kernel, padding=window.padding, dilation=window.dilation)
@@ -329,7 +340,7 @@ def _window(op: Op) -> Window:
 
 
 def _geometry(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, Any]:
-    """Return the fields that all passes of a layer share, for a source and a first block of the target."""
+    """Return the `Pass` fields that describe a layer's geometry: maps, window, output size and padding value."""
     return {
         "name": op.name,
         "source": source,
@@ -375,7 +386,7 @@ def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _spread(op: Conv) -> np.ndarray:
-    """Return the weights of a grouped convolution as a dense one, with zeros for the channels of other groups."""
+    """Return the weights of a grouped convolution as those of a dense one, with zeros between groups."""
     maps, channels = op.outputs // op.groups, op.channels // op.groups
     whole = np.zeros((op.groups, maps, op.groups, channels, *op.window.kernel), np.int64)
     for group, weights in enumerate(op.weights.reshape(op.groups, maps, channels, *op.window.kernel)):
@@ -392,7 +403,7 @@ def _group(
     rule: Rule | None,
     parameters: np.ndarray | None,
 ) -> Pass:
-    """Return the pass of one of ``groups`` groups, whose channels are whole blocks."""
+    """Return the pass of one group of a grouped convolution whose groups have multiples of 8 channels."""
     channels, maps = op.channels // groups, op.outputs // groups
     outputs = slice(group * maps, (group + 1) * maps)
     return Pass(
@@ -420,7 +431,9 @@ def _check_weights(op: Conv) -> None:
 
 
 def _requantised(op: Op, requantisation: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
-    """Return the rule and the parameter words of a requantisation; refuse one that the engine can't compute."""
+    """Return a layer's output bounds and parameter words for the engine; refuse a requantisation that it cannot
+    compute.
+    """
     if not requantisation.float32 and not _rounds_alike(op, requantisation):
         raise ModelError(
             f"{op.name}: the model rounds this layer's products once, because a constant factor or a scale of another "
@@ -434,7 +447,7 @@ def _requantised(op: Op, requantisation: Requantisation, bias: np.ndarray) -> tu
 
 
 def _rounds_alike(op: Op, requantisation: Requantisation) -> bool:
-    """Whether rounding to float32 before requantisation changes no output, as in layers that clip or rescale integers.
+    """Whether rounding a layer's sums to float32 before requantisation changes no output.
 
     Only layers whose outputs each depend on a single input are tried, because all their sums can be enumerated.
     """
@@ -474,7 +487,9 @@ def _lookup_table(op: Lookup) -> Tables:
 
 
 def _kept(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
-    """Return a channelwise pass that keeps values unchanged: the maximum of a window, or its only value."""
+    """Return a channelwise pass that requantises nothing: it outputs a window's maximum, or sums its values with weight
+    1.
+    """
     (edge,) = edges
     ones, one = np.ones(LANES, np.int64), np.full(LANES, 1 << 23)
     return Pass(
@@ -490,13 +505,13 @@ def _kept(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: b
 
 
 def _select(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a convolution with a single weight of 1 per output channel."""
+    """Return the pass of a channel selection: a convolution with one weight of 1 per output channel."""
     assert isinstance(op, Select)
     return (_picked(op, edges, op.index),)
 
 
 def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
-    """Return a pass that copies, to each output channel, the input channel of that index."""
+    """Return a convolution pass that copies input channel ``index[m]`` to each output channel ``m``."""
     weights = (np.arange(op.channels) == np.array(index)[:, None]).astype(np.int64)[..., None, None]
     one, shift = np.full(op.outputs, 1 << 23), np.full(op.outputs, 23)
     task = replace(_kept(op, edges, op.output.type), channelwise=False, channels=op.channels, weights=weights)
@@ -504,14 +519,14 @@ def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
 
 
 def _upsample(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a copy of the map for each pixel of a block."""
+    """Return the passes of a nearest-neighbour upsampling: one copy of the map for each pixel of an output block."""
     assert isinstance(op, Upsample)
     kept = replace(_kept(op, edges, op.output.type), rows=op.height, columns=op.width)
     return tuple(replace(kept, lattice=each) for each in _lattices(op.factors))
 
 
 def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a pass for each pixel of a block, which copies the pixel's channels as whole blocks or one by one."""
+    """Return the passes of a depth-to-space layer: one for each pixel of an output block."""
     assert isinstance(op, DepthToSpace)
     tasks = []
     for pixel_index, lattice in enumerate(_lattices(op.blocks)):
@@ -525,12 +540,12 @@ def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _lattices(step: tuple[int, int]) -> list[Lattice]:
-    """Return the lattices of all pixels of a block of ``step`` rows and columns, row by row."""
+    """Return the grids of output pixels for each position in a block of ``step`` rows and columns, row by row."""
     return [Lattice(step=step, first=first) for first in np.ndindex(step)]
 
 
 def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a convolution whose kernel is a block of pixels, with a single weight of 1 per output channel."""
+    """Return the pass of a space-to-depth layer: a strided convolution with one weight of 1 per output channel."""
     assert isinstance(op, SpaceToDepth)
     down, right = op.blocks
     if down != right or down not in STRIDES:
@@ -546,7 +561,7 @@ def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Return a copy through its table for each input map that is not already stored in the output."""
+    """Return the passes that copy each input of a concatenation, through a lookup table, into the output map."""
     assert isinstance(op, Concat)
     channel, copies = 0, []
     for edge, source, table, is_inside in zip(edges, op.inputs, op.tables, inside, strict=True):
@@ -573,13 +588,14 @@ def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _add(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return a pass that copies the first map and adds the second one on its output path."""
+    """Return the pass for an elementwise sum: it copies the first map, and adds the second map on the output path."""
     assert isinstance(op, Add)
     return (_with_sum(_kept(op, edges[:1], op.input.type), op, edges, 0),)
 
 
 def _sum_tables(op: Add, operand: int) -> np.ndarray:
-    """Return the tables of a sum: the shares of operand ``operand``, the shares of the other operand, the rounding.
+    """Return the three lookup tables with which the engine adds two maps: rescaled values of each operand, and the
+    rounding.
 
     Raises
     ------

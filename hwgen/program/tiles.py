@@ -1,4 +1,4 @@
-"""Tilings of a pass into jobs: output tiles, channels and kernel rows of a chunk, and the data that stay on chip."""
+"""Search for engine tilings: output tile size, chunk of channels and kernel rows, and loop order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB_CYCLES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """Tile sizes and loop order of a pass.
+    """Tile sizes, chunk sizes and loop order with which the engine computes a pass.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Tiling:
 
 
 class Tilings(NamedTuple):
-    """Table of tilings, an array for each of the first fields of `Tiling`."""
+    """Table of many tilings, as one array for each of the first six fields of `Tiling`."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -72,22 +72,22 @@ class Tilings(NamedTuple):
 
     @classmethod
     def none(cls) -> Tilings:
-        """Return a table without tilings."""
+        """Return an empty table of tilings."""
         return cls(*(np.zeros(0, np.int64) for _ in range(5)), maps_stay=np.zeros(0, bool))
 
     @classmethod
     def one(cls, tiling: Tiling) -> Tilings:
-        """Return a table of one tiling."""
+        """Return a table with a single tiling."""
         return cls(*(np.array([getattr(tiling, name)]) for name in cls._fields))
 
     def tiling(self, index: int) -> Tiling:
-        """Return the tiling of an index of the table."""
+        """Return the tiling at an index of the table."""
         return Tiling(**{name: values[index].item() for name, values in self._asdict().items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Buffer space of a pass, and the conditions under which the pass is computed.
+    """Buffer space that an engine pass can use, and the conditions (such as side by side) under which it runs.
 
     Parameters
     ----------
@@ -115,13 +115,13 @@ class Room:
 
     @classmethod
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
-        """Return the space of a pass that is computed alone: the whole buffers."""
+        """Return the buffer space of a pass that is computed alone: all of the engine's map and weight buffers."""
         return cls(map_words=engine.map_words, weight_steps=engine.weight_steps, in_turn=in_turn)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated cost of a tiling.
+    """Estimated cycles, memory words, jobs and buffer space of an engine pass with a tiling.
 
     Parameters
     ----------
@@ -148,12 +148,12 @@ class Cost:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Sort key, smallest first: cycles, then words, then jobs."""
+        """Sort key of a tiling's cost, cheapest first: estimated cycles, then memory words, then jobs."""
         return max(self.array, self.port) + self.ends, self.words, self.jobs
 
 
 class Costs(NamedTuple):
-    """Table of costs, an array for each field of `Cost`, and whether the buffers hold the tiling."""
+    """Table of estimated costs of many tilings, as one array per figure, and whether each tiling fits the buffers."""
 
     array: np.ndarray
     port: np.ndarray
@@ -165,17 +165,19 @@ class Costs(NamedTuple):
     fits: np.ndarray
 
     def best(self, max_count: int) -> list[int]:
-        """Return the indices of at most ``max_count`` tilings, the best first; tilings that fit precede all others."""
+        """Return the indices of the ``max_count`` cheapest tilings of the table; tilings that fit the buffers precede
+        all others.
+        """
         cycles = np.maximum(self.array, self.port) + self.ends
         return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
     def cost(self, index: int) -> Cost:
-        """Return the cost of the tiling of an index of the table."""
+        """Return the estimated cost of the tiling at an index of the table."""
         return Cost(*(values[index].item() for values in self[:-1]))
 
 
 def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
-    """Return the distance of a box's rows in the map buffer, in pixels.
+    """Return the distance between the beginnings of two input rows in the map buffer, in pixels.
 
     ``width`` is the number of columns of the box, and ``columns`` of the output tile; integers or arrays.
     """
@@ -183,17 +185,19 @@ def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
 
 
 def plane_words(task: Pass, engine: EngineConfig, rows: Any, width: Any, columns: Any) -> Any:
-    """Return the number of words of each bank that a block of 8 channels of a box occupies; of integers or arrays."""
+    """Return the words per map-buffer bank that one 8-channel block of an input box occupies (integers or arrays)."""
     return -(-((rows - 1) * pitch(task, engine, width, columns) + width) // engine.pixels)
 
 
 def pieces(size: int, step: int) -> list[tuple[int, int]]:
-    """Return the half-open intervals of length ``step`` that cover ``size``; the last one can be shorter."""
+    """Return the half-open intervals of length ``step`` that divide the range from 0 to ``size``; the last can be
+    shorter.
+    """
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-    """Return the intervals of channels, kernel rows and kernel columns of each chunk."""
+    """Return the input channels, kernel rows and kernel columns of each chunk, as half-open intervals."""
     rows, columns = task.window.kernel
     return list(
         product(
@@ -205,7 +209,7 @@ def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int,
 
 
 def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) -> Any:
-    """Return the number of steps per pixel group of a chunk.
+    """Return the number of array steps per pixel group for a chunk of input channels and kernel taps.
 
     Parameters
     ----------
@@ -222,7 +226,7 @@ def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) 
 def best_tilings(
     task: Pass, engine: EngineConfig, room: Room | None = None, max_count: int = 1
 ) -> list[tuple[Tiling, Cost]]:
-    """Return at most ``max_count`` tilings that fit the buffers, those with the fewest estimated cycles first.
+    """Return up to ``max_count`` tilings of a pass that fit the engine's buffers, fewest estimated cycles first.
 
     Raises
     ------
@@ -242,13 +246,13 @@ def best_tilings(
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
-    """Return the tilings that are compared."""
+    """Return all tilings of a pass among which the search for the cheapest one chooses."""
     table = _candidates(task, engine, room)
     return [table.tiling(index) for index in range(len(table.rows))]
 
 
 def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
-    """Return the tilings that are compared, as a table."""
+    """Return the table of all tilings of a pass among which the search for the cheapest one chooses."""
     heights, chunks = _heights(task), _chunks(task, engine, room)
     tables = [
         _tilings(task, engine, room, heights, columns, *chunk)
@@ -260,13 +264,13 @@ def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
 
 
 def _few(sizes: Sequence[int]) -> list[int]:
-    """Return the four largest sizes and every fourth smaller one, in falling order."""
+    """Return a subset of candidate tile widths: the four largest and every fourth smaller one, in falling order."""
     falling = sorted(sizes, reverse=True)
     return falling[:4] + falling[4::4]
 
 
 def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int]]:
-    """Return the candidate chunks, as pairs of channels and kernel rows, that half of the weight buffer can hold.
+    """Return the candidate chunk sizes (input channels, kernel rows) whose weights fit half of the weight buffer.
 
     The weights of a whole pass, or the smallest chunk, can occupy the whole buffer.
     """
@@ -287,17 +291,19 @@ def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int
 
 
 def _weight_folds(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of folds with weights of their own."""
+    """Return the number of output folds that have weights of their own; 1 if all folds share them."""
     return 1 if task.shares_weights else task.folds(engine)
 
 
 def weight_steps(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of steps in the weight buffer of all folds of a pass."""
+    """Return the weight-buffer size, in array steps, that holds the weights of all output folds of a pass."""
     return _weight_folds(task, engine) * steps(task, task.channels, task.window.kernel[0])
 
 
 def _heights(task: Pass) -> np.ndarray:
-    """Return the candidate rows of a tile and of a box of whole tiles, int64 ``(n, 2)``, sorted by a tile's rows."""
+    """Return the candidate heights of an output tile and of the box of tiles that share their input, int64 ``(n,
+    2)``.
+    """
     sizes = [
         (rows, min(rows * tiles, -(-task.rows // rows) * rows))
         for rows in range(task.edge, (1 if task.is_scattered else task.rows) + 1, task.edge)
@@ -308,14 +314,16 @@ def _heights(task: Pass) -> np.ndarray:
 
 @lru_cache(maxsize=1 << 12)
 def _tile_counts(tiles: int) -> tuple[int, ...]:
-    """Return the candidate numbers of tiles per box for ``tiles`` tiles in all."""
+    """Return the candidate numbers of tiles that share one loaded box of input, out of ``tiles`` tiles."""
     return tuple(distinct(tiles))
 
 
 def _tilings(
     task: Pass, engine: EngineConfig, room: Room, heights: np.ndarray, columns: int, channels: int, taps: int
 ) -> Tilings:
-    """Return the tilings with tiles of ``columns`` columns, and chunks of ``channels`` channels and ``taps`` rows."""
+    """Return the table of tilings with given tile columns, chunk channels and chunk kernel rows, over all heights and
+    loop orders.
+    """
     single = is_single(task, channels, taps) and not room.shared
     max_rows = most_pixels(task, engine, single=single) // columns
     fitting = heights[: np.searchsorted(heights[:, 0], max_rows, side="right")]
@@ -326,12 +334,12 @@ def _tilings(
 
 
 def is_single(task: Pass, channels: int, taps: int) -> bool:
-    """Whether a single chunk with all kernel columns covers all channels and kernel rows."""
+    """Whether one chunk covers all input channels and kernel rows of a pass, so that no partial sums remain."""
     return channels >= task.channels and taps >= task.window.kernel[0]
 
 
 def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
-    """Return the maximum number of pixels of a tile with one chunk (``single``) or several."""
+    """Return the maximum number of output pixels of a tile that accumulators and output buffer permit."""
     groups = MOST_GROUPS if single else engine.slots // 2
     count = _fold_blocks(task, engine)
     room = engine.output_words // 2 // count * task.edge**2
@@ -341,18 +349,18 @@ def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
 
 
 def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of blocks of 8 output channels of the largest fold."""
+    """Return the number of blocks of 8 output channels that the largest output fold of a pass computes."""
     return blocks(min(task.fold_maps(engine), task.maps))
 
 
 def pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
-    """Whether the engine can pool rows of ``columns`` computed pixels; always true for a pass without pooling."""
+    """Whether the engine's pool buffer can pool rows of ``columns`` computed pixels; always true without pooling."""
     words = columns // task.edge * _fold_blocks(task, engine)
     return not task.pooled or (columns <= MOST_POOLED and words <= engine.pool_words)
 
 
 class Estimator:
-    """Estimator of the cost of a pass's tilings in a given buffer space.
+    """Estimator of the cycles and memory words that an engine pass takes with a tiling, for a given buffer space.
 
     The array, the drain and the port work at the same time. ``Cost.ends`` has the cycles of the loads before the first
     step, and of the drain after the last one.
@@ -371,12 +379,12 @@ class Estimator:
             self._finished *= 2
 
     def cost(self, tiling: Tiling) -> Cost | None:
-        """Return the cost of a tiling; ``None`` if the buffers are too small."""
+        """Return the estimated cost of one tiling; ``None`` if the engine's buffers are too small."""
         costs = self.costs(Tilings.one(tiling))
         return costs.cost(0) if costs.fits[0] else None
 
     def costs(self, tilings: Tilings) -> Costs:
-        """Return the costs of tilings."""
+        """Return the estimated costs of a table of tilings."""
         task, engine, (tile_rows, tile_columns, box_rows, channels, taps, _) = self._task, self._engine, tilings
         chunks_per_tile = -(-task.channels // channels) * -(-task.window.kernel[0] // taps)
         row_boxes, rows, all_rows = _spans(task, 0, box_rows)
@@ -408,7 +416,9 @@ class Estimator:
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the loads of each box, whether it is double-buffered, the words in use, and whether they fit."""
+        """Return, per tiling, how often each box of input is loaded, and how many map-buffer words it needs. Also
+        return whether the box is double-buffered, and whether it fits.
+        """
         room, folds = self._room.map_words, self._folds
         if self._task.channelwise:
             return np.full_like(box, folds), 2 * box <= room, np.minimum(2 * box, room), box <= room
@@ -422,7 +432,7 @@ class Estimator:
     def _weight_loads(
         self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return how often all weights are loaded, and the steps of the weight buffer in use."""
+        """Return, per tiling, how often all weights are loaded, and the steps of the weight buffer in use."""
         room, fold = self._room.weight_steps, self._fold_weights
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
@@ -433,7 +443,7 @@ class Estimator:
 
 
 def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
-    """Return the number of pixel groups of all tiles."""
+    """Return, per tiling, the total number of pixel groups (13 pixels by default) in all tiles of a pass."""
     return sum(
         (
             rows_count * columns_count * -(-rows * columns // pixels)
@@ -445,12 +455,15 @@ def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return the length and the number of the whole pieces, and of the last piece, which can be empty."""
+    """Return the lengths and counts of the pieces into which ``size`` is divided: whole pieces, and a last shorter
+    piece.
+    """
     return [(steps, size // steps), (size % steps, 1)]
 
 
 def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for each step, the number of output pieces, and the input rows (axis 0) or columns that pieces read.
+    """Return, per tile size, the number of tiles along an axis, and the input rows or columns that they read (maximum
+    and sum).
 
     The input rows are the maximum over all pieces, and their sum.
     """

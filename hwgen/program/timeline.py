@@ -1,4 +1,4 @@
-"""Timeline of a program: the state of the array, the port and each layer in every cycle, from the exact schedule."""
+"""Timeline of an engine program: state of the array, the memory port and each layer in every cycle."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["ARRAY", "PORT", "Band", "bands"]
 
 ARRAY, PORT = "array", "port"
 _UNITS = {"work": LOAD, "buffer": FETCH, "room": STORE}
-"""Unit that uses the port in each state."""
+"""Engine unit (load, fetch or store) that occupies the memory port, by the port's state in the timeline."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Row of the timeline: the states of the array, of the port, or of a layer over the cycles of a run.
+    """Row of an engine's timeline: states of the array, the memory port, or one layer over the cycles of a run.
 
     Parameters
     ----------
@@ -40,16 +40,18 @@ class Band:
 
     @property
     def begin(self) -> int:
-        """First cycle that has a state."""
+        """First cycle in which the array, port or layer of this row has a state."""
         return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the number of cycles of each state between neighbouring edges."""
+        """Return the number of cycles in each state (such as working or waiting) between neighbouring ``edges``."""
         return {state: np.diff(_before(stretches, edges)) for state, stretches in self.states.items()}
 
 
 def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
-    """Return the bands of the array, the port, and the layers with passes, in the order in which layers begin."""
+    """Return the timeline rows of the engine's array, its memory port and each layer, in the order in which layers
+    begin.
+    """
     names = [work.task.name for work in schedule.works]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups for job in schedule.jobs])
@@ -71,7 +73,7 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
 
 
 def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Return the states of the array from ``begin`` to ``end``, given its steps and the cycles that end the loads."""
+    """Return the stretches of each state of the array (working, waiting for operands, for drain, or for stores)."""
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])
@@ -85,17 +87,17 @@ def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> d
 
 
 def _between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
-    """Return the gaps between ``begin``, the stretches and ``end``."""
+    """Return the gaps between disjoint stretches of cycles, from ``begin`` to ``end``."""
     return _some(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
 
 
 def _some(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the stretches that are not empty."""
+    """Return the stretches of cycles from ``begins`` to ``ends``, without empty ones."""
     return np.column_stack([begins, ends])[ends > begins]
 
 
 def _before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
-    """Return the number of cycles of the stretches before each of ``cycles``."""
+    """Return the number of cycles that lie in the given stretches before each cycle of ``cycles``."""
     lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
     begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before
     last = np.maximum(begun - 1, 0)

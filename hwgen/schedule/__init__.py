@@ -1,1 +1,1 @@
-"""The exact schedule of an accelerator: when each beat moves, and how deep FIFOs and line buffers must be."""
+"""Exact schedule of an accelerator: the cycle of each transfer, FIFO depths and line-buffer rows."""

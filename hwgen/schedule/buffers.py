@@ -36,7 +36,7 @@ MAX_SLIP_CYCLES = 64
 
 
 def ample_rows(window: Window, width: int, folds: int) -> int:
-    """Return the number of rows beyond which a line buffer gains nothing.
+    """Return the number of line-buffer rows beyond which more rows gain no throughput.
 
     The rows hold the last windows of a frame and the first windows of the next frame at once, the beats that arrive
     while the layer computes windows in the padding, and the beats in flight while the buffer releases a row.
@@ -56,7 +56,8 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
 
 
 def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Return the rows of each layer's line buffer and the depths of each layer's FIFOs.
+    """Return the smallest line-buffer rows and FIFO depths of each layer that keep the accelerator's latency and
+    interval.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
 
 
 def _order(schedule: Schedule) -> list[int]:
-    """Return the FIFOs in the order in which the search makes them shallower.
+    """Return the indices of all FIFOs in the order in which the depth search reduces them.
 
     In a graph the FIFO that would hold the most bits is first: a shallower skip connection can need a deeper FIFO
     beside it. A chain has no such choice and keeps its order.
@@ -126,13 +127,15 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def _paces(schedule: Schedule) -> Times:
-    """Return the largest average number of cycles per frame that each stream can take in the long run."""
+    """Return the largest average cycles per frame that each stream of an accelerator can take without lowering its
+    throughput.
+    """
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
     return np.maximum(schedule.paces(), interval)
 
 
 class _Deadlines:
-    """Latest times of all events of a schedule with which every frame ends by its deadline."""
+    """Latest allowed time of each event of a schedule, so that every frame ends by its deadline."""
 
     def __init__(self, schedule: Schedule, deadline: Times):
         self._schedule, self._deadline = schedule, deadline
@@ -140,7 +143,8 @@ class _Deadlines:
         self._latest, self._wasted = schedule.latest(deadline), schedule.events
 
     def sharpen(self) -> bool:
-        """Recompute the latest times with the present depths, and return whether this was done.
+        """Recompute the latest allowed time of each event with the present FIFO depths if worthwhile, and return
+        whether this was done.
 
         The recomputation is worth its cost once failed trials have moved as many events as the schedule has.
         """
@@ -150,11 +154,15 @@ class _Deadlines:
         return worth
 
     def depth_bound(self, fifo: int) -> int:
-        """Return a lower bound of the depth of a FIFO: a smaller depth makes some event later than its latest time."""
+        """Return a lower bound of a FIFO's depth: a shallower FIFO would make some event of the schedule miss its
+        deadline.
+        """
         return self._schedule.credits_used(fifo, self._latest)
 
     def solve(self) -> bool:
-        """Solve the schedule until an event is later than its latest time, and return whether none is."""
+        """Solve the schedule until an event exceeds its latest allowed time, and return whether all events are in
+        time.
+        """
         on_time = self._schedule.solve(self._latest)
         if not on_time:
             self._wasted += self._schedule.moved
@@ -164,7 +172,7 @@ class _Deadlines:
 def _minimum_depth(
     schedule: Schedule, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
 ) -> bool:
-    """Reduce the depth of a FIFO as far as possible, by bisection between a lower bound and the depth in use.
+    """Reduce the depth of one FIFO as far as latency and throughput allow, by bisection.
 
     The lower bound is the depth with which all events are in time if no other event moves. It is usually sufficient, so
     it is the first trial.

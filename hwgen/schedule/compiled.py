@@ -1,4 +1,4 @@
-"""Compiled functions: loops over millions of events, in which each may depend on the one before it."""
+"""Decorators that compile the scheduler's loops over millions of events with Numba."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PART: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function compiled by Numba when it is first called.
+    """Return a function wrapped by Numba's ``njit``, with machine code cached on disk where possible.
 
     Machine code is kept for the next process, if there is a folder for that. Numba looks only at the function's own
     file when it decides whether the code is stale. So a compiled function calls none of another file.
@@ -25,5 +25,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function compiled as a part of compiled functions of its file. Python can't call it."""
+    """Return a function compiled by Numba for calls from other compiled functions of its file only.
+
+    Python can't call it.
+    """
     return njit(**_PART)(function)

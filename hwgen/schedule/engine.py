@@ -1,4 +1,4 @@
-"""Exact cycles of the engine: of each burst on the memory port, and of each job's load, computation, drain and store.
+"""Exact cycles of the engine: each burst on the memory port, and each job's load, computation, drain and store.
 
 The model covers the circuit in front of a memory without gaps (docs/reference/engine.md, "Memory port" and "Cycles of
 the core"). It advances from burst to burst and, inside the core, from pixel group to pixel group.
@@ -32,7 +32,7 @@ _WAITS = ("wait_computed", "wait_stored")
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
-    """Timing of a memory without gaps that answers in order.
+    """Latencies and cycles per beat of a memory that never stalls and answers in order.
 
     No memory answers in the cycle of the request: a latency of 0 counts as 1.
 
@@ -66,7 +66,7 @@ class MemoryTiming:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCycles:
-    """Cycles of one run of a program.
+    """Cycle of every job's completion and every memory burst in one run of a program on the engine.
 
     Attributes
     ----------
@@ -98,12 +98,17 @@ class EngineCycles:
 
 
 Box = tuple[int, int, int, int, int, int]
-"""Address in bytes, strides of rows and of blocks in bytes, then the numbers of blocks, rows and words."""
+"""Box of feature-map words in memory: byte address, byte strides of rows and of 8-channel blocks, numbers of blocks,
+rows and words.
+"""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Box that a job reads or writes. In a ``wide`` transfer a beat carries as many words as the bus has."""
+    """Box of words in memory that an engine job reads or writes.
+
+    In a ``wide`` transfer a beat carries as many words as the bus has.
+    """
 
     box: Box
     wide: bool = False
@@ -111,12 +116,12 @@ class Transfer:
 
 
 def fetched_jobs(base: int, first: int, count: int = 1) -> Transfer:
-    """Return the transfer of ``count`` jobs of a program, from job ``first``."""
+    """Return the memory transfer that fetches the descriptors of ``count`` jobs of a program, from job ``first``."""
     return Transfer((base + Job.BYTES * first, 0, 0, 1, 1, count * Job.WORDS))
 
 
 def loads(config: EngineConfig, load: Load) -> list[Transfer]:
-    """Return the transfers that a job loads, in order."""
+    """Return the memory transfers that load one job's map box, weights and parameters, in order."""
     transfers: list[Transfer] = []
     if load.x_blocks:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
@@ -129,7 +134,7 @@ def loads(config: EngineConfig, load: Load) -> list[Transfer]:
 
 
 def stores(store: Store) -> list[Transfer]:
-    """Return the transfers that a job stores."""
+    """Return the memory transfers that store a job's outputs."""
     if not store.blocks:
         return []
     box = (store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)
@@ -137,7 +142,7 @@ def stores(store: Store) -> list[Transfer]:
 
 
 def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return boxes as rows for `events.split`, with the boxes of one job next to each other.
+    """Return boxes in memory as a table for `events.split`, one row per box, sorted by job.
 
     Each box is a tuple of columns over all jobs.
     """
@@ -150,7 +155,7 @@ def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarra
 
 
 def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the number of bursts of each box, and the beats and bytes of each burst."""
+    """Return the number of memory bursts of each box, and the beats and bytes of each burst."""
     counts = events.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
     sizes = config.burst_words, LANES, config.word_beats, config.bus_words
@@ -158,7 +163,7 @@ def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
-    """Return the number of beats and bytes of each burst of a transfer.
+    """Return the number of beats and bytes of each burst that carries out a memory transfer.
 
     A row is one burst, plus one for each burst boundary inside the row. A wide beat reads all words of the bus, but
     writes only the words of the box.
@@ -169,27 +174,30 @@ def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
 
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return the number of bytes of feature maps that each job reads."""
+    """Return the number of bytes of feature maps that each job reads from memory."""
     boxes = _rows([_map_box(jobs)], len(jobs))
     counts, _, sizes = _bursts(config, boxes)
     return _sums(counts, sizes)
 
 
 def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the sums of consecutive runs of values, where ``counts`` holds the length of each run."""
+    """Return the sum of each run of consecutive ``values``, where ``counts`` holds the length of each run."""
     ends = np.cumsum(counts)
     before = np.append(0, np.cumsum(values, dtype=np.int64))
     return before[ends] - before[ends - counts]
 
 
 def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray, ...]:
-    """Return the columns of the map boxes that jobs load."""
+    """Return the boxes of feature maps that jobs load from memory, as columns over all jobs."""
     *box, addend = columns(jobs, "load", _MAP)
     return (*box, 1 - addend)
 
 
 def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes that jobs load, as `loads` does for one job. A box without words has no bursts."""
+    """Return the boxes of maps, weights and parameters in memory that jobs load, one table row per box.
+
+    A box without words has no bursts.
+    """
     weights, steps = columns(jobs, "load", _WEIGHTS)
     parameters, words = columns(jobs, "load", _PARAMETERS)
     boxes = [_map_box(jobs), (weights, 0, 0, 1, 1, steps * config.blocks, 1), (parameters, 0, 0, 1, 1, words)]
@@ -197,18 +205,18 @@ def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _stored(jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes that jobs store."""
+    """Return the boxes of output maps in memory that jobs store, one table row per job."""
     return _rows([(*columns(jobs, "store", _STORE), 1, 1)], len(jobs))
 
 
 def _fetched(base: int, jobs: int) -> np.ndarray:
-    """Return the boxes of the jobs themselves."""
+    """Return the boxes in memory that hold the job descriptors of a program."""
     return _rows([(base + Job.BYTES * np.arange(jobs), 0, 0, 1, 1, Job.WORDS)], jobs)
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """Bursts of one user of the port: beats, job and marks of each burst, and bytes per job."""
+    """Bursts of one unit that uses the engine's memory port (fetch, store or load), and its bytes per job."""
 
     beats: np.ndarray
     jobs: np.ndarray
@@ -217,7 +225,10 @@ class _Unit:
 
     @classmethod
     def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
-        """Return the bursts of boxes. A job that moves nothing has one burst of zero beats."""
+        """Return the bursts into which boxes in memory are divided, for one unit of the memory port.
+
+        A job that moves nothing has one burst of zero beats.
+        """
         counts, beats, sizes = _bursts(config, boxes)
         owners = np.repeat(boxes[:, events.JOB], counts)
         begins = np.zeros(len(beats), bool)
@@ -234,7 +245,7 @@ class _Unit:
 
 
 class EngineSchedule:
-    """Schedule of a program's jobs on an engine.
+    """Exact cycles of a program's jobs on an engine, with a given memory timing.
 
     Parameters
     ----------
@@ -261,7 +272,7 @@ class EngineSchedule:
         self._finish_latency, self._read_latency = finish.latency, finish.read_latency
 
     def run(self) -> EngineCycles:
-        """Compute all bursts, and return the cycles of the run.
+        """Compute all memory bursts and array cycles of the engine's program, and return the cycles of the run.
 
         Raises
         ------

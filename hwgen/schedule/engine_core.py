@@ -1,4 +1,4 @@
-"""Cycles of the engine's compute core: first and last step of each pixel group, its drain, and the completion of jobs.
+"""Cycles of the engine's compute core: start and end of each pixel group, its drain, and the completion of jobs.
 
 The core's inputs can depend on its earlier outputs. So `CoreSchedule` advances from event to event, a few for each
 pixel group, and its user reports the inputs meanwhile::
@@ -36,25 +36,25 @@ _DRAIN = ("blocks", "pixels", "wait_stored")
 
 
 def group_steps(part: Compute) -> int:
-    """Return the number of steps of a pixel group."""
+    """Return the number of array cycles that a job spends on one pixel group."""
     channels = -(-part.channels // LANES) if part.channelwise else part.channels
     return part.kernel_rows * part.kernel_columns * channels
 
 
 def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
-    """Return fields of one part of each job, int64 ``(fields, jobs)``."""
+    """Return chosen fields of one part (load, compute, drain or store) of each job, int64 ``(fields, jobs)``."""
     values = attrgetter(*(f"{part}.{name}" for name in names))
     return np.array([values(job) for job in jobs], np.int64).reshape(len(jobs), len(names)).T
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pixel groups of each job, and the number of steps per group."""
+    """Return the number of pixel groups of each job, and the number of array cycles per group."""
     groups, *_, rows, across, channels, channelwise = columns(jobs, "compute", _COMPUTE)
     return groups, rows * across * np.where(channelwise, -(-channels // LANES), channels)
 
 
 class CoreSchedule:
-    """Schedule of a `Core`, from the cycles of its inputs.
+    """Exact cycles of the engine's compute core (array and drain), computed from the cycles of its inputs.
 
     A cycle is the first cycle in which a port has a value: a count, a ``valid`` or a beat. The cycle of an input can be
     before or after the events that follow from it, but never before events that have already been computed.
@@ -98,61 +98,71 @@ class CoreSchedule:
         self.tables.jobs[: events.WAIT_STORED + 1] = groups, steps, first, last, walk, blocks, pixels, wait_stored
 
     def _times(self, row: int) -> np.ndarray:
-        """Return the cycles in a row of the table of jobs."""
+        """Return the known cycles of one kind of event, such as jobs computed, one entry per job."""
         return self.tables.jobs[row, : self.tables.state[events.KNOWN + row]]
 
     @property
     def computed(self) -> np.ndarray:
-        """First cycle in which each computed job counts as computed. The last entries can be in the future."""
+        """First cycle in which the core counts each computed job as computed. The last entries can be in the future."""
         return self._times(events.COMPUTED)
 
     @property
     def drained(self) -> np.ndarray:
-        """First cycle in which each drained job counts as drained. The last entries can be in the future."""
+        """First cycle in which the core counts each drained job as drained, with all its outputs finished.
+
+        The last entries can be in the future.
+        """
         return self._times(events.DRAINED)
 
     @property
     def accepted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles in which the parts for the array, and the parts for the drain, are transferred."""
+        """Cycles in which the compute core accepts each job's part for the array, and its part for the drain."""
         return self._times(events.COMPUTE_ACCEPTED), self._times(events.DRAIN_ACCEPTED)
 
     @property
     def groups(self) -> np.ndarray:
-        """First and last step of each pixel group, ``(n, 2)``."""
+        """Cycles of the array's first and last step for each pixel group, ``(n, 2)``."""
         return self.tables.groups[: self.tables.state[events.NUM_GROUPS]]
 
     @property
     def drained_groups(self) -> np.ndarray:
-        """First and last beat of each group with complete sums, ``(n, 2)``. Cycles in ``yielded`` have no beat."""
+        """First and last cycle in which the array outputs the sums of each pixel group, ``(n, 2)``.
+
+        Cycles in ``yielded`` have no beat.
+        """
         return self.tables.sums[: self.tables.state[events.NUM_RELEASED], events.FIRST_BEAT :]
 
     @property
     def yielded(self) -> np.ndarray:
-        """Cycles without a beat of any group."""
+        """Cycles in which the array outputs no sum to the drain, because it reads stored partial sums itself."""
         return self.tables.yields[: self.tables.state[events.NUM_YIELDED]]
 
     def offer_compute(self, cycle: int) -> None:
-        """Offer the next job's part for the array from ``cycle`` on, or once the part before is transferred."""
+        """Tell the schedule that the next job's part for the array is offered from ``cycle`` on. It waits until the
+        part before is transferred.
+        """
         events.offer(self.tables, events.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Offer the next job's part for the drain from ``cycle`` on, or once the part before is transferred."""
+        """Tell the schedule that the next job's part for the drain is offered from ``cycle`` on. It waits until the
+        part before is transferred.
+        """
         events.offer(self.tables, events.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
-        """Count another job as loaded from ``cycle`` on."""
+        """Tell the schedule that another job counts as loaded from ``cycle`` on."""
         events.count(self.tables, events.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
-        """Count another job as stored from ``cycle`` on."""
+        """Tell the schedule that another job counts as stored from ``cycle`` on."""
         events.count(self.tables, events.STORED, cycle)
 
     @property
     def next_event(self) -> float:
-        """Cycle of the next event if no input is reported before; can be infinite."""
+        """Cycle of the compute core's next event if no further input is reported, or infinity."""
         cycle = events.next_event(self.tables)
         return inf if cycle >= events.NEVER else cycle
 
     def advance(self, until: float) -> None:
-        """Compute all events before ``until``."""
+        """Compute all events of the compute core before cycle ``until``."""
         events.advance(self.tables, int(min(until, events.NEVER)))

@@ -1,4 +1,4 @@
-"""Compiled loops of the engine's schedule: events of the compute core and grants of the memory port.
+"""Compiled loops of the engine's schedule: events of the compute core, and bursts granted by the memory port.
 
 `hwgen.schedule.engine_core` and `hwgen.schedule.engine` define the events and hold the tables. Cycles are int64;
 `NEVER` stands for a cycle that is not known yet.
@@ -43,7 +43,7 @@ COMPLETE, RELEASED, FIRST_BEAT, LAST_BEAT = range(4)
 
 
 class Core(NamedTuple):
-    """Tables of a compute core.
+    """Tables from which compiled loops compute the cycles of the engine's compute core.
 
     Attributes
     ----------
@@ -69,14 +69,14 @@ class Core(NamedTuple):
 
 @inner
 def _append(core: Core, row: int, cycle: int) -> None:
-    """Append a cycle to a row of `Core.jobs`."""
+    """Append a cycle to a row of `Core.jobs`, the table of cycles by event and job."""
     core.jobs[row, core.state[KNOWN + row]] = cycle
     core.state[KNOWN + row] += 1
 
 
 @inner
 def _accept(core: Core, queue: int) -> None:
-    """Move the next part of a queue to the register of its unit, if the register is free."""
+    """Let the array or the drain accept the next job's part from its queue, if its register is free."""
     job = core.state[_TAKEN + 2 * queue]
     if core.state[KNOWN + COMPUTE_ACCEPTED + 2 * queue] == job < core.state[KNOWN + COMPUTE_OFFERED + 2 * queue]:
         _append(
@@ -88,14 +88,14 @@ def _accept(core: Core, queue: int) -> None:
 
 @inner
 def _offer(core: Core, queue: int, cycle: int) -> None:
-    """Offer the next part of a queue from ``cycle`` on."""
+    """Offer the next job's part to the array or to the drain, from ``cycle`` on."""
     _append(core, COMPUTE_OFFERED + 2 * queue, cycle)
     _accept(core, queue)
 
 
 @inner
 def _take(core: Core, queue: int, cycle: int) -> int:
-    """Return the job that begins in the cycle after ``cycle``."""
+    """Let the array or the drain begin its next job in the cycle after ``cycle``, and return the job's index."""
     job = core.state[_TAKEN + 2 * queue]
     core.state[_TAKEN + 2 * queue] += 1
     core.state[_FREE_FROM + 2 * queue] = cycle + 1
@@ -105,7 +105,9 @@ def _take(core: Core, queue: int, cycle: int) -> int:
 
 @inner
 def _next_start(core: Core) -> int:
-    """Return the cycle before the next group's first step, or before the turn of a job without groups."""
+    """Return the cycle before the array's first step of the next pixel group, or before it passes a job without
+    groups.
+    """
     state = core.state
     if state[_LEFT]:
         job, cycle = state[_JOB], state[_LAST_STEP]
@@ -125,7 +127,7 @@ def _next_start(core: Core) -> int:
 
 @inner
 def _start(core: Core, cycle: int) -> None:
-    """Begin the next group, or the turn of a job without groups."""
+    """Begin the array's next pixel group, or pass a job without groups."""
     state = core.state
     if not state[_LEFT]:
         state[_JOB] = _take(core, COMPUTE, cycle)
@@ -153,7 +155,7 @@ def _start(core: Core, cycle: int) -> None:
 
 @inner
 def _yield(core: Core, cycle: int) -> None:
-    """Keep the drain from selecting sums in ``cycle``.
+    """Keep the drain from selecting sums in ``cycle``, because the array then reads stored partial sums itself.
 
     If the group being drained covers that cycle, it ends one cycle later.
     """
@@ -166,7 +168,9 @@ def _yield(core: Core, cycle: int) -> None:
 
 @inner
 def _next_drain(core: Core) -> int:
-    """Return the last selection of the group being drained, or the cycle before the next group's first selection."""
+    """Return the cycle of the drain's next event: the end of the present pixel group, or the start of the next
+    group.
+    """
     state = core.state
     if state[_SELECTS]:
         return state[_SELECTED_LAST]
@@ -187,7 +191,7 @@ def _next_drain(core: Core) -> int:
 
 @inner
 def _go_on(core: Core, cycle: int) -> None:
-    """Begin to drain the next group, or end the group being drained."""
+    """Begin to drain the sums of the next pixel group, or end the drain of the present group."""
     state = core.state
     if state[_SELECTS]:
         _end_group(core, cycle)
@@ -212,7 +216,7 @@ def _go_on(core: Core, cycle: int) -> None:
 
 @inner
 def _end_group(core: Core, cycle: int) -> None:
-    """End the group whose last selection is in ``cycle``."""
+    """End the drain of a pixel group whose last sum is selected in ``cycle``, which frees the group's slot."""
     state = core.state
     latency, group = state[DRAIN_LATENCY], state[NUM_RELEASED]
     core.sums[group, RELEASED] = cycle
@@ -228,13 +232,13 @@ def _end_group(core: Core, cycle: int) -> None:
 
 @inner
 def _next_event(core: Core) -> int:
-    """Return the cycle of the core's next event."""
+    """Return the cycle of the compute core's next event."""
     return min(_next_start(core), _next_drain(core))
 
 
 @inner
 def _advance(core: Core, until: int) -> None:
-    """Compute all events of the core before ``until``."""
+    """Compute all events of the engine's compute core before cycle ``until``."""
     while True:
         start, drain = _next_start(core), _next_drain(core)
         if min(start, drain) >= until:
@@ -250,25 +254,25 @@ def _advance(core: Core, until: int) -> None:
 
 @compiled
 def offer(core: Core, queue: int, cycle: int) -> None:
-    """Offer the next part of a queue from ``cycle`` on."""
+    """Offer the next job's part to the array or to the drain of the compute core, from ``cycle`` on."""
     _offer(core, queue, cycle)
 
 
 @compiled
 def count(core: Core, row: int, cycle: int) -> None:
-    """Count another job as loaded or stored from ``cycle`` on."""
+    """Tell the compute core that another job counts as loaded, or as stored, from ``cycle`` on."""
     _append(core, row, cycle)
 
 
 @compiled
 def next_event(core: Core) -> int:
-    """Return the cycle of the core's next event."""
+    """Return the cycle of the next event of the engine's compute core."""
     return _next_event(core)
 
 
 @compiled
 def advance(core: Core, until: int) -> None:
-    """Compute all events of the core before ``until``."""
+    """Compute all events of the engine's compute core before cycle ``until``."""
     _advance(core, until)
 
 
@@ -282,7 +286,7 @@ FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
 
 @compiled
 def count_bursts(boxes: np.ndarray, burst_words: int, word_bytes: int) -> np.ndarray:
-    """Return the number of bursts of each box: one per row, plus one per burst boundary inside a row."""
+    """Return the number of memory bursts of each box: one per row, plus one per burst boundary inside a row."""
     counts = np.zeros(len(boxes), np.int64)
     for box_index in range(len(boxes)):
         box = boxes[box_index]
@@ -299,7 +303,7 @@ def count_bursts(boxes: np.ndarray, burst_words: int, word_bytes: int) -> np.nda
 def split(
     boxes: np.ndarray, burst_words: int, word_bytes: int, word_beats: int, bus_words: int, beats: np.ndarray
 ) -> np.ndarray:
-    """Set the beats of each burst of the boxes, and return the bytes of each burst.
+    """Divide boxes in memory into bursts: fill ``beats`` with each burst's beats, and return each burst's bytes.
 
     A wide beat reads all words of the bus, but writes only the words of the box.
     """
@@ -362,7 +366,7 @@ DONE, STUCK = range(2)
 
 
 class Port(NamedTuple):
-    """Tables of the memory port and of its three users.
+    """Tables from which compiled loops compute the bursts on the engine's memory port.
 
     Attributes
     ----------
@@ -390,21 +394,23 @@ class Port(NamedTuple):
 
 @inner
 def _note(port: Port, row: int, cycle: int) -> None:
-    """Append a cycle to a row of `Port.jobs`."""
+    """Append a cycle to a row of `Port.jobs`, the table of cycles by event and job."""
     port.jobs[row, port.state[_KNOWN + row]] = cycle
     port.state[_KNOWN + row] += 1
 
 
 @inner
 def _room(port: Port, writes: int) -> int:
-    """Return the cycle from which on another burst can be granted, of reads or of writes."""
+    """Return the cycle from which the limit of outstanding memory bursts permits another read, or another write."""
     outstanding, ended = port.state[_OUTSTANDING], port.state[_ENDED + writes]
     return port.over[writes, ended % outstanding] + 1 if ended >= outstanding else 0
 
 
 @inner
 def _offer_parts(port: Port, core: Core) -> None:
-    """Offer the parts of jobs to the units, as far as these are free."""
+    """Offer the next jobs' parts to the load unit, the array, the drain and the store unit, as far as these are
+    free.
+    """
     for part in range(4):
         while True:
             job = port.state[_KNOWN + _OFFERED + part]
@@ -438,7 +444,9 @@ def _offer_parts(port: Port, core: Core) -> None:
 
 @inner
 def _fetch_ready(port: Port) -> int:
-    """Return the cycle in which the next burst of a job's words can have the port."""
+    """Return the earliest cycle in which the memory port can be granted to the next burst that fetches a job
+    descriptor.
+    """
     unit = port.units[FETCHES]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -459,7 +467,7 @@ def _fetch_ready(port: Port) -> int:
 
 @inner
 def _store_ready(port: Port, core: Core) -> int:
-    """Return the cycle in which the next burst of a store can have the port."""
+    """Return the earliest cycle in which the memory port can be granted to the next burst of a store."""
     unit = port.units[STORES]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -473,7 +481,7 @@ def _store_ready(port: Port, core: Core) -> int:
 
 @inner
 def _load_ready(port: Port, core: Core) -> int:
-    """Return the cycle in which the next burst of a load can have the port."""
+    """Return the earliest cycle in which the memory port can be granted to the next burst of a load."""
     unit = port.units[LOADS]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -491,7 +499,7 @@ def _load_ready(port: Port, core: Core) -> int:
 
 @inner
 def _ask(port: Port, user: int, offered: int, first: int, taken: int, met: int) -> None:
-    """Make the next burst of a unit, if its part has been offered."""
+    """Let a unit (store or load) request the memory port for its next burst, if the burst's job has been offered."""
     unit = port.units[user]
     burst = unit[_NEXT]
     job, marks = port.bursts[_JOB_OF, burst], port.bursts[_MARKS, burst]
@@ -506,7 +514,7 @@ def _ask(port: Port, user: int, offered: int, first: int, taken: int, met: int) 
 
 @inner
 def _grant(port: Port, core: Core, user: int, now: int) -> None:
-    """Grant the port to the next burst of a unit, and note the cycles that follow from the grant."""
+    """Grant the memory port to the next burst of a unit, and record the cycles that follow from the grant."""
     unit, state = port.units[user], port.state
     burst = unit[_NEXT]
     beats, pace = port.bursts[_BEATS, burst], state[_PACE]
@@ -540,7 +548,9 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
 
 @inner
 def _is_seen(core: Core, until: int) -> bool:
-    """Advance the core until it changes a count that others read, and return whether this happens before ``until``."""
+    """Advance the compute core until a job is accepted, computed or drained; return whether this happens before cycle
+    ``until``.
+    """
     computed, drained = core.state[KNOWN + COMPUTED], core.state[KNOWN + DRAINED]
     accepted, also = core.state[KNOWN + COMPUTE_ACCEPTED], core.state[KNOWN + DRAIN_ACCEPTED]
     while True:
@@ -559,7 +569,7 @@ def _is_seen(core: Core, until: int) -> bool:
 
 @compiled
 def run(port: Port, core: Core) -> int:
-    """Compute all bursts, and return the result of the run."""
+    """Compute all memory bursts of a program, and return whether all jobs finish or wait for each other forever."""
     jobs = port.state[_JOBS]
     while min(core.state[KNOWN + STORED], core.state[KNOWN + LOADED]) < jobs:
         _offer_parts(port, core)
@@ -579,7 +589,7 @@ def run(port: Port, core: Core) -> int:
 def port_of(
     sizes: Sequence[int], waits: np.ndarray, units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> Port:
-    """Return the tables of a port before its first cycle.
+    """Return the tables of the engine's memory port before its first cycle.
 
     Parameters
     ----------

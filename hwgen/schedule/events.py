@@ -1,4 +1,4 @@
-"""Events of a layer, and what they wait for.
+"""Scheduled events of each sort of layer, and the earlier events that they wait for.
 
 A layer takes beats, starts output folds and stores beats in its FIFO. A Regroup behind the FIFO can change the width of
 the beats. `LayerEvents` holds the waits that all layers share. Its subclasses state how a layer takes beats, and what
@@ -32,7 +32,7 @@ ENDLESS = 1 << 40
 
 @dataclass(frozen=True)
 class Origin:
-    """Cycles in which the beats of a stream are offered.
+    """Cycles in which the beats of a stream are offered, relative to the events of another sequence.
 
     With ``q, r = divmod(beat, len(index))``, beat ``beat`` is offered ``delay[r]`` cycles after event ``index[r] + q *
     ahead`` of the sequence ``source``.
@@ -44,7 +44,7 @@ class Origin:
     delay: Times
 
     def of(self, beats: Times, in_frame: int) -> Origin:
-        """Return the origin of some beats of each frame.
+        """Return the cycles in which a stream offers chosen beats of each frame.
 
         Parameters
         ----------
@@ -58,13 +58,15 @@ class Origin:
         return Origin(self.source, index, in_frame // len(self.index) * self.ahead, self.delay[entries])
 
     def waited_for(self, target: Any, *, after: Times | int = 0) -> Wait:
-        """Return the wait of a sequence ``target`` that has one event per beat, ``after`` cycles later."""
+        """Return the constraint that event ``n`` of sequence ``target`` happens at least ``after`` cycles after beat
+        ``n`` is offered.
+        """
         return Wait(target, self.source, self.index, self.ahead, self.delay + after)
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Keys of the sequences at the inputs and outputs of a layer.
+    """Keys of the event sequences at a layer's inputs and outputs: beats taken, beats offered, folds started.
 
     Parameters
     ----------
@@ -85,7 +87,10 @@ class Ports:
 
 
 class LayerEvents(ABC, Generic[Config]):
-    """Events of one layer, and their waits. Indices and counts of events refer to one frame."""
+    """Scheduled events of one layer (input beats, output folds), and the constraints on their cycles.
+
+    Indices and counts of events refer to one frame.
+    """
 
     def __init__(self, config: Config):
         self.config = config
@@ -98,10 +103,12 @@ class LayerEvents(ABC, Generic[Config]):
 
     @abstractmethod
     def waits(self, ports: Ports) -> list[Wait]:
-        """Return the waits of the beats at each input, and of the output folds, except for room in the FIFOs."""
+        """Return the timing constraints on the layer's input beats and output folds, except for room in its FIFOs."""
 
     def room(self, ports: Ports, output: int, depth: int | None) -> Wait:
-        """Return the wait of the output folds for room in the FIFO of an output, for all beats that a fold stores."""
+        """Return the constraint that an output fold starts only when the output's FIFO has room for all beats of the
+        fold.
+        """
         return Wait(
             ports.starts,
             ports.left[output],
@@ -113,42 +120,53 @@ class LayerEvents(ABC, Generic[Config]):
         )
 
     def space(self, ports: Ports, rows: int) -> Wait | None:
-        """Return the wait of the beats for space in a line buffer of ``rows`` rows; ``None`` without a line buffer."""
+        """Return the constraint that an input beat waits for space in a line buffer of ``rows`` rows, or ``None``.
+        ``None`` means that the layer has no line buffer.
+        """
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return the layer's internal sequences, with the events per frame and the smallest distance of two events."""
+        """Return the layer's internal event sequences, with their events per frame and smallest distance of two events
+        in cycles.
+        """
         return {}
 
     def beats(self, ports: Ports) -> tuple[Any, ...]:
-        """Return the sequences of input beats. An early beat still waits for the beats before it."""
+        """Return the keys of the layer's event sequences that are input beats.
+
+        An early beat still waits for the beats before it.
+        """
         return ports.taken
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the sequence of the layer's work, and the number of cycles that each event takes."""
+        """Return the key of the event sequence in which the layer computes, and the number of cycles that each event
+        takes.
+        """
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any) -> Origin:
-        """Return the times at which an otherwise empty FIFO offers its beats."""
+        """Return the cycles at which the layer's FIFO would offer each beat if it were otherwise empty."""
         config = self.config
         offsets = np.concatenate([np.arange(beats) for beats in config.fold_beats])
         folds = np.repeat(np.arange(len(config.fold_beats)), config.fold_beats)
         return Origin(starts, folds, len(config.fold_beats), offsets + (config.pipeline_latency + FifoConfig.latency))
 
     def claimed(self, starts: slice) -> Times:
-        """Return the number of FIFO beats that are claimed up to and including each output fold of whole windows."""
+        """Return the number of FIFO entries that the layer has reserved up to and including each output fold of whole
+        windows.
+        """
         folds, beats = self._claimed.size, int(self._claimed[-1])
         windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats
         return (windows + self._claimed).ravel()
 
 
 def back_of(depth: int | None) -> int:
-    """Return the distance, in beats, from a claimed beat back to the beat that must have left the FIFO before."""
+    """Return the distance, in beats, from a beat to the earlier beat that must have left a FIFO of this depth."""
     return (ENDLESS if depth is None else depth) + 1
 
 
 class LineEvents(LayerEvents[LayerConfig]):
-    """Events of a layer behind a line buffer."""
+    """Scheduled events of a layer behind a line buffer."""
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.window
@@ -186,12 +204,14 @@ class LineEvents(LayerEvents[LayerConfig]):
         )
 
     def lead(self, rows: int) -> int:
-        """Return the number of steps after which a step of pixels reuses the same memory word."""
+        """Return the number of input steps (``Tp`` pixels each) after which a line buffer of ``rows`` rows reuses a
+        memory word.
+        """
         return rows * self.config.window.input.row_steps
 
 
 def _released(window: LineBufferConfig) -> Times:
-    """Return `LineBufferConfig.released` of all windows of a frame, in order."""
+    """Return, for each window of a frame, how many input pixels a line buffer has released after the window."""
     height, width, last = window.input.height, window.input.width, window.row_steps - 1
     top = np.arange(window.output_height) * window.stride[0] - window.padding[0]
     left = (np.arange(last) + 1) * window.pixels * window.stride[1] - window.padding[1]
@@ -205,7 +225,10 @@ def _released(window: LineBufferConfig) -> Times:
 
 
 class JoinEvents(LayerEvents[JoinLayerConfig]):
-    """Events of a layer without a line buffer. The layer takes a beat in the cycle in which its step starts."""
+    """Scheduled events of a layer without a line buffer, such as a join of two branches.
+
+    The layer takes a beat in the cycle in which its step starts.
+    """
 
     def waits(self, ports: Ports) -> list[Wait]:
         waits = []
@@ -219,13 +242,13 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         return waits
 
     def _taking(self, port: int) -> Times:
-        """Return the steps of a frame in which the layer takes a beat of an input."""
+        """Return the steps of a frame (output folds) in which a join layer takes a beat from one of its inputs."""
         shape, index = self.config.join.taking(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 
 
 class CollectEvents(LayerEvents[CollectLayerConfig]):
-    """Events of a layer that collects a pixel before it sends any of it.
+    """Scheduled events of a layer that collects all beats of a pixel before it sends any of them.
 
     All beats of the next pixel but the last can arrive meanwhile.
     """
@@ -255,7 +278,7 @@ class CollectEvents(LayerEvents[CollectLayerConfig]):
 
 
 class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
-    """Events of a layer with a sliding window over the channels.
+    """Scheduled events of a layer that slides a window over the channels of each pixel.
 
     The window moves every few cycles. With each move the layer takes a channel, sends a channel, or does both.
     """
@@ -287,7 +310,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
 
     @property
     def _count(self) -> int:
-        """Number of moves per frame."""
+        """Number of times per frame that the layer's sliding window over channels moves."""
         sums = self.config.sums
         return sums.windows * (sums.input.channels + sums.ahead)
 
@@ -296,7 +319,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
 
 
 class ReorderEvents(LayerEvents[ReorderLayerConfig]):
-    """Events of a layer that sends beats in another order.
+    """Scheduled events of a layer that sends its input beats in another order.
 
     It reads one block of beats while it stores the next block.
     """
@@ -326,13 +349,15 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
 
 
 class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
-    """Events of a layer that sums up a map.
+    """Scheduled events of a layer that sums up each channel of a whole feature map.
 
     It takes beats as they arrive, and the last pixels' beats as their outputs start.
     """
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the input beats: the layer adds each beat in the cycle in which it takes the beat."""
+        """Return the input beats as the layer's events of work, one cycle each. The layer adds each beat in the cycle
+        in which it takes the beat.
+        """
         return ports.taken[0], 1
 
     def waits(self, ports: Ports) -> list[Wait]:
@@ -349,18 +374,20 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
 
 
 class RegroupEvents:
-    """Events of the beats that pass a Regroup, from the FIFO's output (``left``) to the reader's input."""
+    """Scheduled events of beats that pass a Regroup (width converter) between a FIFO and its reader."""
 
     def __init__(self, config: RegroupConfig):
         self._counts, self._sizes = len(config.counts), len(config.sizes)
         self._latency, self._after, self._waiting = config.latency, np.array(config.after), np.array(config.waiting)
 
     def entering(self, left: Any, taken: Any) -> Wait:
-        """Return the wait of a beat that enters: the reader must have taken enough of the beats before it."""
+        """Return the constraint on beats that enter a Regroup (width converter): its reader must have taken enough
+        earlier beats.
+        """
         # Beats enter in order, so each beat waits for everything that the beats before it wait for.
         before = np.maximum.accumulate(-1 - self._waiting)
         return Wait(left, taken, before, self._sizes, data=False)
 
     def leaving(self, left: Any) -> Origin:
-        """Return the times at which the Regroup offers its beats."""
+        """Return the cycles in which a Regroup (width converter) offers its output beats."""
         return Origin(left, self._after, self._counts, np.full(self._sizes, self._latency))

@@ -1,4 +1,4 @@
-"""Events of a layer that works tile by tile: reuse buffer, two tile buffers, and the windows of the tiles.
+"""Scheduled events of a layer that works tile by tile, with a reuse buffer and two tile buffers.
 
 Every beat of a tile, kept or new, is a step of the reuse buffer. Steps follow each other at least a cycle apart;
 `hwgen.gateware.pyramid.timing` states what delays them. Only some steps are events here. ``offered`` holds the steps
@@ -22,7 +22,10 @@ from hwgen.schedule.settle import NO_WAIT, Times, Wait
 
 
 class PyramidEvents(LayerEvents[PyramidLayerConfig]):
-    """Events of a layer with a reuse buffer and two tile buffers. Windows wait until their tile is complete."""
+    """Scheduled events of a pyramid layer, which computes tile by tile from a reuse buffer and two tile buffers.
+
+    Windows wait until their tile is complete.
+    """
 
     def __init__(self, config: PyramidLayerConfig):
         super().__init__(config)
@@ -74,7 +77,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return waits
 
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
-        """Return the waits on the first and last step of each tile: after the tile before, and after its beats."""
+        """Return the constraints on the first and last step of each tile: after the previous tile, and after the tile's
+        own input beats.
+        """
         tiles = np.arange(len(self._first))
         frame_steps, beats = self.config.reuse.cycles, len(self._new)
         last_filled = self._filled_before(tiles)
@@ -96,7 +101,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _taking_waits(self, taken: Any, offered: Any, first: Any, by_step: Origin) -> list[Wait]:
-        """Return the waits of the beats that are taken: with their steps, which their tile can delay."""
+        """Return the constraints on the cycles in which a tiled layer takes its input beats."""
         filled = np.flatnonzero(self._filled)
         begun = np.searchsorted(self._first[filled], self._new, side="left" if self._register else "right")
         # Before a frame's first tile with a beat, the tile is the last such tile of the frame before.
@@ -115,7 +120,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _filled_before(self, tiles: Times) -> Times:
-        """Return, for each tile of a frame, the last tile before it that has a beat, perhaps in the frame before."""
+        """Return, for each tile, the index of the last tile before it whose windows need input beats; negative in the
+        frame before.
+        """
         filled = np.flatnonzero(self._filled)
         before = np.searchsorted(filled, tiles, side="left")
         return np.concatenate([[filled[-1] - len(tiles)], filled])[before]
@@ -125,7 +132,11 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
     @staticmethod
     def _step(steps: Times, entries: Times, frame_steps: int) -> Times:
-        """Return the step of an entry. A negative index is an entry of the frame before."""
+        """Return ``steps[entry]`` for each index in ``entries``, counted in cycles of the reuse buffer from the present
+        frame's start.
+
+        A negative index is an entry of the frame before.
+        """
         frames, positions = np.divmod(entries, len(steps))
         return steps[positions] + frames * frame_steps
 
@@ -134,7 +145,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
 
 def _new_steps(config: PyramidLayerConfig) -> list[Times]:
-    """Return, for each pyramid of a frame, the steps that bring a new beat instead of a kept one."""
+    """Return, for each pyramid (tile) of a frame, the reuse buffer's steps that take a new input beat instead of a
+    stored one.
+    """
     source = config.window.input
     cuts: Sequence[Any] = list(product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels)))
     result = []

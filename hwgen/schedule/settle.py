@@ -1,4 +1,4 @@
-"""Systems of events that wait for each other, and their least solution.
+"""Systems of events that wait for each other, and a solver for the earliest time of each event.
 
 Events belong to *sequences*, such as the beats of one stream. An event happens a fixed number of cycles after the event
 before it in its sequence, or later. It also happens a number of cycles after certain events of other sequences, or
@@ -53,7 +53,7 @@ _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 @dataclass(frozen=True)
 class Wait:
-    """Constraint on the events of a sequence: each waits for an event of another sequence.
+    """Constraint between two event sequences: events of ``target`` happen a delay after events of ``source``, or later.
 
     Every ``every``-th event of the target waits, the first included. For any ``n >= 0`` event ``every * (n + lead)`` of
     the target waits for event ``index[r] + q * ahead - back`` of the source, where ``q, r = divmod(n, len(index))``. It
@@ -96,11 +96,11 @@ class Wait:
 
 
 class StuckError(Exception):
-    """Error of a system in which events wait for each other in a circle."""
+    """Error of a schedule in which events wait for each other in a circle."""
 
 
 class System:
-    """Sequences of events, their waits, and the cycles in which the events happen.
+    """System of event sequences whose events wait for each other, with the earliest cycle of each event.
 
     Parameters
     ----------
@@ -149,20 +149,20 @@ class System:
         self._out_of = np.searchsorted(self._waits[self._readers, _SOURCE], bounds)
 
     def __len__(self) -> int:
-        """Number of events."""
+        """Number of events of all sequences."""
         return len(self._times)
 
     def times(self, key: Any) -> Times:
-        """Return the times of a sequence, as a view."""
+        """Return the times, in cycles, of all events of a sequence, as a view."""
         return self.part(key, self._times)
 
     def part(self, key: Any, times: Times) -> Times:
-        """Return a sequence's slice of the times of all events, as a view."""
+        """Return the slice that belongs to one sequence from an array of times of all events, as a view."""
         first, count = self._sequences[self.sequence_index[key], [_FIRST, _COUNT]]
         return times[first : first + count]
 
     def change(self, wait: int, *, lead: int | None = None, back: int | None = None) -> None:
-        """Make a wait stricter with a smaller ``lead`` or ``back``.
+        """Tighten one constraint of the system with a smaller ``lead`` or ``back``, such as a smaller FIFO depth.
 
         ``wait`` is its index among the waits of the system.
         """
@@ -177,7 +177,10 @@ class System:
         self._sequences[target, [_LOW, _HIGH, _AT]] = 0, self._sequences[target, _COUNT], -1
 
     def mark(self) -> None:
-        """Mark the present state, so that later changes can be taken back. The system must be solved."""
+        """Save the solved state of the system, so that `revert` can undo later changes of constraints.
+
+        The system must be solved.
+        """
         if self._journal is None:
             self._journal = np.empty(len(self), np.int64), np.empty(len(self), np.int64), np.zeros(1, np.int64)
         self._journal[2][0] = 0
@@ -185,7 +188,7 @@ class System:
         self._undo: list[tuple[int, np.ndarray]] = []
 
     def revert(self) -> None:
-        """Take back all changes since `mark`."""
+        """Undo all changes of constraints and event times since `mark`."""
         self._take_back()
         for row, old in reversed(self._undo):
             self._waits[row] = old
@@ -194,7 +197,7 @@ class System:
         self.mark()
 
     def _take_back(self) -> None:
-        """Restore the times at the mark."""
+        """Restore the event times that were valid at `mark`."""
         assert self._journal is not None
         indices, values, used = self._journal
         if self._marked is not None:
@@ -203,7 +206,7 @@ class System:
             _take_back(self._times, indices, values, int(used[0]))
 
     def _start_over(self) -> None:
-        """Prepare to compute all events again, because more events moved since `mark` than the journal holds."""
+        """Reset all event times, because more of them moved since `mark` than the undo journal holds."""
         self._take_back()
         self._marked = self._times.copy()
         self._times[:] = BEFORE_ALL
@@ -211,7 +214,7 @@ class System:
         self._solved = False
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Compute the times, and return whether no event is later than its latest time.
+        """Compute the time of each event, and return whether no event is later than its latest allowed time.
 
         If an event is later, the computation stops unfinished.
 
@@ -245,16 +248,19 @@ class System:
                 return end == _DONE
 
     def reached(self, key: Any) -> int:
-        """Return the number of events of a sequence that have been computed, when the system is stuck."""
+        """Return how many events of a sequence have a known time when events wait for each other in a circle."""
         return int(self._sequences[self.sequence_index[key], _LOW])
 
     @property
     def moved(self) -> int:
-        """Number of moves of events since `mark`. An event that moves twice counts twice."""
+        """Number of times that an event has been given a later time since `mark`.
+
+        An event that moves twice counts twice.
+        """
         return 0 if self._journal is None else int(self._journal[2][0]) + (self._marked is not None) * len(self)
 
     def latest(self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool) -> Times:
-        """Return the latest time of each event with which some events meet their deadlines.
+        """Return the latest allowed time of each event, so that chosen events meet their deadlines.
 
         Parameters
         ----------
@@ -289,7 +295,7 @@ def _take_back(times: Times, indices: Times, values: Times, used: int) -> None:
 
 @_compiled
 def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
-    """Set the cursors of a sequence to one of its events."""
+    """Point the cursors of a sequence's constraints to one of its events."""
     for row in range(begin, end):
         every, period = waits[row, _EVERY], waits[row, _PERIOD]
         n = -(-event // every)
@@ -306,7 +312,7 @@ def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
 def _compute(
     times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used, sequence, limit, ordered
 ):
-    """Compute events of a sequence, from the first event that must be computed.
+    """Compute the times of one sequence's events, from its first outdated event on.
 
     The loop ends when an event is later than ``limit``, or when all following events keep their times. Unless
     ``ordered``, it also ends at an event that waits for an event that has not been computed. Returns the result, the
@@ -376,7 +382,7 @@ def _compute(
 
 @_compiled
 def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
-    """Compute all events that have not been computed, each after everything that it waits for.
+    """Compute the times of all events that have none, each after the events that it waits for.
 
     A sequence is computed as far as its waits allow. Then the sequence that blocks it is computed, up to the event that
     is needed. ``asking`` is the stack of sequences that wait for each other in this way, and ``until`` holds the event
@@ -427,7 +433,7 @@ def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved
 
 @_compiled
 def _blocking(sequences, waits, tables, into, cursors, sequence):
-    """Return the sequence and its event that block the next event of a sequence."""
+    """Return the sequence and event that the next event of a given sequence waits for, and that has no time yet."""
     for row in range(into[sequence], into[sequence + 1]):
         if cursors[row, _UNTIL] or cursors[row, _BEFORE]:
             continue
@@ -439,7 +445,7 @@ def _blocking(sequences, waits, tables, into, cursors, sequence):
 
 @_compiled
 def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
-    """Compute all events that don't depend on a circle of waits; the others never happen."""
+    """Compute the times of all events that do not depend on a circle of waits; the others never happen."""
     visits, progress = 0, True
     while progress:
         progress = False
@@ -475,7 +481,7 @@ def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, 
 def _settle(
     times, sequences, waits, tables, delays, into, cursors, out_of, readers, bounds, moved_events, values, used
 ):
-    """Compute the events again that can have moved, and the events that wait for them, roughly in order of time."""
+    """Recompute outdated events and all events that wait for them, roughly in order of time."""
     active = np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)
     count = 0
@@ -542,7 +548,7 @@ def _settle(
 
 @_compiled
 def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
-    """Schedule the events that wait for moved events to be computed again, and return whether there are any."""
+    """Mark the events that wait for moved events as outdated, and return whether there are any."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
     begin = _first_waiting(waits, tables, cursors, row, moved_from)
     end = _first_waiting(waits, tables, cursors, row, moved_to)
@@ -560,7 +566,8 @@ def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
 
 @_compiled
 def _first_waiting(waits, tables, cursors, row, source):
-    """Return the smallest ``n`` that waits for event ``source`` or for a later one.
+    """Return the smallest ``n`` for which the ``n``-th waiting event of a constraint waits for event ``source`` or a
+    later one.
 
     The search starts near its last result.
     """
@@ -594,7 +601,7 @@ def _first_waiting(waits, tables, cursors, row, source):
 
 @_compiled
 def _go_back(latest, sequences, waits, tables, delays, into):
-    """Compute latest times: before the next event of the sequence, and before all events that wait for data."""
+    """Compute an upper bound of each event's latest allowed time, backwards through the constraints on data only."""
     for sequence in range(len(sequences) - 1, -1, -1):
         first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
         for event in range(first + count - 2, first - 1, -1):
@@ -617,7 +624,7 @@ def _go_back(latest, sequences, waits, tables, delays, into):
 
 @_compiled
 def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers):
-    """Compute latest times, each after the latest times of all events that wait for the event: `_solve` backwards."""
+    """Compute the latest allowed time of each event from the deadlines, backwards through all constraints."""
     left = sequences[:, _COUNT].copy()
     last = len(sequences) - 1
     sequence, idle = last, 0
@@ -641,7 +648,7 @@ def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers
 
 @_compiled
 def _first_known(waits, tables, out_of, readers, left, sequence):
-    """Return the first event of a sequence from which on all waiting events have a known latest time."""
+    """Return the first event of a sequence from which on every event that waits for it has a known latest time."""
     low = 0
     for reader in range(out_of[sequence], out_of[sequence + 1]):
         row = readers[reader]
@@ -655,7 +662,9 @@ def _first_known(waits, tables, out_of, readers, left, sequence):
 
 @_compiled
 def _pass_back(latest, sequences, waits, tables, delays, row, low, high):
-    """Limit the latest times of the source's events by the events ``low`` to ``high - 1`` of a wait's target."""
+    """Limit the latest times of a constraint's source events by those of its target's events ``low`` to ``high -
+    1``.
+    """
     every, lead, period, begin = waits[row, _EVERY], waits[row, _LEAD], waits[row, _PERIOD], waits[row, _INDEX]
     target, origin = sequences[waits[row, _TARGET], _FIRST], sequences[waits[row, _SOURCE], _FIRST]
     n, stop = (high - 1) // every - lead, max(-(-low // every) - lead, 0)

@@ -1,4 +1,4 @@
-"""Exact schedule of an accelerator, computed without simulation.
+"""Exact schedule of an accelerator, computed without simulation from the latencies of its components.
 
 An event is a beat taken, an output fold started, or a beat that leaves a FIFO. It happens as soon as everything that it
 waits for has happened. So its time is a maximum of earlier times plus constants that the components state. The times
@@ -75,7 +75,7 @@ CHUNK_EVENTS = 8_000
 
 @dataclass(frozen=True)
 class Cycles:
-    """Latency and interval of a schedule.
+    """Latency and initiation interval of an accelerator's schedule, in cycles.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
 
 
 class Schedule:
-    """Times of all events of an accelerator over a number of frames.
+    """Exact cycles of all events of an accelerator (beats taken, folds started) over several frames.
 
     Depths and rows can change afterwards. A smaller depth or fewer rows only move events later, so the present times
     are a valid start for the next solution.
@@ -178,7 +178,9 @@ class Schedule:
         return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return the beats taken from a stream, and the beats that leave its FIFO if a Regroup is in between."""
+        """Return the event sequences of one stream with their lengths and gaps: beats taken, and beats that enter a
+        Regroup.
+        """
         stream, sequences = self._streams[stream_index], {}
         if self._regroup(stream) is not None:
             sequences["left", self._fifo_of(stream_index)] = self._layers[stream.source].beats_stored, 1
@@ -193,40 +195,40 @@ class Schedule:
         )
 
     def _offered(self, stream_index: int) -> Origin:
-        """Return the times at which a stream behind a FIFO offers its beats to the reader."""
+        """Return the cycles at which the stream behind a FIFO offers its beats to the reading layer."""
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
             return regroup.leaving(("left", self._fifo_of(stream_index)))
         return self._layers[stream.source].stored(("starts", stream.source))
 
     def _left(self, fifo: int) -> Any:
-        """Return the key of the beats that leave a FIFO, taken by the reader or by a Regroup."""
+        """Return the key of the event sequence in which beats leave a FIFO."""
         if self._regroup(self.config.links[fifo]) is None:
             return "taken", self._stream_of(fifo)
         return "left", fifo
 
     def _stream_of(self, fifo: int) -> int:
-        """Return the index of the stream behind a FIFO."""
+        """Return the index of the stream that leaves a FIFO."""
         return fifo + len(self.config.entries)
 
     def _fifo_of(self, stream: int) -> int:
-        """Return the index of the FIFO in front of a stream; negative for an input stream."""
+        """Return the index of the FIFO that feeds a stream; negative if the stream is an input of the accelerator."""
         return stream - len(self.config.entries)
 
     def mark(self) -> None:
-        """Solve, and mark the state, so that later changes can be taken back."""
+        """Solve the schedule and save its state, so that `revert` can undo later changes of depths and rows."""
         self.solve()
         self._system.mark()
         self._marked = list(self.depths), list(self.rows)
 
     def revert(self) -> None:
-        """Take back all changes since `mark`."""
+        """Undo all changes of FIFO depths and line-buffer rows since `mark`."""
         self._system.revert()
         depths, rows = self._marked
         self.depths, self.rows = list(depths), list(rows)
 
     def shrink(self, index: int, *, depth: int | None = None, rows: int | None = None) -> None:
-        """Make the FIFO with this index shallower, or give the layer with this index fewer rows."""
+        """Reduce the depth of FIFO ``index``, or the line-buffer rows of layer ``index``."""
         if depth is not None:
             self.depths[index] = depth
             self._system.change(self._room[index], back=back_of(depth))
@@ -238,21 +240,23 @@ class Schedule:
 
     @property
     def waits(self) -> Sequence[Wait]:
-        """All waits, as they were before any depth or row changed."""
+        """Timing constraints between all events, as they were before any FIFO depth or line-buffer row changed."""
         return self._waits
 
     def times(self, key: Any) -> Times:
-        """Return the times of a sequence. ``key`` is its key in `waits`."""
+        """Return the cycles of all events of one sequence. ``key`` is its key in `waits`."""
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return the layer's own sequences (beats taken, folds started) with the smallest distance of two events."""
+        """Return the keys of a layer's own event sequences (beats taken, folds started), each with its smallest gap in
+        cycles.
+        """
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
 
     def beats(self, layer: int) -> tuple[Any, ...]:
-        """Return the layer's own sequences in which an event that merely follows another has the same cause.
+        """Return the keys of a layer's event sequences in which a run of adjacent events shares one cause of delay.
 
         The cause of such an event is whatever the first event of the run waited for.
         """
@@ -260,11 +264,12 @@ class Schedule:
         return *self._layers[layer].beats(ports), ports.starts
 
     def work(self, layer: int) -> tuple[Any, int]:
-        """Return the sequence of a layer's work, and the cycles per event."""
+        """Return the key of the event sequence in which a layer computes, and the number of cycles per event."""
         return self._layers[layer].work(self._ports(layer))
 
     def source(self, layer: int, key: Any) -> int:
-        """Return the layer, or the input, that sends the beats of one of a layer's own sequences.
+        """Return the index of the layer, or of the accelerator input, whose beats one of a layer's event sequences
+        takes.
 
         For a sequence that takes no beats it is the source of the layer's first input.
         """
@@ -273,7 +278,7 @@ class Schedule:
         return self._streams[taken.get(key, streams[0])].source
 
     def neighbour(self, key: Any, *, before: bool) -> int:
-        """Return the layer before or behind a sequence that another layer waits for; beyond the ends as in a `Link`."""
+        """Return the index of the layer that sends (``before``) or reads the beats of an event sequence."""
         name, index = key
         if name == "starts":
             return index
@@ -282,22 +287,24 @@ class Schedule:
 
     @property
     def taken(self) -> list[Times]:
-        """Cycles in which the beats of each stream are taken."""
+        """Cycles in which the reader takes the beats of each stream, one array per stream."""
         return [self._system.times(("taken", index)) for index in range(len(self._streams))]
 
     @property
     def left(self) -> list[Times]:
-        """Cycles in which beats leave each FIFO."""
+        """Cycles in which beats leave each FIFO, one array per FIFO."""
         return [self._system.times(self._left(index)) for index in range(len(self.config.links))]
 
     @property
     def starts(self) -> list[Times]:
-        """Cycles in which each layer starts its output folds."""
+        """Cycles in which each layer starts its output folds, one array per layer."""
         return [self._system.times(("starts", index)) for index in range(len(self._layers))]
 
     @cached_property
     def _into(self) -> list[list[int]]:
-        """Streams that enter each layer, in the order of its inputs; the last entry holds the accelerator's outputs."""
+        """Indices of the streams into each layer, in the order of its inputs; the last entry holds the accelerator's
+        output streams.
+        """
         streams: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
         for index, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].port):
             streams[stream.sink].append(index)
@@ -305,27 +312,29 @@ class Schedule:
 
     @cached_property
     def _out_of(self) -> list[list[int]]:
-        """Streams that leave each layer, in the order of its FIFOs."""
+        """Indices of the streams out of each layer, in the order of its FIFOs."""
         streams: list[list[int]] = [[] for _ in self._layers]
         for index, link in enumerate(self.config.links):
             streams[link.source].append(self._stream_of(index))
         return streams
 
     def _beats(self, stream: Link) -> int:
-        """Return the number of beats of a stream per frame."""
+        """Return the number of beats per frame of a stream between two layers."""
         if stream.sink == len(self._layers):
             return self._layers[stream.source].beats_out[stream.output]
         return self._layers[stream.sink].beats_in[stream.port]
 
     def _regroup(self, stream: Link) -> RegroupEvents | None:
-        """Return the Regroup between the FIFO and the reader of a stream; ``None`` if beats pass unchanged."""
+        """Return the events of the Regroup (width converter) behind a stream's FIFO; ``None`` if beats pass
+        unchanged.
+        """
         if stream.source < 0:
             return None
         config = self.config.layers[stream.source].regroups[stream.output]
         return RegroupEvents(config) if config.needed else None
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Compute the times, and return whether no event is later than ``latest`` allows.
+        """Compute the cycle of each event, and return whether no event is later than its entry in ``latest``.
 
         If an event is later, the computation stops unfinished.
 
@@ -340,7 +349,7 @@ class Schedule:
             raise PlanError(self._stalled()) from None
 
     def _stalled(self) -> str:
-        """Return the message about the last FIFO without room for the next fold of its layer."""
+        """Return the error message of a deadlock, which names a FIFO without room for its layer's next fold."""
         names, message = [layer.name for layer in self.config.layers], ""
         for fifo, link in enumerate(self.config.links):
             layer, depth = self._layers[link.source], self.depths[fifo]
@@ -359,16 +368,19 @@ class Schedule:
 
     @property
     def events(self) -> int:
-        """Number of events of all frames."""
+        """Number of events in the schedule, over all frames."""
         return len(self._system)
 
     @property
     def moved(self) -> int:
-        """Number of moves of events since `mark`. An event that moves twice counts twice."""
+        """Number of times that an event of the schedule has been given a later time since `mark`.
+
+        An event that moves twice counts twice.
+        """
         return self._system.moved
 
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
-        """Return the latest time of each event with which no output of a frame misses the frame's deadline.
+        """Return the latest allowed time of each event, so that every frame's outputs meet the frame's deadline.
 
         Parameters
         ----------
@@ -385,7 +397,7 @@ class Schedule:
         return self._system.latest(bounds, data_only=endless)
 
     def credits_used(self, fifo: int, latest: Times | None = None) -> int:
-        """Return the number of credits that a FIFO needs: the largest number of beats stored or in flight.
+        """Return the number of credits that a FIFO needs: the largest number of beats stored in it or in flight to it.
 
         Parameters
         ----------
@@ -408,7 +420,7 @@ class Schedule:
 
     @property
     def frame_ends(self) -> Times:
-        """Cycle of each frame's last output transfer, over all outputs."""
+        """Cycle of each frame's last output transfer; with several outputs, the latest of them."""
         ends = [self._frame_ends(self._system.times(("taken", stream))) for stream in self._into[-1]]
         return np.maximum.reduce(ends).astype(np.int64)
 
@@ -417,7 +429,10 @@ class Schedule:
 
     @property
     def cycles(self) -> Cycles:
-        """Latency and interval of the schedule. The schedule is solved first."""
+        """Latency and interval of the accelerator in this schedule, which is solved first.
+
+        The schedule is solved first.
+        """
         self.solve()
         ends = self.frame_ends
         distances = np.diff(ends)
@@ -429,11 +444,11 @@ class Schedule:
 
     @property
     def _pattern_frames(self) -> int:
-        """Number of frames in which a pattern of longer and shorter frames is searched."""
+        """Number of frames in which the schedule searches a repeating pattern of longer and shorter frames."""
         return min(max((self.frames - 1) // 2, 1), MAX_PATTERN_FRAMES)
 
     def paces(self) -> Times:
-        """Return the average cycles per frame of each stream over the last frames, rounded up.
+        """Return the average cycles per frame of each stream over the schedule's last frames, rounded up.
 
         A single frame has the averages 0.
         """
@@ -442,7 +457,8 @@ class Schedule:
         return np.array([-(-(cycles[-1] - cycles[-1 - window]) // max(window, 1)) for cycles in ends])
 
     def falls_behind(self, paces: Times | int) -> bool:
-        """Return whether a layer takes longer than its pace in the long run, so that outputs will be late.
+        """Return whether a stream takes more cycles per frame than its pace in the long run, so that outputs will be
+        late.
 
         A layer falls behind in one of two cases. Each of its last frames takes longer than the pace. Or its largest
         delay against the pace in the last frames exceeds the largest delay in as many frames before. At a pace of 49 a
@@ -465,7 +481,7 @@ class Schedule:
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:
-    """Refuse a schedule that takes too much memory and time.
+    """Refuse to schedule an accelerator whose number of events would take too much memory and time.
 
     Raises
     ------
@@ -482,7 +498,7 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 
 
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
-    """Return the number of events of each layer."""
+    """Return the number of events (beats and output folds) of each layer in ``frames`` frames."""
     return [
         frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
@@ -490,7 +506,7 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return shorter accelerators to schedule instead, if a run of so many frames has too many events.
+    """Return accelerators with lower maps to schedule instead, if the whole map has too many events, or ``None``.
 
     The result is that of `hwgen.schedule.tall.shortened`. ``None`` means that the map is scheduled as it is.
     """
@@ -499,7 +515,7 @@ def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[Acceler
 
 
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
-    """Return the number of frames after which the beats in flight have been replaced twice, and three more.
+    """Return the number of frames that a schedule needs until its interval has settled.
 
     By then a loop of credits that loses part of a cycle per round shows it. The beats in flight are estimated from
     ``cycles`` of a few frames. Small networks get more frames, because these cost nothing.
@@ -510,7 +526,7 @@ def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
 
 
 def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
-    """Return latency and interval of ``frames`` back-to-back frames, or of as many as the schedule needs to settle.
+    """Return latency and steady interval of an accelerator that computes frames back to back.
 
     An interval has settled once it has not changed for `enough_frames` and no layer consumes a lead. The first frames
     are left out, and two equal distances alone are not enough: they can be part of a repeating pattern. Layers can
@@ -533,7 +549,9 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
 
 def _continued(heights: Sequence[AcceleratorConfig], missing: int, frames: int | None) -> Cycles | None:
-    """Return latency and interval ``missing`` steps beyond three heights; ``None`` if the growth is not linear."""
+    """Return latency and interval extrapolated ``missing`` steps beyond three map heights, or ``None`` if the growth is
+    not linear.
+    """
     schedules = [steady_cycles(config, frames) for config in heights]
     latency = _extended([cycles.latency for cycles in schedules], missing)
     intervals = [cycles.interval for cycles in schedules if cycles.interval is not None]

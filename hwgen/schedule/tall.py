@@ -1,4 +1,4 @@
-"""Schedules of tall maps, extrapolated from maps with fewer rows.
+"""Schedules of accelerators for tall feature maps, extrapolated from maps with fewer rows.
 
 Rows inside a map wait for each other in the same way, whatever their index. In the steady state each row takes as many
 cycles as the row before, so the cycles grow linearly with the rows. Three heights are scheduled exactly. If the cycles
@@ -26,7 +26,8 @@ MIN_BUFFERS = 4
 
 
 def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return the accelerator on maps of three heights, and the number of steps from the third height to the whole one.
+    """Return copies of an accelerator for three lower input heights, and the number of height steps up to the whole
+    map.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def _tall_enough(config: AcceleratorConfig) -> bool:
 
 
 def _of_height(config: AcceleratorConfig, height: int) -> AcceleratorConfig | None:
-    """Return the accelerator with another input height; ``None`` if the height is too small."""
+    """Return an accelerator with another input height; ``None`` if the height is too small for its layers."""
     layers: list[LayerConfig] = []
     for layer in config.layers:
         top, _, bottom, _ = layer.window.padding

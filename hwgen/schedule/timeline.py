@@ -1,4 +1,4 @@
-"""States of each layer in each cycle of an exact schedule, and fill levels of the FIFOs.
+"""States (works, waits) of each layer over the cycles of an exact schedule, and fill levels of the FIFOs.
 
 A layer works while the steps of an output fold run. Between two folds the layer waits for whatever the later fold
 waited for. The `Wait` that set the later fold's time tells whether that was data or room, and of which neighbour. A
@@ -30,7 +30,7 @@ WORK, INPUT, ROOM, BUFFER, DONE = "work", "input", "room", "buffer", "done"
 
 @dataclass(frozen=True, order=True)
 class State:
-    """State of a layer, and the neighbour that it waits for: the index of a layer, or of an end as in a `Link`."""
+    """State of a layer in a cycle (works, or waits), and the neighbour layer that it waits for."""
 
     kind: str
     whom: int | None = None
@@ -38,7 +38,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Part of a schedule, divided into bins of cycles.
+    """Part of a schedule, divided into bins of cycles, with the layers' states and FIFO fills per bin.
 
     Parameters
     ----------
@@ -57,17 +57,17 @@ class Window:
 
     @property
     def begin(self) -> int:
-        """First cycle of the window."""
+        """First cycle of the part of the schedule."""
         return int(self.edges[0])
 
     @property
     def end(self) -> int:
-        """Cycle after the window."""
+        """First cycle after the part of the schedule."""
         return int(self.edges[-1])
 
 
 class Timeline:
-    """Schedule of an accelerator, with the states of each layer over time.
+    """Timeline of an accelerator's schedule: each layer's state (works, waits) in every cycle.
 
     Parameters
     ----------
@@ -85,25 +85,28 @@ class Timeline:
 
     @cached_property
     def cycles(self) -> Cycles:
-        """Latency and interval of this run."""
+        """Latency and interval of the scheduled frames."""
         return self._schedule.cycles
 
     @property
     def end(self) -> int:
-        """Cycle after the last output transfer of the last frame."""
+        """First cycle after the last output transfer of the last scheduled frame."""
         return int(self._schedule.frame_ends[-1]) + 1
 
     @cached_property
     def max_credits(self) -> list[int]:
-        """Largest number of credits of each FIFO that are out at once, over the whole run."""
+        """Largest number of credits in use (beats stored or in flight) of each FIFO over the whole run."""
         return [self._schedule.credits_used(index) for index in range(len(self.config.links))]
 
     def frame(self, bins: int) -> Window:
-        """Return the window from the first cycle up to and including the last output transfer of the first frame."""
+        """Return the layers' states during the first frame, from cycle 0 to its last output transfer, in ``bins``
+        bins.
+        """
         return self.window(0, int(self._schedule.frame_ends[0]) + 1, bins)
 
     def steady(self, bins: int) -> Window | None:
-        """Return one interval in which each layer works as long as in the interval before, or ``None``.
+        """Return the layers' states during one interval of the steady state, in ``bins`` bins; ``None`` if no interval
+        is steady.
 
         The interval ends where the first layer has finished its last frame, so that all layers are at work.
         """
@@ -115,7 +118,7 @@ class Timeline:
         return None if any(first != second for first, second in works) else self.window(end - interval, end, bins)
 
     def window(self, begin: int, end: int, bins: int) -> Window:
-        """Return the cycles ``begin`` to ``end - 1`` in ``bins`` bins, or in fewer bins if there are fewer cycles."""
+        """Return the layers' states in the cycles ``begin`` to ``end - 1``, counted in at most ``bins`` bins."""
         edges = np.linspace(begin, end, min(bins, end - begin) + 1).astype(np.int64)
         return Window(
             edges=edges,
@@ -124,7 +127,7 @@ class Timeline:
         )
 
     def _fill(self, fifo: int, edges: Times) -> Times:
-        """Return the largest number of credits of a FIFO that are out at once in each bin."""
+        """Return the largest number of credits in use of a FIFO, for each bin of cycles."""
         link = self.config.links[fifo]
         layer = self.config.layers[link.source]
         starts, left = self._schedule.starts[link.source], self._schedule.left[fifo] + layer.credit_delay
@@ -144,7 +147,7 @@ class Timeline:
 
 
 class _Layer:
-    """Cycles in which a layer works, and the cause of each wait before them."""
+    """Cycles in which one layer works, and the cause of each of its waits."""
 
     def __init__(self, schedule: Schedule, layer: int):
         key, steps = schedule.work(layer)
@@ -156,11 +159,13 @@ class _Layer:
 
     @property
     def end(self) -> int:
-        """Cycle after the layer's last cycle of work."""
+        """First cycle after the layer's last cycle of work."""
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
-        """Return the cycles between neighbouring edges by state, without states that don't occur."""
+        """Return the cycles that the layer spends in each state between neighbouring ``edges``, without states that do
+        not occur.
+        """
         gaps = self._begins - np.append(0, self._ends[:-1])
         runs = np.searchsorted(self._begins, edges, side="right")
         ended = np.append(0, self._ends)[runs]
@@ -180,7 +185,7 @@ class _Layer:
 
 
 class _Causes:
-    """Causes of the waits of a layer: the ``states`` that occur, and in ``codes`` the index of each event's state."""
+    """Causes of a layer's delays: the wait states that occur, and the index of each event's state."""
 
     def __init__(self, schedule: Schedule, layer: int):
         self._schedule, self._layer = schedule, layer
@@ -199,7 +204,9 @@ class _Causes:
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:
-        """Trace what delayed events of a sequence, through the layer's own sequences up to a neighbour."""
+        """Find what delayed given events of a layer: trace constraints back to a neighbour layer or to the layer's own
+        buffer.
+        """
         self.codes = np.full(len(events), -1, dtype=np.int64)
         pending = [(key, events, np.arange(len(events)))]
         while pending:
@@ -217,7 +224,9 @@ class _Causes:
         return self
 
     def _binding(self, wait: Wait, events: Times) -> tuple[Times, Times]:
-        """Return which events a wait delays, and the index of the source event that each event waits for."""
+        """Return which events are as late as a timing constraint requires, and the event that each of them waits
+        for.
+        """
         entry_index, rest = np.divmod(events, wait.every)
         entry_index = entry_index - wait.lead
         periods, entries = np.divmod(np.maximum(entry_index, 0), len(wait.index))
@@ -228,7 +237,8 @@ class _Causes:
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
     def _unbound(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
-        """Trace events that no wait delays but the event before them, and return the heads of their runs.
+        """Attribute events that only follow the event before them, and return the first event of each such run to trace
+        further.
 
         The head of such a run can itself wait for another event.
         """
@@ -242,7 +252,7 @@ class _Causes:
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """Return the events of a sequence that are later than the event before them requires."""
+        """Return the events of a sequence that happen later than their distance to the event before requires."""
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
@@ -255,7 +265,9 @@ class _Causes:
         return self._heads_of[key]
 
     def _is_release(self, wait: Wait) -> bool:
-        """Whether a wait is for space that is released some cycles after the layer's own output fold has started."""
+        """Whether a timing constraint waits for buffer space that is released some cycles after the layer's own output
+        fold starts.
+        """
         return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
     def _state(self, wait: Wait) -> State:
@@ -273,7 +285,7 @@ class _Causes:
 
 @dataclass(frozen=True, kw_only=True)
 class Timelines:
-    """Timelines of one frame, and of enough frames to reach the steady state.
+    """Timelines of an accelerator's first frame and of its steady state.
 
     Parameters
     ----------
@@ -292,7 +304,7 @@ class Timelines:
 
 
 def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
-    """Return the timelines of one frame and of the steady state.
+    """Return the timelines of an accelerator's first frame and of its steady state.
 
     Parameters
     ----------
@@ -314,12 +326,14 @@ def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
 
 
 def one_frame(config: AcceleratorConfig) -> Timeline | None:
-    """Return the timeline of a single frame; ``None`` if the frame has too many events."""
+    """Return the timeline of a single frame of an accelerator; ``None`` if the frame has too many events."""
     return Timeline(config, 1) if sum(event_counts(config, 1)) <= MAX_EVENTS else None
 
 
 def _settled(config: AcceleratorConfig, frames: int) -> Timeline:
-    """Return a timeline of at least ``frames`` frames, with more frames if the layers have not settled yet."""
+    """Return a timeline of at least ``frames`` frames, with more frames if the layers have not reached the steady
+    state.
+    """
     while (timeline := Timeline(config, frames)).steady(1) is None:
         frames = 2 * frames - 1
         if frames > MAX_FRAMES or sum(event_counts(config, frames)) > MAX_EVENTS:
