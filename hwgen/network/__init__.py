@@ -1,4 +1,4 @@
-"""Networks: graph, ONNX import, quantisation, built-in networks and golden model."""
+"""Package of networks: graph of layers, ONNX import, quantisation, built-in networks and golden model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(
     bits: int | None = None,
     until: str | Sequence[str] | None = None,
 ) -> Network:
-    """Return the network of an ``.onnx`` file, or a built-in network, for example ``vgg16:7@64x64``.
+    """Return the network of integer layers of an ``.onnx`` file or a built-in model, for example ``vgg16:7@64x64``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def load(
 
 
 def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
-    """Let ONNX Runtime load the file, or for a QONNX model its equivalent in ONNX operators."""
+    """Refuse a model file that ONNX Runtime can't load; of a QONNX model its equivalent in ONNX operators."""
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import qonnx
 
@@ -76,7 +76,9 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
 
 
 def survey(source: str | os.PathLike[str], *, calibration: Inputs | None = None, bits: int | None = None) -> Survey:
-    """Return the verdicts of a model's operators, whether or not all can be built. The parameters are those of `load`.
+    """Return the verdict on each operator of a model, whether hardware can compute it, even if others can't be built.
+
+    The parameters are those of `load`.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def survey(source: str | os.PathLike[str], *, calibration: Inputs | None = None,
 def runtime_layers(
     source: str | os.PathLike[str], network: Network, *, calibration: Inputs | None = None, bits: int | None = None
 ) -> RuntimeLayers:
-    """Return a session of ONNX Runtime that gives the output of every layer of ``network``.
+    """Return an ONNX Runtime session that gives the output of every hardware layer of ``network``, as reference.
 
     The other parameters are those of `load`.
 
@@ -121,7 +123,7 @@ def runtime_layers(
 def _model(
     source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Return a quantised model, the name of its network, and the begin of messages about it."""
+    """Load a quantised ONNX model; return it with its network's name and the text that begins its error messages."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file
@@ -161,14 +163,14 @@ def _check_built_in(source: str | os.PathLike[str], calibration: Inputs | None, 
 
 
 def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:
-    """Return name and weight bits of each layer of a built-in network without loading it; an empty list for a file."""
+    """Return (name, total weight bits) of a built-in network's layers without loading it; an empty list for a file."""
     from hwgen.network.zoo import builtin
 
     return [] if _is_file(source, Path(source)) else builtin.weight_bits(str(source))
 
 
 def _is_file(source: str | os.PathLike[str], path: Path) -> bool:
-    """Whether ``source`` is a file rather than the name of a built-in network."""
+    """Whether a model's ``source`` is a file rather than the name of a built-in network."""
     from hwgen.network.zoo import builtin
 
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in source:

@@ -1,4 +1,4 @@
-"""Description of the host's parts of a model, in front of the hardware and behind it."""
+"""Classes that describe the operators of an ONNX model that the host computes, before and behind the hardware."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Layout of a tensor of the model whose values a feature map holds in another order.
+    """Permutation between the values of an ONNX tensor and those of the hardware's feature map ``(C, H, W)``.
+
+    Needed where the map stores them in another order.
 
     Parameters
     ----------
@@ -29,12 +31,12 @@ class Layout:
     shape: tuple[int, ...]
 
     def to_frames(self, maps: np.ndarray) -> np.ndarray:
-        """Return the tensor ``(n, *shape)`` of maps ``(n, C, H, W)``."""
+        """Return the ONNX tensor ``(n, *shape)`` whose values the hardware's feature maps ``(n, C, H, W)`` hold."""
         split = maps.reshape(len(maps), *self.parts)
         return split.transpose(0, *(1 + part for part in self.order)).reshape(len(maps), *self.shape)
 
     def to_maps(self, frames: np.ndarray) -> np.ndarray:
-        """Return the maps ``(n, C, H, W)`` of a tensor ``(n, *shape)``."""
+        """Return the hardware's feature maps ``(n, C, H, W)`` that hold the values of a tensor ``(n, *shape)``."""
         split = frames.reshape(len(frames), *(self.parts[part] for part in self.order))
         axes = [1 + self.order.index(part) for part in range(len(self.order))]
         return split.transpose(0, *axes).reshape(len(frames), *self.map)
@@ -42,7 +44,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class InputEnd:
-    """Input of the model.
+    """Input of an ONNX model, with its shape and its layout on the hardware's input map.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ class InputEnd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputEnd:
-    """Output of the model, with the host's operators from the hardware's last integer tensor to this output.
+    """Output of an ONNX model, with the host's operators from the hardware's last integer tensor to this output.
 
     Parameters
     ----------
@@ -95,7 +97,9 @@ class OutputEnd:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Remainder:
-    """Remainder of a model that ONNX Runtime runs on the host, on several tensors or behind a part of the model.
+    """Part of an ONNX model behind the hardware's outputs that ONNX Runtime runs on the host as one model.
+
+    It reads several tensors of the hardware, or follows a part of the model.
 
     Parameters
     ----------
@@ -135,7 +139,7 @@ class Remainder:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Host:
-    """Host's part of an ONNX model.
+    """Part of an ONNX model that the host computes: inputs, outputs, and operators before and behind the hardware.
 
     Parameters
     ----------

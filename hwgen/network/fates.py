@@ -1,4 +1,4 @@
-"""Survey of a model: a verdict for every operator, whether it can be built in hardware."""
+"""Survey of an ONNX model: for every operator, the verdict whether hardware can compute it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VERDICTS = ("built", "folded", "host", "unsupported")
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """Node of a model, with its verdict.
+    """Node of an ONNX model, with the verdict: built in hardware, folded, run on the host, or unsupported.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Part of a model up to some tensors: their names, and the part's share of the multiply-accumulates."""
+    """Part of a model that hardware can compute: its last tensors, and its share of the multiply-accumulates."""
 
     tensors: tuple[str, ...]
     macs_covered: float
@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Survey:
-    """Survey of a model: the verdicts of all operators, in the graph's order.
+    """Survey of an ONNX model: for each operator, in the graph's order, the verdict whether hardware can compute it.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ class Survey:
 
     @property
     def macs_covered(self) -> float:
-        """Share of the known multiply-accumulates that can be built."""
+        """Fraction of the model's known multiply-accumulates that belongs to operators with the verdict ``built``."""
         return share(self.operators, [operator for operator in self.operators if operator.verdict == "built"])
 
 
 def share(operators: Sequence[Operator], built: Sequence[Operator]) -> float:
-    """Return the share of the known multiply-accumulates that some operators have; 1 if there are none."""
+    """Return the fraction of the known multiply-accumulates that the operators ``built`` have; 1 if none are known."""
     total = sum(operator.macs or 0 for operator in operators)
     return sum(operator.macs or 0 for operator in built) / total if total else 1.0

@@ -1,4 +1,4 @@
-"""Float32 computations of ONNX Runtime, with equal rounding in every step."""
+"""NumPy models of ONNX Runtime's float32 kernels, which round equally in every step."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Label:
     zero: int
 
     def reals(self, values: np.ndarray) -> np.ndarray:
-        """Return the real values of integers, as ONNX DequantizeLinear does, float32."""
+        """Return the float32 values that a map's integers represent, as ONNX DequantizeLinear computes them."""
         return (values.astype(np.int64) - self.zero).astype(np.float32) * np.float32(self.scale)
 
 
 def quantize_linear(values: np.ndarray, scale: np.float32 | float, zero: int, kind: IntegerType) -> np.ndarray:
-    """Return the integers of float32 ``values``, as ONNX QuantizeLinear does, int64."""
+    """Return the integers, int64, to which ONNX QuantizeLinear quantises float32 ``values``."""
     steps = np.rint(values / np.float32(scale)).astype(np.float64)
     return np.clip(steps + zero, kind.minimum, kind.maximum).astype(np.int64)
 
 
 def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: Label) -> np.ndarray:
-    """Return QLinearAdd's result before rounding to integers and saturation, float32; the arrays broadcast.
+    """Return QLinearAdd's float32 sums before rounding to integers and saturation; ``a`` and ``b`` broadcast.
 
     ONNX Runtime computes ``fma(a, ra, fma(b, rb, base))`` with ``ra = a_scale / y_scale`` (``rb`` alike) and
     ``base = y_zero - fma(ra, a_zero, rb * b_zero)``: the zero point is inside the rounding.
@@ -41,7 +41,7 @@ def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: 
 
 
 def qlinear_mul(products: np.ndarray, of_a: Label, of_b: Label, result: Label) -> np.ndarray:
-    """Return QLinearMul's result before rounding to integers and saturation, float32, for integer products.
+    """Return QLinearMul's float32 results, before rounding to integers and saturation, from products of integers.
 
     The products are those of integers less their zero points. The output's zero point is inside the rounding.
     """

@@ -17,16 +17,16 @@ from hwgen.network.ops import Op
 from hwgen.progress import tell
 
 Frames = np.ndarray | Sequence[np.ndarray]
-"""Frames of a network: an array ``(n, C, H, W)`` of the input's type, or one such array for each of several inputs."""
+"""Input frames of a network: an array ``(n, C, H, W)`` of the input's type, or one such array per input."""
 
 
 def by_input(frames: Frames) -> tuple[np.ndarray, ...]:
-    """Return the frames of each input, as a tuple."""
+    """Return a tuple with the array of frames of each network input, from a single array or a sequence of arrays."""
     return (frames,) if isinstance(frames, np.ndarray) else tuple(frames)
 
 
 def run(network: Network, frames: Frames) -> np.ndarray:
-    """Return the only output for some frames, ``(n, C, H, W)`` of the output type.
+    """Compute a network with one output: return its output maps for input frames, ``(n, C, H, W)`` of the output type.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def run(network: Network, frames: Frames) -> np.ndarray:
 
 
 def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None = None) -> tuple[np.ndarray, ...]:
-    """Return all outputs for some frames, each ``(n, C, H, W)`` of its type, in the network's order.
+    """Compute a network: return all its output maps for input frames, each ``(n, C, H, W)``, in the network's order.
 
     Parameters
     ----------
@@ -67,12 +67,15 @@ def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None 
 
 
 def trace(network: Network, frames: Frames) -> Iterator[tuple[Op, np.ndarray]]:
-    """Yield each layer with its outputs, ``(n, C, H, W)``, for frames as in :func:`run`."""
+    """Compute a network, and yield each layer with its output maps, ``(n, C, H, W)``. Frames are as in :func:`run`."""
     yield from _layers(network, check_frames(network, frames))
 
 
 def _layers(network: Network, frames: Sequence[np.ndarray]) -> Iterator[tuple[Op, np.ndarray]]:
-    """Yield each layer with its outputs. A map is dropped when its last reader is computed."""
+    """Compute checked frames layer by layer, and yield each layer with its output maps.
+
+    A map is dropped when its last reader is computed.
+    """
     maps = dict(zip(network.inputs, frames, strict=True))
     last = {edge: index for index, edges in enumerate(network.edges) for edge in edges}
     for index, (layer, edges) in enumerate(zip(network.layers, network.edges, strict=True)):
@@ -86,7 +89,7 @@ def _layers(network: Network, frames: Sequence[np.ndarray]) -> Iterator[tuple[Op
 
 
 def check_frames(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
-    """Return the frames of each input, as a tuple.
+    """Check the frames of a network's inputs (numbers, shapes, types), and return them as a tuple, one array per input.
 
     Raises
     ------
@@ -107,7 +110,7 @@ def check_frames(network: Network, frames: Frames) -> tuple[np.ndarray, ...]:
 
 
 def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
-    """Refuse frames that are not ``(n, C, H, W)`` of this map's shape and type, or are none.
+    """Refuse frames of a network input unless they are ``(n, C, H, W)`` of its map's shape and type, ``n > 0``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Network: a graph of integer layers between integer feature maps, with the places at which it can be cut.
+"""Network: a directed graph of integer layers between feature maps, with the cuts between fusion groups.
 
 All quantisation is resolved to integers: zero points are subtracted from weights, scales are significands and shifts,
 and fused activations are bounds. The only floats are scales of operators that ONNX Runtime computes in float32.
@@ -18,12 +18,17 @@ from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Copy, Op
 
 INPUT = ""
-"""Name of the edge from the input of a network with one input. Every other edge has the name of its source layer."""
+"""Name of the graph's edge from the network's input to the layers that read it, if the network has one input.
+
+Every other edge has the name of its source layer.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """Network: layers in topological order. Each layer reads outputs of earlier layers, or inputs of the network.
+    """Network of integer layers in topological order.
+
+    Each layer reads outputs of earlier layers, or inputs of the network.
 
     Parameters
     ----------
@@ -103,7 +108,7 @@ class Network:
 
     @property
     def input(self) -> FeatureMap:
-        """Map of the only input.
+        """Feature map at the network's only input.
 
         Raises
         ------
@@ -117,7 +122,7 @@ class Network:
 
     @cached_property
     def input_maps(self) -> tuple[FeatureMap, ...]:
-        """Map of each input, in order."""
+        """Feature map at each input of the network, in order."""
         maps: dict[str, FeatureMap] = {}
         for layer, edges in zip(self.layers, self.edges, strict=True):
             for edge, taken in zip(edges, layer.inputs, strict=False):
@@ -126,14 +131,14 @@ class Network:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs: those of the model, or else those of the edges."""
+        """Names of the network's inputs: the ONNX model's names, or otherwise the names of the graph's edges."""
         if self.host is not None:
             return tuple(end.name for end in self.host.taken)
         return tuple(edge or "input" for edge in self.inputs)
 
     @property
     def output(self) -> FeatureMap:
-        """Map of the only output.
+        """Feature map at the network's only output.
 
         Raises
         ------
@@ -147,18 +152,18 @@ class Network:
 
     @property
     def output_layers(self) -> tuple[str, ...]:
-        """Name of the layer that gives each output, in order."""
+        """Name of the layer that computes each output of the network, in order."""
         return self.outputs or (self.layers[-1].name,)
 
     @cached_property
     def output_maps(self) -> tuple[FeatureMap, ...]:
-        """Map of each output, in order."""
+        """Feature map at each output of the network, in order."""
         maps = {layer.name: layer.output for layer in self.layers}
         return tuple(maps[name] for name in self.output_layers)
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """Unique names of the outputs: those of the model, or else those of the layers."""
+        """Unique names of the network's outputs: the ONNX model's names, or otherwise the layers' names."""
         if self.host is not None:
             return tuple(end.name for end in self.host.outputs)
         unique: list[str] = []
@@ -168,12 +173,16 @@ class Network:
         return tuple(unique)
 
     def output_indices(self, name: str) -> tuple[int, ...]:
-        """Return the indices of the outputs that a layer gives."""
+        """Return the indices of the network outputs that the layer ``name`` computes."""
         return tuple(index for index, layer in enumerate(self.output_layers) if layer == name)
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Names of the layers that read each edge. A layer that reads an edge twice is listed twice."""
+        """Names of the layers that read each map.
+
+        The map's name is the layer that computes it, or the network's input. A layer that reads a map twice is listed
+        twice.
+        """
         readers: dict[str, tuple[str, ...]] = dict.fromkeys((*self.inputs, *(layer.name for layer in self.layers)), ())
         for layer, edges in zip(self.layers, self.edges, strict=True):
             for edge in edges:
@@ -181,7 +190,7 @@ class Network:
         return readers
 
     def with_inputs_read_once(self) -> Network:
-        """Return the network with a `Copy` behind each input that has several readers.
+        """Return the network with a `Copy` layer behind each network input that several layers read.
 
         An input stream has one reader; a layer's output can have several.
         """
@@ -194,10 +203,11 @@ class Network:
         return network
 
     def copy_at(self, cut: int) -> Copy | None:
-        """Return a `Copy` of the map that crosses a cut, if it has several readers; otherwise ``None``.
+        """Return a `Copy` layer for the map that crosses a cut of the network, if several layers read it.
 
-        The copy is not a layer of this network, but the first layer of every `part` that begins at the cut: the input
-        of a group is a stream with one reader. Its name differs from those of all layers.
+        Otherwise return ``None``. The copy is not a layer of this network, but the first
+        layer of every `part` that begins at the cut: the input of a group is a stream with one reader. Its name differs
+        from those of all layers.
 
         Parameters
         ----------
@@ -208,7 +218,7 @@ class Network:
         return None if len(self.readers[edge]) == 1 else self._copy_of(edge)
 
     def _copy_of(self, edge: str) -> Copy:
-        """Return a `Copy` of an edge's map, with a name that no layer has."""
+        """Return a `Copy` layer for the map on an edge of the graph, with a name that no other layer has."""
         names, wanted = {layer.name for layer in self.layers}, f"{edge}_copy" if edge else "input"
         name = next(
             name for name in (wanted, *(f"{wanted}_{n}" for n in range(1, len(names) + 2))) if name not in names
@@ -218,19 +228,19 @@ class Network:
         return Copy(name=name, input=maps[edge], output=maps[edge], window=Window(kernel=(1, 1)))
 
     def crossing(self, cut: int) -> tuple[str, ...]:
-        """Return the edges from the first ``cut`` layers to later layers; at 0, the edges of the inputs."""
+        """Return the names of the maps that the first ``cut`` layers pass to later layers; at 0, of the input maps."""
         names = (*self.inputs, *(layer.name for layer in self.layers[:cut]))
         return tuple(name for name in names if self._ends[name] >= cut)
 
     @cached_property
     def _ends(self) -> dict[str, int]:
-        """Index of the last layer that reads each edge. For an output, the number of layers."""
+        """Index of the last layer that reads each map, by the map's name. For an output, the number of layers."""
         ends = {edge: index for index, edges in enumerate(self.edges) for edge in edges}
         return ends | dict.fromkeys(self.output_layers, len(self.layers))
 
     @cached_property
     def cuts(self) -> tuple[int, ...]:
-        """Cuts of the network in two: for each cut, the number of layers in front of it, in ascending order.
+        """Positions at which the network can be cut in two: the number of layers before each cut, in ascending order.
 
         A single map crosses a cut, so that each side has one input map and one output map. It is the output of the
         layer right in front of the cut; all other layers in front are its ancestors, because every output is read. So
@@ -250,18 +260,21 @@ class Network:
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Possible boundaries of fusion groups: the cuts, and both ends of the network."""
+        """Possible boundaries of fusion groups, as numbers of layers before them: all cuts and both ends."""
         return (0, *self.cuts, len(self.layers))
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer reads only the layer before, and the last layer gives the only output."""
+        """Whether each layer reads only the layer before, and the last layer computes the only output."""
         if self.output_layers != (self.layers[-1].name,):
             return False
         return self.edges == tuple((name,) for name in (self.inputs[0], *(layer.name for layer in self.layers[:-1])))
 
     def is_convex(self, names: Collection[str]) -> bool:
-        """Whether no path leaves these layers and returns to them. Only then can they form a fusion group."""
+        """Return whether no path of the graph leaves the layers ``names`` and comes back to them.
+
+        Only then can they form a fusion group.
+        """
         inside = set(names)
         behind: set[str] = set()
         for layer, edges in zip(self.layers, self.edges, strict=True):
@@ -274,33 +287,37 @@ class Network:
 
     @property
     def macs(self) -> int:
-        """Number of multiply-accumulates per frame."""
+        """Number of multiply-accumulates of all layers per frame."""
         return sum(layer.macs for layer in self.layers)
 
     @property
     def weight_count(self) -> int:
-        """Number of weights, without biases."""
+        """Number of weights of all layers, without biases."""
         return sum(layer.weight_count for layer in self.layers)
 
     @property
     def weight_bytes(self) -> int:
-        """Size of all weights, in bytes; each weight takes whole bytes."""
+        """Size of the weights of all layers, in bytes; each weight takes whole bytes."""
         return sum(layer.weight_bytes for layer in self.layers)
 
     @property
     def map_bytes(self) -> int:
-        """Size of all input and output maps of a frame, in bytes."""
+        """Size of the network's input maps and output maps of one frame, in bytes."""
         return sum(end.values * end.type.dtype.itemsize for end in (*self.input_maps, *self.output_maps))
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Shapes of all layers without names, weights and scales. Equal for two networks of the same shape."""
+        """Shapes of all layers without names, weights and scales, as a comparable key.
+
+        Equal for two networks of the same shape.
+        """
         return tuple(layer.geometry for layer in self.layers)
 
     def part(self, begin: int, end: int) -> Network:
-        """Return the layers ``begin`` to ``end``, between two cuts, as a network; this network if these are all layers.
+        """Return the layers ``begin`` to ``end``, between two cuts, as a network.
 
-        If several of the layers read the map that crosses the first cut, a copy of it is the first layer (`copy_at`).
+        If these are all layers, this network itself. If several of the layers read the map that crosses the first cut,
+        a copy of it is the first layer (`copy_at`).
 
         Raises
         ------
@@ -323,7 +340,7 @@ class Network:
         return Network(name=name, layers=layers, edges=edges)
 
     def uncut_text(self, cut: int) -> str:
-        """Return a message why the network can't be cut behind its first ``cut`` layers, and where it can."""
+        """Return the error text why no cut is possible behind the first ``cut`` layers, and where cuts are."""
         crossing, layers = self.crossing(cut), self.layers
         maps = f"the maps of {', '.join(edge or 'the input' for edge in crossing)}"
         before, behind = [end for end in self.cuts if end < cut], [end for end in self.boundaries[1:] if end > cut]
@@ -349,7 +366,9 @@ class Network:
         return part if part is self else replace(part, name=self.name)
 
     def before_dense(self) -> Network:
-        """Return the layers of a chain in front of the first fully connected layer. ``left_out`` names the others.
+        """Return the network of the layers before the first fully connected layer of a chain.
+
+        ``left_out`` names the others.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Host's parts of a model: operators in front of the first integer tensor, and behind the last one.
+"""Host's part of an ONNX model: operators in front of the first integer tensor, and behind the last one.
 
 The hardware reads and writes integers. NumPy computes QuantizeLinear in front of it (`hwgen.network.quantise`). The
 importer cuts the operators behind it (DequantizeLinear, Softmax, reshaping ..) off the model
@@ -29,18 +29,21 @@ SETTINGS = {
     "session.disable_double_qdq_remover": "1",
     "session.qdq_matmulnbits_accuracy_level": "1",
 }
-"""Settings of the ONNX Runtime sessions whose values hwgen's equal (docs/reference/numbers.md).
+"""Session settings under which ONNX Runtime's results equal hwgen's in every bit (docs/reference/numbers.md).
 
 With them, the results behind the hardware do not depend on operators in front that a session can't see.
 """
 _MOST_VALUES = 1 << 28
-"""Maximum number of values in a batch of the model. A batch is filled up if there are fewer frames."""
+"""Maximum number of tensor values in one batch that ONNX Runtime computes, for models with a fixed batch.
+
+A batch is filled up if there are fewer frames.
+"""
 _AT_A_TIME = 32
-"""Number of frames per run of a remainder, which can contain convolutions."""
+"""Number of frames per ONNX Runtime call for the host's remainder of a model, which can contain convolutions."""
 
 
 def inputs(network: Network) -> tuple[InputEnd, ...]:
-    """Return the inputs of the model."""
+    """Return the inputs of a network's ONNX model, including inputs that only the host reads."""
     if network.host is not None:
         return network.host.inputs
     names = zip(network.input_names, network.input_maps, strict=True)
@@ -48,25 +51,25 @@ def inputs(network: Network) -> tuple[InputEnd, ...]:
 
 
 def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
-    """Return the inputs that the hardware reads, by name, each with its map in the hardware."""
+    """Return the ONNX model's inputs that the hardware reads, by name, each with the hardware's feature map."""
     ends = (end for end in inputs(network) if end.taken)
     return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 
 
 def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
-    """Return the last integer tensor before an output in the model's shape, for maps ``(n, C, H, W)``."""
+    """Convert the hardware's output maps ``(n, C, H, W)`` to the ONNX model's last integer tensor before an output."""
     if network.host is None:
         return maps
     return _frames(network.host.outputs[output_index], maps)
 
 
 def _frames(end: OutputEnd, maps: np.ndarray) -> np.ndarray:
-    """Return maps ``(n, C, H, W)`` in the model's shape."""
+    """Return feature maps ``(n, C, H, W)`` as the frames of an ONNX tensor, in its shape and order of values."""
     return maps.reshape(len(maps), *end.shape) if end.layout is None else end.layout.to_frames(maps)
 
 
 def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
-    """Return an output of the model, ``(n, ...)``, in its type and shape, from the hardware's maps ``(n, C, H, W)``.
+    """Compute one output of the ONNX model on the host, ``(n, ...)``, from the hardware's maps ``(n, C, H, W)``.
 
     ONNX Runtime computes the operators behind the last integer tensor. If the model takes any number of frames, all
     frames are one batch. Otherwise each batch has the model's number of frames, and copies of the last frame fill the
@@ -86,7 +89,7 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
 
 
 def names(network: Network) -> tuple[str, ...]:
-    """Return the names of the model's outputs."""
+    """Return the names of all outputs of a network's ONNX model."""
     remainder = None if network.host is None else network.host.remainder
     return network.output_names if remainder is None else remainder.outputs
 
@@ -94,7 +97,7 @@ def names(network: Network) -> tuple[str, ...]:
 def given(
     network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Return all outputs of the model, each ``(n, ...)``, from all maps of the hardware, each ``(n, C, H, W)``.
+    """Compute all outputs of the ONNX model on the host, each ``(n, ...)``, from all output maps of the hardware.
 
     Parameters
     ----------
@@ -133,7 +136,10 @@ def given(
 
 
 def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
-    """Return frames of an input in the model's type. Integers that a user gave for floats become their real values."""
+    """Return a user's frames of an input in the ONNX model's type and shape.
+
+    Integers that a user gave for floats become their real values.
+    """
     end, source = taken(network).get(name, (None, None))
     if end is None or source is None:
         return frames
@@ -144,7 +150,7 @@ def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
 
 
 def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Run a session on some inputs, ``(n, ...)`` each, and return its outputs."""
+    """Run an ONNX Runtime session on input tensors ``(n, ...)``, in batches that the model accepts."""
     assert network.host is not None
     if network.host.batch is not None:
         return _in_batches(network, session, feeds, network.host.batch)
@@ -156,7 +162,7 @@ def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray]) -> li
 
 
 def _in_batches(network: Network, session: _Session, feeds: Sequence[np.ndarray], batch: int) -> list[np.ndarray]:
-    """Run a session in batches of ``batch`` frames, and return its outputs."""
+    """Run an ONNX Runtime session in batches of ``batch`` frames, and return its outputs for all frames."""
     count = len(feeds[0])
     if batch > 1 and batch * sum(math.prod(feed.shape[1:]) for feed in feeds) > _MOST_VALUES:
         raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
@@ -175,7 +181,7 @@ def _in_batches(network: Network, session: _Session, feeds: Sequence[np.ndarray]
 
 
 def describe(network: Network) -> dict[str, Any]:
-    """Return the description of inputs, outputs and host for ``plan.json``.
+    """Return the JSON description of a network's inputs, outputs and host operators for ``plan.json``.
 
     Tensors have name, shape, type, scale and zero point. A tensor in another order than its map also has ``map``
     (C, H, W), ``parts`` (factors of the map's dimensions), and ``order`` (their permutation). An input whose integers
@@ -206,25 +212,25 @@ def describe(network: Network) -> dict[str, Any]:
 
 
 def part_of(network: Network) -> Remainder | None:
-    """Return the remainder of a model of which the hardware computes only a part; ``None`` if it computes all."""
+    """Return the remainder that the host computes if hardware computes only a part of a model, else ``None``."""
     remainder = None if network.host is None else network.host.remainder
     return None if remainder is None or remainder.whole else remainder
 
 
 def _part(remainder: Remainder) -> dict[str, Any]:
-    """Return the entries of ``plan.json`` for a model of which only a part is built."""
+    """Return the entries of ``plan.json`` that describe which part of a model the hardware computes."""
     return {"until": list(remainder.tensors), "macs_covered": remainder.macs_covered}
 
 
 def _behind(network: Network) -> list[str]:
-    """Return the operators behind the hardware, output by output."""
+    """Return the names of the operators that the host computes behind the hardware, output by output."""
     if network.host is not None and network.host.remainder is not None:
         return list(network.host.remainder.operators)
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
 
 
 def line(network: Network) -> str:
-    """Return a line with the host's operators, for example ``on the host: QuantizeLinear before; Softmax behind``.
+    """Return one line of text that lists the host's operators: ``on the host: QuantizeLinear before; Softmax behind``.
 
     The line is empty if the host has no operators.
     """
@@ -242,7 +248,7 @@ def line(network: Network) -> str:
 
 
 def part_line(network: Network) -> str:
-    """Return a line that names the part of the model in hardware; empty if the hardware computes all of it."""
+    """Return a line of text that says which part of the model the hardware computes; empty if it computes all."""
     remainder = part_of(network)
     if remainder is None:
         return ""
@@ -252,12 +258,12 @@ def part_line(network: Network) -> str:
 
 
 def _shortened(operators: Iterable[str]) -> tuple[str, ...]:
-    """Return each operator once, with its number of occurrences if there are several."""
+    """Return each operator's name once, with its number of occurrences if it occurs several times."""
     return tuple(name if count == 1 else f"{count} {name}" for name, count in Counter(operators).items())
 
 
 def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: Layout | None = None) -> dict[str, Any]:
-    """Return the description of a tensor for ``plan.json``, with its layout if this differs from the map's."""
+    """Return the JSON description of a tensor for ``plan.json``, with its layout if this differs from the map's."""
     reordered: dict[str, Any] = {}
     if layout is not None:
         reordered = {"map": list(layout.map), "parts": list(layout.parts), "order": list(layout.order)}
@@ -272,7 +278,7 @@ def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: 
 
 
 def session_options(optimised: bool) -> onnxruntime.SessionOptions:
-    """Return the options of an ONNX Runtime session whose values hwgen's equal.
+    """Return the ONNX Runtime session options under which its results equal hwgen's in every bit.
 
     With ``optimised``, ONNX Runtime computes in integers where it can.
     """
@@ -304,7 +310,7 @@ class _Session:
         self._inputs = [value.name for value in self._session.get_inputs()]
 
     def run(self, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return all outputs for some inputs, in the session's order."""
+        """Run the operators on input tensors, and return all outputs in the order of the session's outputs."""
         try:
             results = self._session.run(None, dict(zip(self._inputs, feeds, strict=True)))
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Networks whose weights the hardware loads at run time."""
+"""Variants of networks for hardware that loads weights at run time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.network.ops import Add, Conv, GlobalAveragePool
 
 
 def loaded(network: Network) -> Network:
-    """Return the network for hardware that loads weights at run time.
+    """Return the network with its layers marked for hardware that loads weights at run time.
 
     The hardware then loads weights, biases and scales of convolutions, and scales of global average pools and of
     additions. The constants of all other layers are fixed. A network that is loaded already is returned unchanged.
@@ -33,7 +33,7 @@ def loaded(network: Network) -> Network:
 
 
 def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
-    """Return the network for existing hardware, with the hardware's weight widths in bits, by layer name.
+    """Return the network for an existing design that loads weights; ``weight_bits``: widths of its weights in bits.
 
     Weights can need fewer bits than the hardware has; the other bits are sign bits.
     """
@@ -47,5 +47,5 @@ def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
 
 
 def is_loaded(network: Network) -> bool:
-    """Whether the hardware of this network loads weights at run time."""
+    """Return whether the hardware of a network loads weights at run time."""
     return any(getattr(layer, "loaded", False) for layer in network.layers)

@@ -1,4 +1,4 @@
-"""Memory-mapped frames: read in parts, with each part's memory released behind its use."""
+"""Partwise reading of memory-mapped arrays of frames, whose pages are released after use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 PART_VALUES = 1 << 22
-"""Number of values in a part, over all arrays."""
+"""Number of array values that are read from memory-mapped frames at once, summed over all arrays."""
 
 
 def parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Yield successive parts of some arrays, each with the index of its first frame. There is at least one part.
+    """Yield slices of several arrays of frames, one after the other, each with the index of its first frame.
+
+    There is at least one part.
 
     Parameters
     ----------

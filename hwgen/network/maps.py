@@ -11,7 +11,7 @@ from hwgen.errors import ConfigError
 
 
 def signed_bits(low: int, high: int) -> int:
-    """Return the width of a two's complement type that holds ``low`` to ``high``, in bits."""
+    """Return the width, in bits, of a two's complement type that holds the integers ``low`` to ``high``."""
     return 1 + max(high, -low - 1, 0).bit_length()
 
 
@@ -24,22 +24,22 @@ class IntegerType:
 
     @property
     def minimum(self) -> int:
-        """Minimum value of the type."""
+        """Minimum value of the integer type."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def maximum(self) -> int:
-        """Maximum value of the type."""
+        """Maximum value of the integer type."""
         return (1 << (self.bits - self.signed)) - 1
 
     @property
     def dtype(self) -> np.dtype:
-        """Narrowest NumPy type that holds all values."""
+        """Narrowest NumPy type that holds all values of the integer type."""
         width = next(w for w in (8, 16, 32, 64) if w >= self.bits)
         return np.dtype(f"{'' if self.signed else 'u'}int{width}")
 
     def narrowed(self, *values: int) -> IntegerType:
-        """Return the narrowest type of the same signedness that holds ``values``, with at least 2 bits."""
+        """Return the narrowest integer type of the same signedness that holds ``values``, with at least 2 bits."""
         low, high = min(values), max(values)
         bits = signed_bits(low, high) if self.signed else high.bit_length()
         return IntegerType(bits=max(bits, 2), signed=self.signed)
@@ -55,15 +55,21 @@ UINT16 = IntegerType(bits=16, signed=False)
 INT32 = IntegerType(bits=32, signed=True)
 
 MOST_SIDE = 65_535
-"""Maximum number of channels, rows or columns of a map, padding included: the range of 16-bit counters."""
+"""Maximum number of channels, rows or columns of a feature map, padding included: the range of 16-bit counters."""
 MOST_PIXELS = 1 << 24
-"""Maximum number of pixels of a map, padding included (4,096 x 4,096). The exact schedule has an entry per pixel."""
+"""Maximum number of pixels of a feature map, padding included (4,096 x 4,096).
+
+The exact schedule has an entry per pixel.
+"""
 MOST_WEIGHTS = 1 << 28
-"""Maximum number of weights of a network: 2 GiB in the golden model, twice VGG-16 with its classifier."""
+"""Maximum number of weights of a network: 2 GiB in the golden model, twice as many as VGG-16 has.
+
+VGG-16 is counted with its classifier.
+"""
 
 
 def check_map(what: str, channels: int, height: int, width: int) -> None:
-    """Refuse a map that exceeds `MOST_SIDE` or `MOST_PIXELS`.
+    """Refuse a feature map that exceeds `MOST_SIDE` channels, rows or columns, or `MOST_PIXELS` pixels.
 
     Raises
     ------
@@ -78,7 +84,7 @@ def check_map(what: str, channels: int, height: int, width: int) -> None:
 
 
 def check_window(what: str, window: Window, channels: int, height: int, width: int) -> None:
-    """Refuse a window if the padded map is too large, or kernel, stride or dilation exceed `MOST_SIDE`.
+    """Refuse a sliding window if its padded map is too large, or its kernel, stride or dilation exceeds `MOST_SIDE`.
 
     Raises
     ------
@@ -115,12 +121,12 @@ class FeatureMap:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
+        """Channels, height and width of the feature map."""
         return self.channels, self.height, self.width
 
     @property
     def values(self) -> int:
-        """Number of values."""
+        """Number of values of the feature map in one frame."""
         return self.channels * self.height * self.width
 
     def __str__(self) -> str:
@@ -128,7 +134,7 @@ class FeatureMap:
 
 
 def covered(taps: int, dilation: int) -> int:
-    """Return the number of pixels from the first to the last of ``taps`` taps that are ``dilation`` pixels apart."""
+    """Return the number of pixels along an axis that a kernel of ``taps`` taps at distance ``dilation`` covers."""
     return (taps - 1) * dilation + 1
 
 
@@ -148,23 +154,23 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Height and width that a window covers, from its first tap to its last tap."""
+        """Height and width, in pixels, that the window covers from its first tap to its last tap."""
         return covered(self.kernel[0], self.dilation[0]), covered(self.kernel[1], self.dilation[1])
 
     @property
     def taps(self) -> int:
-        """Number of taps, ``Kh * Kw``."""
+        """Number of kernel taps, ``Kh * Kw``."""
         return self.kernel[0] * self.kernel[1]
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the number of rows and columns of windows over a ``height x width`` map; 0 or less if none fits."""
+        """Return the output map's rows and columns for a ``height x width`` input map; 0 or less if no window fits."""
         top, left, bottom, right = self.padding
         rows = (height + top + bottom - self.extent[0]) // self.stride[0] + 1
         columns = (width + left + right - self.extent[1]) // self.stride[1] + 1
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return the rows (axis 0) or columns that windows ``begin`` to ``end`` cover, padding included.
+        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, padding included.
 
         Both are half-open intervals of integers, or of integer arrays.
         """

@@ -1,4 +1,4 @@
-"""Quantisation of float models by ONNX Runtime's quantiser, and of float inputs as by QuantizeLinear."""
+"""Quantisation: of float models by ONNX Runtime's quantiser, and of float input frames like QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape
 
 Ranges = dict[str, tuple[np.float32, np.float32]]
-"""Type of the ranges (minimum and maximum) of float tensors, by name."""
+"""Type of a mapping from the names of float tensors to their ranges (minimum and maximum)."""
 
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 """Type of a model's input frames: an array; for several inputs, one array each, in order or by the model's names."""
 
 
 def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Return the frames of each input of the model, in order.
+    """Return the frames of each input of a network's ONNX model, in the model's order of inputs.
 
     Raises
     ------
@@ -55,19 +55,19 @@ def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
 
 
 def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
-    """Return the frames of some inputs, in the order of ``names``, or in their own order."""
+    """Return a list of each input's frames: of a mapping in the order of ``names``, otherwise in the given order."""
     if isinstance(x, Mapping):
         return [x[name] for name in names]
     return [*x] if isinstance(x, list | tuple) else [x]
 
 
 def _labels(network: Network, names: Sequence[str]) -> list[str]:
-    """Return the name of each input in messages."""
+    """Return the text by which error messages name each model input."""
     return [f"{network.name}: input" + (f" {name}" if len(names) > 1 else "") for name in names]
 
 
 def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Return the integers of the network's inputs for frames ``x``, each ``(frames, C, H, W)``.
+    """Convert frames of a model's inputs to the hardware's integer input maps, each ``(frames, C, H, W)``.
 
     Frames have the model's shape: ``(C, H, W)``, ``(features,)``, ``(H, W, C)`` or another. If the map has the same
     order of values, frames can also have the map's shape, for example ``(features, 1, 1)``. Floats are quantised by the
@@ -90,7 +90,7 @@ def prepare_inputs(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
 
 
 def check_inputs(network: Network, x: Inputs) -> None:
-    """Refuse frames that `prepare_inputs` refuses, without memory for the integers of all frames."""
+    """Refuse input frames that `prepare_inputs` refuses, without memory for the integers of all frames."""
     ends, sources = host.inputs(network), host.taken(network)
     labels = _labels(network, [end.name for end in ends])
     for end, values, what in zip(ends, by_input(network, x), labels, strict=True):
@@ -101,14 +101,14 @@ def check_inputs(network: Network, x: Inputs) -> None:
 
 
 def _check_left(end: InputEnd, x: np.ndarray, what: str) -> None:
-    """Refuse wrong frames of an input that only the host takes."""
+    """Refuse frames of wrong shape or with non-finite values, for a model input that only the host reads."""
     _check_shape(x, end.shape, what)
     if x.dtype.kind == "f":
         _check_finite(x, what)
 
 
 def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> None:
-    """Refuse wrong frames of an input that the hardware takes."""
+    """Refuse frames of wrong shape, type or values, for a model input that the hardware reads."""
     if x.dtype not in (np.float16, np.float32, np.float64, expected.type.dtype):
         raise InputError(f"{what} must be float32 or {expected.type.dtype}, not {x.dtype}")
     if end.layout is not None or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
@@ -123,7 +123,10 @@ def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> Non
 
 
 def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> np.ndarray:
-    """Return the integers of one input. If nothing changes, this is a view of the frames, which can be mapped."""
+    """Check the frames of one model input, and return them as the hardware's integer maps.
+
+    If nothing changes, this is a view of the frames, which can be mapped.
+    """
     _check(end, expected, x, what)
     if x.dtype == expected.type.dtype and not end.limits and end.layout is None:
         return _maps(end, expected, x)
@@ -134,7 +137,7 @@ def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> 
 
 
 def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
-    """Return the integers of some frames of an input."""
+    """Return frames of a model input as the hardware's integer maps; floats are quantised."""
     if x.dtype == expected.type.dtype:
         return _maps(end, expected, x)
     assert expected.scale is not None
@@ -145,7 +148,7 @@ def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
 
 
 def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarray:
-    """Return integers as maps of the hardware, clipped if the model clips its input."""
+    """Return the integers of an ONNX input as the hardware's feature maps, clipped if the model clips its input."""
     limited = np.clip(integers, *end.limits) if end.limits else integers
     return limited.reshape(len(limited), *expected.shape) if end.layout is None else end.layout.to_maps(limited)
 
@@ -153,7 +156,7 @@ def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarr
 def quantise(
     model: onnx.ModelProto, calibration: Inputs, where: str, bits: int = 8, ranges: Ranges | None = None
 ) -> onnx.ModelProto:
-    """Quantise a float model by ONNX Runtime's ``quantize_static``, and return it as a QDQ model.
+    """Quantise a float ONNX model by ONNX Runtime's ``quantize_static``, and return it as a QDQ model.
 
     Activations become uint8, weights int8 with one scale per output channel; with 16 ``bits``, uint16 and int16. Before
     that, ONNX Runtime's basic graph optimisations fold batch normalisations into convolutions.
@@ -223,12 +226,12 @@ def quantise(
 
 
 def _overrides(ranges: Ranges) -> dict[str, list[dict[str, np.ndarray]]]:
-    """Return ranges in the form of ONNX Runtime's quantiser."""
+    """Return tensor ranges in the format of ONNX Runtime's option ``TensorQuantOverrides``."""
     return {name: [{"rmin": np.array(low), "rmax": np.array(high)}] for name, (low, high) in ranges.items()}
 
 
 def run(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
-    """Return the first output of a float model with one input, computed frame by frame as calibration computes it.
+    """Return the first output of a float ONNX model with one input, computed frame by frame like calibration.
 
     Parameters
     ----------
@@ -247,7 +250,7 @@ def run(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
 
 
 def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dict[str, np.ndarray]:
-    """Return the calibration frames of each input, by name. Refuse frames that do not fit."""
+    """Check a float model's calibration frames, and return them by input name. Refuse frames that do not fit."""
     sources = {value.name: input_shape(value, where) for value in data_inputs(model)}
     if not sources:
         raise ModelError(f"{where}: a model must have an input")
@@ -270,7 +273,7 @@ def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dic
 
 
 def _optimised(given: Path, folder: Path) -> onnx.ModelProto:
-    """Return a model after ONNX Runtime's basic optimisations, which are all in ONNX's own operators."""
+    """Return an ONNX model after ONNX Runtime's basic graph optimisations, which use ONNX's own operators only."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -305,7 +308,7 @@ def _check_finite(x: np.ndarray, what: str) -> None:
 
 @contextmanager
 def _quiet(folder: Path) -> Iterator[None]:
-    """Silence the quantiser's advice on the root logger, and put its temporary files into the folder.
+    """Suppress log messages of ONNX Runtime's quantiser, and direct its temporary files into ``folder``.
 
     The advice concerns a pre-processing that `quantise` does itself.
     """

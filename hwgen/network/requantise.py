@@ -28,12 +28,12 @@ class Requantisation:
     float32: bool = False
 
     def of(self, channels: slice) -> Requantisation:
-        """Return the rule for some output channels."""
+        """Return the requantisation rule restricted to some output channels."""
         return replace(self, significand=self.significand[channels], shift=self.shift[channels])
 
 
 def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: int) -> np.ndarray:
-    """Return the int64 outputs ``(M, n)`` for integer accumulators ``(M, n)``.
+    """Requantise integer accumulators ``(M, n)`` of ``M`` output channels: return the int64 output integers ``(M, n)``.
 
     ``bound`` is an upper bound on the magnitude of the accumulators, below 2**60. Outputs have at most 32 bits.
     """
@@ -59,7 +59,7 @@ def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: 
 
 
 def _rounded(product: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Return ``product / 2**shift``, rounded half to even, for products below 2**61."""
+    """Return ``product / 2**shift``, rounded to the nearest integer, ties to even, for int64 products below 2**61."""
     shift = np.minimum(shift, 62)  # gives 0 for every product
     quotient = product >> shift
     product -= quotient << shift
@@ -71,9 +71,10 @@ def _rounded(product: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def _rounded_in_halves(accumulators: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Return ``accumulators * significand / 2**shift``, half to even, for products beyond int64 and shifts from 24 on.
+    """Return ``accumulators * significand / 2**shift`` rounded half to even, where products exceed int64.
 
-    A product is ``upper * 2**24 + lower``. Below the highest bit of ``lower``, only whether any bit is set matters.
+    The shifts are 24 or more. A product is ``upper * 2**24 + lower``. Below the highest bit of ``lower``, only whether
+    any bit is set matters.
     """
     lower = (accumulators & 0xFFFFFF) * significand
     upper = (accumulators >> 24) * significand + (lower >> 24)

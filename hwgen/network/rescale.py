@@ -11,18 +11,22 @@ from hwgen.network.onnx.values import Addend
 from hwgen.network.requantise import Requantisation, requantise
 
 MOST_BIAS = (1 << 47) - 1
-"""Maximum magnitude of a bias in steps of ``x_scale * w_scale``. With 16 bits, usual biases can exceed int32."""
+"""Maximum magnitude of a layer's integer bias, in steps of ``x_scale * w_scale``.
+
+With 16 bits, usual biases can exceed int32.
+"""
 RARELY = 200
-"""Number of integers of more than 8 bits among which one result can differ by 1 from the float32 result."""
+"""Number of integers of a map of more than 8 bits among which one output can differ by 1 from the float32 result."""
 _BLOCK = 1 << 22
-"""Number of integers, over all channels, that are compared at once."""
+"""Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 
 
 def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the significands (24 bits) and shifts of float32 factors, for accumulators up to ``bound`` in magnitude.
+    """Return the 24-bit significands and the shifts that represent float32 requantisation factors.
 
-    With a factor from 2**18 on, every accumulator except 0 saturates an output of up to 16 bits. Such factors become
-    2**18. Shifts are limited to the first shift with which every accumulator gives 0.
+    They are for accumulators up to ``bound`` in magnitude. With a factor from 2**18 on, every accumulator except 0
+    saturates an output of up to 16 bits. Such factors become 2**18. Shifts are limited to the first shift with which
+    every accumulator gives 0.
     """
     fraction, exponent = np.frexp(np.minimum(factor.astype(np.float64), 2.0**18))
     significand = np.ldexp(fraction, 24).astype(np.int64)
@@ -41,7 +45,7 @@ def fit_table(
     output: tuple[int, int, int],
     bits: int,
 ) -> tuple[np.ndarray, int] | None:
-    """Return weights, biases, factors and a zero point that map all integers of a type to ``wanted`` outputs.
+    """Search a 1x1 convolution with requantisation that maps each integer of a type to its ``wanted`` output.
 
     The search compares ``clip(round((w * x + b) * significand / 2**shift) + zero)`` with ``wanted`` for many weights
     ``w``. The bias ``b`` is the offset in steps of ``w``, rarely one more or less. The factor is adjusted if ``wanted``
@@ -87,7 +91,7 @@ def _fit(
     output: tuple[int, int, int],
     bits: int,
 ) -> np.ndarray | None:
-    """Return the parameters of `fit_table` for the zero point in ``output``; ``None`` if the search fails."""
+    """Search weights, biases and factors as `fit_table` does, for a fixed zero point; ``None`` if there are none."""
     zero, low, high = output
     wide = bits > 8
     # With weight w, offsets are multiples of 1 / w steps.
@@ -121,7 +125,7 @@ def _fit(
 
 
 def _fitting_factor(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, nominal: float) -> np.ndarray:
-    """Return a float32 factor for each row that brings ``sums`` between ``lower`` and ``upper``, if one exists.
+    """Return a float32 factor for each row that scales ``sums`` between ``lower`` and ``upper``, if one exists.
 
     The factor is ``nominal`` if this is such a factor, otherwise the middle of the interval of such factors.
     """
@@ -142,7 +146,7 @@ def add_constant(
     scale: np.float32,
     zero: int,
 ) -> np.ndarray | None:
-    """Return QLinearAdd's integers for a map plus a constant, before saturation, int64 (n, integers).
+    """Return QLinearAdd's integers for a map plus a constant per channel, before saturation, int64 (n, integers).
 
     `hwgen.network.float32.qlinear_add` computes them. The map is its ``a`` if the constant is broadcast.
 

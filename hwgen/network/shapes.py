@@ -1,4 +1,4 @@
-"""Networks with the shapes of their layers only, without weights and quantisation, for exploration.
+"""Networks that have only the shapes of their layers, without weights and quantisation, for exploration.
 
 Exploration groups and tiles layers, for which shapes suffice. Shapes come from the tables of built-in networks
 (`hwgen.network.zoo.tables`), from an ONNX file, or from a ``light`` model of the onnx package
@@ -23,7 +23,7 @@ __all__ = ["chain", "graph", "least_size", "load", "names"]
 
 
 def names() -> list[tuple[str, str]]:
-    """Return name and description of every built-in network: chains, branching networks, and light models of onnx."""
+    """Return (name, description) of every built-in network: chains, branching networks, and light models of onnx."""
     named = [(name, entry.description) for name, entry in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
     return named + [
         (name, "from the onnx package: the whole graph, or its linear part :partN")
@@ -32,7 +32,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
-    """Return the shapes of an ``.onnx`` file or of a built-in network, up to its first fully connected layer.
+    """Return a network of layer shapes from an ``.onnx`` file or a built-in name, up to the first dense layer.
 
     With ``dense``, fully connected layers are included, and the classifier of a built-in chain. The name of a built-in
     network can have a prefix and a size, as in ``vgg16:7@64x64``. The name of a light model (``light_resnet50``) can
@@ -64,7 +64,7 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
 
 
 def graph(source: str | os.PathLike[str]) -> Network:
-    """Return the shapes of a network as `load` does, but with the whole graph of a branching network.
+    """Return the layer shapes of a network like `load`, but with the whole graph of a branching network.
 
     The graph ends in front of fully connected layers. All operators must be known.
 
@@ -83,7 +83,9 @@ def graph(source: str | os.PathLike[str]) -> Network:
 
 
 def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) -> tuple[Op, ...]:
-    """Return all layers of a table. Fully connected layers are convolutions with a window over the whole map.
+    """Return the layers, without weights, that a built-in network's table lists, for an input of a given shape.
+
+    Fully connected layers are convolutions with a window over the whole map.
 
     Parameters
     ----------
@@ -119,7 +121,7 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
 
 
 def least_size(windows: Sequence[Window]) -> tuple[int, int]:
-    """Return the minimum height and width of an input for which every window of a chain fits at least once."""
+    """Return the minimum height and width of an image for which every window of a chain of layers fits."""
     rows = columns = 1
     for window in reversed(windows):
         top, left, bottom, right = window.padding

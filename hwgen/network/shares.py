@@ -1,4 +1,4 @@
-"""Tables for additions of two maps: the share of each value of an operand in the output, and the rounding of sums."""
+"""Lookup tables with which hardware adds two quantised maps exactly as ONNX Runtime rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FAR = 1 << 60
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of the values of two operands in their sum, with the rounding table, in units of ``2**-fraction``."""
+    """Tables for the sum of two quantised maps: each operand's contribution (in ``2**-fraction``) and the rounding."""
 
     tables: tuple[tuple[int, ...], tuple[int, ...]]
     fraction: int
@@ -29,7 +29,7 @@ class Shares:
 
 
 def find_shares(op: Add) -> Shares:
-    """Return tables whose rounded sum is the layer's output for every pair of values.
+    """Search lookup tables for an Add layer whose rounded sum is the layer's output for every pair of input values.
 
     A few fractional bits suffice if the scales are unrelated, or in a simple ratio (`_with_ties`). If the ratio is
     nearly simple, float32's rounding of near-ties decides, and more bits must distinguish them (`_by_order`).
@@ -52,11 +52,11 @@ def find_shares(op: Add) -> Shares:
 
 
 def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Return tables near ``a`` and ``b`` whose sums round to the outputs, ties to even; ``None`` if the search fails.
+    """Correct the tables ``a`` and ``b`` until their rounded sums are an Add's outputs; ``None`` if this fails.
 
-    Every output is a difference constraint: the sum of its two shares must be between two bounds. The Bellman-Ford
-    algorithm solves the constraints, if they have a solution: it corrects each table by the bounds from the other
-    table, until both tables satisfy them.
+    Ties are rounded to even. Every output is a difference constraint: the sum of its two shares must be between two
+    bounds. The Bellman-Ford algorithm solves the constraints, if they have a solution: it corrects each table by the
+    bounds from the other table, until both tables satisfy them.
     """
     wanted, one = op.table - op.zero_after, 1 << fraction
     odd = wanted & 1  # ties at both ends belong to the even output
@@ -73,7 +73,7 @@ def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares |
 
 
 def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | None:
-    """Return shares with a rounding table for these tables; ``None`` if their sums do not determine the outputs.
+    """Search rounding thresholds with which the tables ``a`` and ``b`` give an Add's outputs; ``None`` if none do.
 
     Outputs increase with the real sum. If the tables are fine enough, outputs also increase with the tables' sum. The
     rounding threshold is then between the maximum sum with one output and the minimum sum with the next output.

@@ -1,4 +1,4 @@
-"""The kinds of layers: one class each, registered by its name.
+"""Operator classes: one class for each kind of layer, registered by its name.
 
 >>> " ".join(sorted(KINDS)[:9])
 'add averagepool concat conv copy crop depthtospace globalaveragepool lookup'
@@ -26,7 +26,7 @@ _MOVES: tuple[type[Op], ...] = (Upsample, Select, Crop, Pad, DepthToSpace, Space
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *JOINS, Copy, *_MOVES, Lookup, LRN)}
 
 POOLS: dict[str, type[Op]] = {name: op for op in _POOLS for name in op.operators}
-"""Kinds without weights that keep each channel to itself, by their ONNX operators."""
+"""Operator classes of pools, by the names of their ONNX operators."""
 
 __all__ = [
     "JOINS",

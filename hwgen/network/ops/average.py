@@ -16,7 +16,7 @@ from hwgen.network.requantise import Requantisation, requantise
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AveragePool(Op):
-    """Average pool over a window (QLinearAveragePool).
+    """Average pool layer over a window (QLinearAveragePool).
 
     The real values ``x_scale * (x - x_zero_point)`` are added in float32, tap by tap in row-major order. The sum is
     divided by the number of values, then by ``y_scale``. The output's zero point is added before the result is rounded
@@ -73,23 +73,23 @@ class AveragePool(Op):
 
     @property
     def reach(self) -> int:
-        """Maximum magnitude of an input less its zero point."""
+        """Maximum magnitude of an input integer less its zero point."""
         return max(self.input.type.maximum - self.input.zero_point, self.input.zero_point - self.input.type.minimum)
 
     @cached_property
     def _inside(self) -> np.ndarray:
-        """Number of taps of each window that are inside of the map, int64 ``(H, W)``."""
+        """Number of taps of each output pixel's window that are inside the map, int64 ``(H, W)``."""
         spans = [[self.needed(axis, n, n + 1) for n in range(self.output.shape[1 + axis])] for axis in (0, 1)]
         rows, columns = (np.array([end - begin for begin, end in axis]) for axis in spans)
         return rows[:, None] * columns
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Divisor of each window's sum, int64 ``(H, W)``."""
+        """Divisor of the sum of each output pixel's window, int64 ``(H, W)``."""
         return np.full_like(self._inside, self.taps) if self.include_padding else self._inside
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """See `Op.compute`."""
+        """Return the golden output of the average pool for one frame, as `Op.compute` defines it."""
         zero = self.input.zero_point
         padded = (self._padded(maps[0]).astype(np.int64) - zero).astype(np.float32) * np.float32(self.x_scale)
         (kernel_rows, kernel_columns), (down, right) = self.window.kernel, self.window.stride
@@ -101,7 +101,7 @@ class AveragePool(Op):
         return self.rounded(total, self.counts)
 
     def rounded(self, total: np.ndarray, count: np.ndarray | int) -> np.ndarray:
-        """Return the outputs for float32 sums of ``count`` values."""
+        """Return the output integers of the pool for float32 window sums, each of ``count`` values."""
         kind = self.output.type
         with np.errstate(over="ignore"):
             quotient = total / np.asarray(count, np.float32) / np.float32(self.y_scale)
@@ -111,7 +111,7 @@ class AveragePool(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalAveragePool(Op):
-    """Global average pool (QLinearGlobalAveragePool): the integer sum of each channel's map, requantised.
+    """Global average pool layer (QLinearGlobalAveragePool): the integer sum of each channel's map, requantised.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class GlobalAveragePool(Op):
         return self.input.zero_point
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """See `Op.compute`."""
+        """Return the golden output of the global average pool for one frame, as `Op.compute` defines it."""
         kind, zero = self.input.type, self.input.zero_point
         sums = maps[0].astype(np.int64).sum(axis=(1, 2)) - self.taps * zero
         bound = self.taps * max(kind.maximum - zero, zero - kind.minimum)

@@ -1,4 +1,4 @@
-"""Convolution. Gemm and MatMul are convolutions as well."""
+"""Convolution layer of a quantised network, with its golden model. Gemm and MatMul are convolutions as well."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from hwgen.network.ops.op import Op
 from hwgen.network.requantise import Requantisation, requantise
 
 _LOADED_BITS = (2, 4, 8, 9)
-"""Possible widths of loaded weights, in bits: the integer types, and unsigned 8 bits less the zero point."""
+"""Possible widths of weights that hardware loads at run time, in bits.
+
+They are those of the integer types, and of unsigned 8 bits less the zero point.
+"""
 _BLOCK = 1 << 21
-"""Number of values in one block of the im2col matrix, or of weights: 16 MiB of float64."""
+"""Number of values that the golden convolution processes at once (im2col matrix or weights): 16 MiB of float64."""
 
 
 def _channel_sums(weights: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the sum of ``function(weights)`` for each output channel, int64 ``(M,)``.
+    """Return the sum of ``function(weights)`` over the weights of each output channel, int64 ``(M,)``.
 
     ``function`` is applied to some channels at a time, so that all weights are never copied.
     """
@@ -33,7 +36,7 @@ def _channel_sums(weights: np.ndarray, function: Callable[[np.ndarray], np.ndarr
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conv(Op):
-    """Convolution (ONNX Conv: cross-correlation).
+    """Convolution layer (ONNX Conv: cross-correlation) of a quantised network.
 
     Accumulator = sum of ``w * (x - x_zero_point)`` + bias; padding counts as ``x_zero_point``.
 
@@ -87,7 +90,10 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        """Width of a weight, in bits. If weights are loaded, the width that fits every weight of their type."""
+        """Width of a weight of this convolution, in bits.
+
+        If weights are loaded, the width that fits every weight of their type.
+        """
         bits = max(signed_bits(*self.weight_range), 2)
         if not self.loaded:
             return bits
@@ -95,7 +101,7 @@ class Conv(Op):
 
     @cached_property
     def weight_range(self) -> tuple[int, int]:
-        """Minimum and maximum weight."""
+        """Minimum and maximum weight of this convolution."""
         return int(self.weights.min()), int(self.weights.max())
 
     @cached_property
@@ -122,7 +128,7 @@ class Conv(Op):
         return self.input.zero_point
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """See `Op.compute`.
+        """Return the golden output of the convolution for one frame, as `Op.compute` defines it.
 
         The convolution is a matrix product over im2col columns, a block of output rows at a time, in float64: exact as
         long as no partial sum can reach 2**53, which is checked from the weights. Slower int64 steps in beyond that.
@@ -151,7 +157,7 @@ class Conv(Op):
         return result
 
     def _checked_bound(self) -> int:
-        """`accumulator_bound`, if int64 and the output hold it."""
+        """Upper bound on the magnitude of every partial sum, checked against the range of int64 and of the output."""
         bound = self.accumulator_bound
         bits = 64 if self.requantisation is None else 61
         if bound >= 1 << (bits - 1):
@@ -163,7 +169,10 @@ class Conv(Op):
         return bound
 
     def _im2col(self, padded: np.ndarray, first: int, last: int, exact: type) -> np.ndarray:
-        """Windows of the output rows ``first`` to ``last``, less the zero point: ``(taps, pixels)``."""
+        """Return the windows of some output rows, less the zero point, as an im2col matrix ``(taps, pixels)``.
+
+        The rows are ``first`` to ``last``.
+        """
         extent, (down, right), columns = self.window.extent, self.window.stride, self.output.width
         band = padded[:, first * down : (last - 1) * down + extent[0]].astype(exact)
         band -= self.input.zero_point

@@ -1,4 +1,4 @@
-"""Cropping and constant padding of a map."""
+"""Layers that crop a map, or pad it with a constant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Crop(Op):
-    """Crop: every ``stride``-th row and column of a part of the map. Type, scale and zero point pass through.
+    """Layer that crops a map, and keeps every ``stride``-th row and column. Type, scale and zero point pass through.
 
     The window has one tap. Its padding is 0 or negative; a negative padding removes rows or columns at that side.
 
@@ -51,7 +51,7 @@ class Crop(Op):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pad(Crop):
-    """Constant padding around a map. A negative padding removes rows or columns at that side.
+    """Layer that surrounds a map with constant padding. A negative padding removes rows or columns at that side.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""DepthToSpace and SpaceToDepth: rearrangement of channels into blocks of pixels, and the inverse."""
+"""DepthToSpace and SpaceToDepth layers, which rearrange the channels of a pixel into a block of pixels, or back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Blocks(Op):
-    """Rearrangement between the channels of one pixel and a block of pixels. Type, scale and zero point pass through.
+    """Base class of layers that rearrange the channels of one pixel into a block of pixels, or back.
+
+    Type, scale and zero point pass through.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ class _Blocks(Op):
 
     selects = keeps_type = True
     to_space: ClassVar[bool]
-    """Whether a pixel becomes a block; otherwise a block becomes a pixel."""
+    """Whether the layer turns a pixel into a block of pixels; otherwise it turns a block into a pixel."""
 
     def __post_init__(self) -> None:
         if min(self.blocks) < 1 or self.taps != 1:
@@ -51,7 +53,7 @@ class _Blocks(Op):
 
     @property
     def count(self) -> int:
-        """Number of pixels in a block."""
+        """Number of pixels in a block that becomes one pixel, or is made of one."""
         return self.blocks[0] * self.blocks[1]
 
     @property
@@ -60,13 +62,13 @@ class _Blocks(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding, which is never read: the window is 1x1."""
+        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
         return self.input.type.minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DepthToSpace(_Blocks):
-    """DepthToSpace, mode DCR: each pixel becomes a block of pixels, row by row, of successive channels."""
+    """DepthToSpace layer, mode DCR: each pixel becomes a block of pixels, row by row, of successive channels."""
 
     kind = "depthtospace"
     operators = ("DepthToSpace",)
@@ -90,7 +92,7 @@ class DepthToSpace(_Blocks):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpaceToDepth(_Blocks):
-    """SpaceToDepth: each block of pixels becomes one pixel, with the channels of all its pixels, row by row."""
+    """SpaceToDepth layer: each block of pixels becomes one pixel, with the channels of all its pixels, row by row."""
 
     kind = "spacetodepth"
     operators = ("SpaceToDepth",)

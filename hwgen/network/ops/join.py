@@ -1,4 +1,4 @@
-"""Layers with several input maps, pixel by pixel: sums, products, maxima, concatenations; and copies of a map."""
+"""Layers that combine several maps pixel by pixel: sums, products, maxima, concatenations; and copies of a map."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_BITS = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Join(Op):
-    """Layer without a window whose input maps have equal heights and widths.
+    """Base class of layers without a window that combine input maps of equal height and width.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Join(Op):
 
     channelwise = True
     spread = 0
-    """Number of inputs, at the end, with one pixel that is combined with all pixels of the other inputs."""
+    """Number of the last inputs that have one pixel only, which is combined with all pixels of the other inputs."""
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
@@ -54,7 +54,7 @@ class Join(Op):
 
     @classmethod
     def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
-        """Return a join of which only the input maps are known (uint8), for exploration.
+        """Return a layer of which only the input maps' shapes are known (as uint8), for plans without values.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Join(Op):
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
-        """Return the parameters of this operator, beyond those of every join, for `of_maps`."""
+        """Return stand-in values of this operator's own parameters for `of_maps`, where only shapes are known."""
         return {}
 
     @property
@@ -89,13 +89,13 @@ class Join(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding, which is never read: the window is 1x1."""
+        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
         return self.input.type.minimum
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Copy(Join):
-    """Copy of a map. It is inserted behind a network's input that several layers read."""
+    """Layer that copies a map, inserted behind a network's input that several layers read."""
 
     kind = "copy"
     operators = ("Identity",)
@@ -107,7 +107,7 @@ class Copy(Join):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledJoin(Join):
-    """Join with a scale and a zero point for each map, because its output has other integers than its inputs.
+    """Base class of layers that combine maps of different scales and zero points, and requantise the result.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class LabelledJoin(Join):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Add(LabelledJoin):
-    """Sum of two maps of at most 8 bits, value by value.
+    """Layer that adds two quantised maps of at most 8 bits, value by value.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Add(LabelledJoin):
     kind = "add"
     operators = ("Add", "QLinearAdd")
     sign = 1
-    """Sign of the second map: -1 for a subtraction."""
+    """Sign of the second map in the sum: 1 for Add, -1 for Sub."""
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
@@ -181,13 +181,13 @@ class Add(LabelledJoin):
 
     @property
     def values(self) -> tuple[np.ndarray, np.ndarray]:
-        """All values of each input's type, int64, in ascending order."""
+        """All integers of each input's type, int64, in ascending order."""
         first, second = (np.arange(source.type.minimum, source.type.maximum + 1) for source in self.inputs)
         return first, second
 
     @property
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Contribution of each value of an input to the output before rounding, in float64.
+        """Contribution of each integer of an input to the sum before it is rounded, in float64 output steps.
 
         ``table`` increases with the sum of both contributions. If the zero point is added before rounding, the second
         share contains it.
@@ -200,7 +200,7 @@ class Add(LabelledJoin):
 
     @cached_property
     def _reals(self) -> np.ndarray:
-        """Real result for each pair of values before it is rounded to an integer, float32."""
+        """Unrounded float32 sum, in output steps, of each pair of input integers."""
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if self.fused:
             return qlinear_add(a[:, None], of_a, b[None], of_b, result)
@@ -208,14 +208,14 @@ class Add(LabelledJoin):
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Output for each pair of values, int64 ``[a, b]``, both in ascending order."""
+        """Output integer for each pair of input integers, int64 ``[a, b]``, both in ascending order."""
         reach = np.float32(1 << 16)  # beyond any output
         rounded = np.rint(np.clip(self._reals, -reach, reach)).astype(np.int64)
         return np.clip(rounded + self.zero_after, self.low, self.high)
 
     @property
     def zero_after(self) -> int:
-        """Zero point that is added after rounding; 0 if it is added before."""
+        """Output zero point that is added after the sum is rounded; 0 if ONNX Runtime adds it before."""
         return 0 if self.fused else self.labels[2].zero
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
@@ -225,9 +225,9 @@ class Add(LabelledJoin):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sub(Add):
-    """Difference of two maps of at most 8 bits, value by value. ONNX Runtime has no integer kernel for differences.
+    """Layer that subtracts two quantised maps of at most 8 bits, value by value.
 
-    The parameters are those of `Add`.
+    ONNX Runtime has no integer kernel for differences. The parameters are those of `Add`.
 
     Raises
     ------
@@ -253,7 +253,7 @@ class Sub(Add):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sum(LabelledJoin):
-    """Sum of several maps of at most 8 bits, in float32: maps are dequantised and added one after the other.
+    """Layer that adds several quantised maps of at most 8 bits in float32, one after the other.
 
     The parameters are those of `LabelledJoin`.
 
@@ -278,14 +278,17 @@ class Sum(LabelledJoin):
 
     @property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """Real values of each input's integers, float32, in ascending order."""
+        """Float32 value that each integer of each input represents, in ascending order of the integers."""
         return tuple(
             label.reals(np.arange(source.type.minimum, source.type.maximum + 1))
             for source, label in zip(self.inputs, self.labels, strict=False)
         )
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
-        """Return the outputs for float32 sums, int64. They increase with the sums."""
+        """Return the output integers, int64, to which float32 sums of dequantised inputs are quantised.
+
+        They increase with the sums.
+        """
         far = np.float32(1 << 16)  # beyond any output
         scale, zero = np.float32(self.labels[-1].scale), self.labels[-1].zero
         steps = np.rint(np.clip(sums.astype(np.float32) / scale, -far, far)).astype(np.int64)
@@ -300,9 +303,9 @@ class Sum(LabelledJoin):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mul(LabelledJoin):
-    """Product of two maps, value by value (QLinearMul). The second map can be one pixel for all pixels of the first.
+    """Layer that multiplies two quantised maps, value by value (QLinearMul).
 
-    The parameters are those of `LabelledJoin`.
+    The second map can be one pixel for all pixels of the first. The parameters are those of `LabelledJoin`.
 
     Raises
     ------
@@ -327,7 +330,10 @@ class Mul(LabelledJoin):
         return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return the interval of `Op.covered`. An input of one pixel is always covered by that pixel."""
+        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, as `Op.covered` defines it.
+
+        An input of one pixel is always covered by that pixel.
+        """
         if input_index and self.spread:
             return 0 * begin, 0 * end + 1
         return super().covered(input_index, axis, begin, end)
@@ -337,7 +343,7 @@ class Mul(LabelledJoin):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Minimum and maximum product of integers less their zero points."""
+        """Minimum and maximum product of two input integers, each less its zero point."""
         ends = [
             (source.type.minimum - label.zero, source.type.maximum - label.zero)
             for source, label in zip(self.inputs, self.labels, strict=False)
@@ -346,7 +352,10 @@ class Mul(LabelledJoin):
         return min(products), max(products)
 
     def rounded(self, products: np.ndarray) -> np.ndarray:
-        """Return the outputs for products of integers less their zero points, int64, increasing with the products."""
+        """Return the output integers, int64, for products of two input integers, each less its zero point.
+
+        Outputs increase with the products.
+        """
         far = np.float32(1 << 16)  # beyond any output
         reals = np.clip(qlinear_mul(products, *self.labels), -far, far)
         return np.clip(np.rint(reals).astype(np.int64), self.low, self.high)
@@ -358,11 +367,11 @@ class Mul(LabelledJoin):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recoded(LabelledJoin):
-    """Join that requantises each of its maps by a table of its values."""
+    """Base class of layers that first requantise each input map to the output's scale, by a table."""
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """Requantised values of each input's integers, int64, in ascending order of the integers."""
+        """Table for each input map that requantises its integers to the output's scale, int64, in ascending order."""
         output_type, result = self.output.type, self.labels[-1]
         tables = []
         for source, label in zip(self.inputs, self.labels, strict=False):
@@ -373,7 +382,7 @@ class Recoded(LabelledJoin):
         return tuple(tables)
 
     def recoded(self, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the requantised maps, int64."""
+        """Return the input maps requantised to the output's scale and zero point, int64."""
         return [
             table[values.astype(np.int64) - of.type.minimum]
             for values, of, table in zip(maps, self.inputs, self.tables, strict=True)
@@ -382,7 +391,7 @@ class Recoded(LabelledJoin):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Max(Recoded):
-    """Maximum of several maps of at most 8 bits, value by value, in float32.
+    """Layer that computes the maximum of several quantised maps of at most 8 bits, value by value.
 
     Requantisation keeps the order of values, so the maximum of the requantised values is the requantised maximum. The
     parameters are those of `LabelledJoin`.
@@ -409,7 +418,10 @@ class Max(Recoded):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Min(Max):
-    """Minimum of several maps of at most 8 bits, value by value, in float32, with the parameters of `Max`."""
+    """Layer that computes the minimum of several quantised maps of at most 8 bits, value by value.
+
+    The parameters are those of `Max`.
+    """
 
     kind = "min"
     operators = ("Min",)
@@ -418,7 +430,7 @@ class Min(Max):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Concat(Recoded):
-    """Concatenation of maps along the channels, each requantised (QLinearConcat).
+    """Layer that concatenates maps along the channels, each requantised to the output's scale (QLinearConcat).
 
     The parameters are those of `LabelledJoin`.
 

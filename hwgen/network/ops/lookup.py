@@ -1,4 +1,4 @@
-"""Lookup: a function of one value, given as a table of its outputs for every integer of a map's type."""
+"""Layer that looks each value up in a table of the outputs for every integer of the map's type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lookup(Op):
-    """Lookup: each output value is the table's entry for the input value of the same pixel and channel.
+    """Layer that replaces each integer of a map by its entry in a table, for example for a Sigmoid.
 
     Parameters
     ----------
@@ -64,13 +64,16 @@ class Lookup(Op):
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Return the parameters with the table's entries for the values of the narrower type."""
+        """Return the layer's parameters for an input of the narrower type ``kind``, with a shorter table.
+
+        The table keeps the entries for the values of this type.
+        """
         first = kind.minimum - before.minimum
         return {**parameters, "table": parameters["table"][:, first : first + (1 << kind.bits)]}
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding, which is never read: the window is 1x1."""
+        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Local response normalisation across channels, in float32 and in the order in which ONNX Runtime computes it."""
+"""Local response normalisation (LRN) across channels, in float32 and in the order in which ONNX Runtime computes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIGNIFICAND_BITS = 24
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scale:
-    """Base of LRN's power: ``bias + alpha / size * (sum of squares)`` over a window of channels.
+    """Base of LRN's power: ``bias + alpha / size * (sum of squares)``, summed over a window of channels.
 
     ONNX Runtime computes a running sum. From one channel to the next, it adds the term that enters the window, and
     subtracts the term that leaves it. Each step rounds to float32.
@@ -63,25 +63,29 @@ class Scale:
 
     @property
     def half(self) -> int:
-        """Number of channels of a window before its middle, and behind it."""
+        """Number of channels of LRN's window before its middle channel, and behind it."""
         return self.size // 2
 
     @property
     def unit(self) -> float:
-        """Distance between float32 numbers at the bias."""
+        """Distance between neighbouring float32 numbers at LRN's bias."""
         return float(np.spacing(np.float32(self.bias)))
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """Terms in units, rounded to integers, int64 ``(magnitudes,)``. Used only if the sum is `steady`."""
+        """Squared terms of LRN's sum as multiples of `unit`, rounded to integers, int64 ``(magnitudes,)``.
+
+        Used only if the sum is `steady`.
+        """
         return np.rint(self.terms.astype(np.float64) / self.unit).astype(np.int64)
 
     @cached_property
     def steady(self) -> bool:
-        """Whether all sums have the same unit as the bias, and no term is halfway between two multiples of the unit.
+        """Whether float32 rounds every term of LRN's running sum equally, so that the order of additions is irrelevant.
 
-        Then every term is rounded independently of the sum, and the subtracted value equals the added value. The scale
-        is the bias plus the ``steps`` of the window, whatever the channels before.
+        All sums then have the same unit as the bias, and no term is halfway between two multiples of the unit. Then
+        every term is rounded independently of the sum, and the subtracted value equals the added value. The scale is
+        the bias plus the ``steps`` of the window, whatever the channels before.
         """
         units = self.terms.astype(np.float64) / self.unit
         # In floats, because terms of large scales can exceed 64 bits in units.
@@ -90,18 +94,21 @@ class Scale:
 
     @property
     def most(self) -> float:
-        """Maximum sum without roundings, with one term more than a window: a term enters before another one leaves."""
+        """Maximum exact value of LRN's running sum, with one term more than the window has.
+
+        A term is added before another one is subtracted.
+        """
         return self.bias + min(self.size + 1, self.channels) * float(self.terms.max())
 
     @property
     def _error(self) -> float:
-        """Bound on the accumulated rounding error of a pixel: half a unit of the maximum sum for each addition."""
+        """Bound on the accumulated float32 rounding error of LRN's running sum over a pixel's channels."""
         unit = float(np.spacing(np.float32(self.most * (1 + 2.0**-20))))
         return 0.0 if self.steady else (2 * self.channels + self.size) * unit / 2
 
     @cached_property
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Minimum and maximum scale for each magnitude, as bits of float32 numbers, int64 ``(magnitudes,)``.
+        """Minimum and maximum base of LRN's power for each input magnitude, as bits of float32 numbers, int64.
 
         The magnitude is the middle of its window, so its term is part of the scale.
         """
@@ -117,11 +124,11 @@ class Scale:
 
     @property
     def passed(self) -> int:
-        """Maximum intermediate sum, with one term more than a window, as bits of a float32 number."""
+        """Maximum intermediate value of LRN's running sum, with its rounding errors, as bits of a float32 number."""
         return int(to_bits(np.nextafter(np.float32(self.most + self._error), np.float32(np.inf))))
 
     def of(self, magnitudes: np.ndarray) -> np.ndarray:
-        """Return the scale of each value of a frame, float32 ``(C, H, W)``."""
+        """Return the base of LRN's power for each value of a frame, float32 ``(C, H, W)``, from its magnitude."""
         terms = self.terms[magnitudes]
         scales = np.empty_like(terms)
         total = np.full(terms.shape[1:], self.bias, np.float32)
@@ -138,10 +145,10 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Falls:
-    """Thresholds (falls) of the scale at which the output's distance from its zero point decreases by one.
+    """Scales at which an LRN output moves one step towards its zero point, for each input magnitude.
 
-    The distance of an input magnitude decreases as the scale grows. Scales are given as bits of float32 numbers, which
-    have the order of the numbers.
+    Such a scale is a *fall*. The scale is the base of LRN's power (`Scale`); the output's distance from its zero
+    point decreases as it grows. Scales are given as bits of float32 numbers, which have the order of the numbers.
 
     Parameters
     ----------
@@ -173,16 +180,16 @@ class Falls:
 
     @property
     def count(self) -> np.ndarray:
-        """Number of falls of each magnitude."""
+        """Number of scale thresholds (falls) at which an LRN output changes, for each input magnitude."""
         return np.diff(self.first)
 
     @property
     def owner(self) -> np.ndarray:
-        """Magnitude of each fall."""
+        """Input magnitude to which each scale threshold (fall) of the LRN belongs."""
         return np.repeat(np.arange(len(self.least)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return each output's distance from its zero point, int64, for scales as float32 numbers."""
+        """Return the distance of each LRN output from its zero point, int64, for magnitudes and float32 scales."""
         bits = to_bits(scale)
         behind = np.searchsorted(self._ordered, magnitudes.astype(np.int64) << 32 | bits, side="right")
         fallen = behind - self.first[magnitudes]
@@ -196,13 +203,13 @@ class Falls:
 
     @cached_property
     def _ordered(self) -> np.ndarray:
-        """Sort keys of all falls: magnitude in the upper half, scale in the lower half."""
+        """Sort keys of all scale thresholds (falls): input magnitude in the upper half, scale in the lower half."""
         return self.owner << 32 | self.at
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LRN(Op):
-    """Local response normalisation (ONNX LRN): each value is divided by a power of a sum of squares over channels.
+    """Local response normalisation layer (ONNX LRN), which divides by a power of a sum of squares over channels.
 
     With ``x`` and ``y`` the real values, ``y = x * (bias + alpha / size * sum of x**2) ** -beta`` (Krizhevsky et al.,
     2012, section 3.3), the sum over a window of ``size`` channels.
@@ -259,7 +266,7 @@ class LRN(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding, which is never read: the window is 1x1."""
+        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
@@ -271,15 +278,15 @@ class LRN(Op):
 
 
 def magnitudes(minimum: int, maximum: int, zero: int) -> int:
-    """Return the number of distances from ``zero`` that integers from ``minimum`` to ``maximum`` have."""
+    """Return the number of distances from the zero point that integers from ``minimum`` to ``maximum`` have."""
     return max(maximum - zero, zero - minimum) + 1
 
 
 def to_bits(numbers: np.ndarray | np.float32) -> np.ndarray:
-    """Return the bits of positive float32 numbers, as int64."""
+    """Return the bit patterns of positive float32 numbers, as int64."""
     return np.asarray(numbers, np.float32).view(np.int32).astype(np.int64)
 
 
 def from_bits(bits: np.ndarray) -> np.ndarray:
-    """Return the float32 numbers with these bits."""
+    """Return the float32 numbers that have the bit patterns ``bits``."""
     return bits.astype(np.int32).view(np.float32)

@@ -1,4 +1,4 @@
-"""Base class of the operators (kinds of layers): maps, work, dependencies between input and output, golden model.
+"""Base class of all layers: maps, amount of work, dependencies of outputs on inputs, and golden model.
 
 An operator is a subclass of `Op`, and answers the questions of golden model, planner and importer. So no other code
 tests which operator a layer has. Each template has its own registry of hardware, by the operator's class.
@@ -19,7 +19,7 @@ from hwgen.network.maps import MOST_SIDE, UINT8, FeatureMap, IntegerType, Window
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Op(ABC):
-    """Layer: its input and output maps, and the window that slides over its input.
+    """Base class of a layer: input map, output map, and the window that slides over the input map.
 
     Parameters
     ----------
@@ -42,19 +42,22 @@ class Op(ABC):
     window: Window
 
     kind: ClassVar[str]
-    """Name of the operator in plans, tables and messages."""
+    """Name of the layer's operator in plans, tables and messages, for example ``conv``."""
     operators: ClassVar[tuple[str, ...]]
-    """ONNX operators that compute this layer: the float operator first, then the integer operators."""
+    """ONNX operators that this class of layers computes: the float operator first, then integer operators."""
     channelwise: ClassVar[bool] = False
     """Whether each output channel depends only on the input channel of the same index."""
     selects: ClassVar[bool] = False
-    """Whether each output value is one of the input values, so that type, scale, zero point and bounds pass through."""
+    """Whether each output value is one of the input values, so that type, scale, zero point and bounds stay equal."""
     keeps_type: ClassVar[bool] = False
-    """Whether the output has the input's type, scale and zero point. True for `selects`, and for constant padding."""
+    """Whether the output map has the input map's type, scale and zero point.
+
+    True for `selects`, and for constant padding.
+    """
     copies: ClassVar[bool] = False
-    """Whether the output equals the input."""
+    """Whether the output map equals the input map."""
     channels_first: ClassVar[bool] = False
-    """Whether the ONNX operators require the channels as the second dimension, which fixes the layout of an input."""
+    """Whether the layer's ONNX operators require the channels as the second dimension of their input."""
     groups = 1
     """Number of independent groups of channels (ONNX ``group``)."""
 
@@ -70,7 +73,7 @@ class Op(ABC):
     def shaped(
         cls, *, name: str, channels: int, outputs: int, height: int, width: int, window: Window, groups: int = 1
     ) -> Op:
-        """Return a layer of which only the sizes are known, for plans without values: uint8 maps and no weights.
+        """Return a layer of which only the sizes are known, for plans without values: uint8 maps, all weights zero.
 
         Parameters
         ----------
@@ -109,17 +112,17 @@ class Op(ABC):
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        """Return the parameters of this operator, beyond those of every layer, for `shaped`."""
+        """Return stand-in values of this operator's own parameters for `shaped`, where only sizes are known."""
         return {}
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Return the parameters for an input of the narrower type ``kind``, from those for the type ``before``."""
+        """Return the layer's parameters for an input of a narrower type, from those for the type ``before``."""
         return parameters
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        """Return the parameters of the layer with clipped outputs; ``None`` if the operator can't clip them.
+        """Return the layer's parameters with outputs clipped to ``low`` and ``high``; ``None`` if this is impossible.
 
         Parameters
         ----------
@@ -132,7 +135,7 @@ class Op(ABC):
 
     @property
     def output_size(self) -> tuple[int, int]:
-        """Height and width of the output, computed from the input's, in pixels."""
+        """Height and width of the output map, computed from the input map and the window, in pixels."""
         return self.window.output_size(self.input.height, self.input.width)
 
     @property
@@ -187,7 +190,10 @@ class Op(ABC):
 
     @property
     def geometry(self) -> tuple[Any, ...]:
-        """Shape of the layer without name, weights and scales. Equal for two layers of the same shape."""
+        """Shape of the layer without name, weights and scales, as a comparable key.
+
+        Equal for two layers of the same shape.
+        """
         return self.kind, self.input.shape, self.output.shape, self.window, self.groups
 
     @property
@@ -197,17 +203,17 @@ class Op(ABC):
 
     @property
     def weight_count(self) -> int:
-        """Number of weights, without biases."""
+        """Number of the layer's weights, without biases."""
         return 0
 
     @property
     def weight_bits(self) -> int:
-        """Width of the widest weight in two's complement, in bits; 0 without weights."""
+        """Width of the layer's widest weight in two's complement, in bits; 0 without weights."""
         return 0
 
     @property
     def weight_bytes(self) -> int:
-        """Size of all weights, in bytes; each weight takes whole bytes."""
+        """Size of all weights of the layer, in bytes; each weight takes whole bytes."""
         return self.weight_count * -(-self.weight_bits // 8)
 
     @property
@@ -218,11 +224,11 @@ class Op(ABC):
     @property
     @abstractmethod
     def pad_value(self) -> int:
-        """Value of the padding around the map."""
+        """Integer value of the padding around the layer's input map."""
 
     @abstractmethod
     def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """Return the golden output for one frame, ``(M, H, W)`` of the output's type.
+        """Return the layer's golden output for one frame, ``(M, H, W)`` of the output's type.
 
         Parameters
         ----------
@@ -245,22 +251,22 @@ class Op(ABC):
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return the rows (axis 0) or columns of an input that outputs ``begin`` to ``end`` cover, padding included.
+        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, padding included.
 
         Both are half-open intervals of integers, or of integer arrays.
         """
         return self.window.reach(axis, begin, end)
 
     def pace(self, input_index: int, axis: int) -> Fraction:
-        """Return the rows (axis 0) or columns of an input from one output to the next; 0 if each output needs all."""
+        """Return the distance of successive outputs in input rows (axis 0) or columns; 0 if each output needs all."""
         return Fraction(self.window.stride[axis])
 
     def _padded(self, frame: np.ndarray) -> np.ndarray:
-        """Return a frame with its padding."""
+        """Return a frame of the input map with the window's padding around it."""
         top, left, bottom, right = self.window.padding
         return np.pad(frame, ((0, 0), (top, bottom), (left, right)), constant_values=self.pad_value)
 
 
 def with_clipped_ends(parameters: dict[str, Any], low: int, high: int) -> dict[str, Any]:
-    """Return a layer's parameters with ``low`` and ``high`` clipped to narrower bounds."""
+    """Return a layer's parameters with its output bounds ``low`` and ``high`` clipped to narrower bounds."""
     return {**parameters, **{end: min(max(parameters[end], low), high) for end in ("low", "high")}}

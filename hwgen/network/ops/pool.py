@@ -1,4 +1,4 @@
-"""Maximum pool."""
+"""Maximum pool layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaxPool(Op):
-    """Maximum pool. Padding has the minimum of the input type. Type and zero point pass through."""
+    """Layer that computes the maximum of each channel in each window.
+
+    Padding has the minimum of the input type. Type and zero point pass through.
+    """
 
     kind = "maxpool"
     operators = ("MaxPool",)

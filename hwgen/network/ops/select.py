@@ -1,4 +1,4 @@
-"""Selection of channels of a map, in any order, for example the parts of a split, or a shuffle."""
+"""Layer that selects channels of a map, in any order, for example an output of a split, or a shuffle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Select(Op):
-    """Selection of channels: output channel ``j`` is input channel ``index[j]``.
+    """Layer that selects channels of a map: output channel ``j`` is input channel ``index[j]``.
 
     Type, scale and zero point pass through.
 
@@ -55,7 +55,7 @@ class Select(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding, which is never read: the window is 1x1."""
+        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
         return self.input.type.minimum
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Nearest-neighbour upsampling: repetition of every pixel along rows and columns."""
+"""Layer that upsamples a map to nearest neighbours: every pixel is repeated along rows and columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hwgen.network.ops.op import Op
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Upsample(Op):
-    """Nearest-neighbour upsampling by whole factors. Type, scale and zero point pass through.
+    """Layer that upsamples a map to nearest neighbours, by whole factors. Type, scale and zero point pass through.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Upsample(Op):
 
     @property
     def pad_value(self) -> int:
-        """Value of the padding, which is never read: the window is 1x1."""
+        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
         return self.input.type.minimum
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:

@@ -1,1 +1,1 @@
-"""The built-in networks."""
+"""Built-in networks for tests and exploration."""

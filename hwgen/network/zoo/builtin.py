@@ -30,7 +30,10 @@ from hwgen.network.zoo.graphs import GRAPHS
 
 _CALIBRATION_FRAMES = 4
 _CALIBRATION_SIZE = 64
-"""Maximum height and width of calibration images of convolutional networks, unless twice the minimum is more."""
+"""Maximum height and width, in pixels, of calibration images for built-in convolutional networks.
+
+Larger where twice the minimum size is more.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,12 @@ class _Layer:
 
 
 def names() -> list[tuple[str, str]]:
-    """Return name and description of each built-in network."""
+    """Return (name, description) of each built-in network."""
     return shapes.names()
 
 
 def load(name: str) -> Network:
-    """Return the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, a light model, or its linear part.
+    """Return the built-in network with the name ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model of onnx.
 
     The network ends with its last integer tensor.
 
@@ -63,7 +66,7 @@ def load(name: str) -> Network:
 
 
 def title(name: str) -> str:
-    """Return the name of the network for a built-in network's name with prefix and size."""
+    """Return a built-in network's name with its separators ``:``, ``@`` and ``,`` replaced by hyphens."""
     return re.sub(r"[:@,]", "-", name)
 
 
@@ -87,7 +90,7 @@ def in_integers(name: str) -> onnx.ModelProto:
 
 
 def weight_bits(name: str) -> list[tuple[str, int]]:
-    """Return name and total weight bits of each layer with weights, without making the network.
+    """Return (name, total weight bits) of each layer of a built-in network, without making its weights.
 
     The largest weight of a channel becomes the largest integer of its type, so that every layer needs all bits.
 
@@ -140,7 +143,10 @@ def quantised(name: str) -> onnx.ModelProto:
 
 
 def _quantised_in_slices(name: str, layers: Sequence[_Layer], bits: int) -> onnx.ModelProto:
-    """Return the quantised model of a chain whose fully connected layers, at its end, have many weights."""
+    """Return a quantised chain whose large fully connected layers are quantised in slices, to save memory.
+
+    They are at the chain's end.
+    """
     first = layers[0].shape
     size, images = (first.height, first.width), _images((first.channels, first.height, first.width))
     large = [
@@ -162,12 +168,12 @@ def _is_light_whole(name: str) -> bool:
 
 
 def _images(shape: Sequence[int]) -> np.ndarray:
-    """Return random frames for calibration."""
+    """Return seeded random input frames of the given shape for calibration."""
     return np.random.default_rng(SEED).uniform(-1, 1, (_CALIBRATION_FRAMES, *shape)).astype(np.float32)
 
 
 def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
-    """Return the layers of a name, and the minimum height and width of the network without prefix."""
+    """Return the layers of a built-in chain, and the minimum height and width of an image for the whole chain."""
     base = tables.base(name)
     if base in tables.TABLES:
         specs, shape = tables.find(name)
@@ -183,9 +189,10 @@ def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
 
 
 def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small: bool = False) -> onnx.ModelProto:
-    """Return the float model for inputs of this height and width; He-normal weights, small normal biases.
+    """Return the float ONNX model of a chain of layers for images of this size, with seeded random weights.
 
-    With ``small``, fully connected layers have `dense.SMALL` output channels.
+    Weights are He-normal, biases small and normal. With ``small``, fully connected layers have `dense.SMALL` output
+    channels.
     """
     nodes: list[onnx.NodeProto] = []
     model = onnx.ModelProto()  # parameters can take a gigabyte, so that they are stored once, in the final model
@@ -247,7 +254,7 @@ def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small:
 
 
 def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, int]) -> np.ndarray:
-    """Return the normal numbers of ``random.normal`` as float32, with memory for only one row of float64."""
+    """Return seeded normal random numbers as float32, with memory for only one row of float64."""
     numbers = np.empty(shape, np.float32)
     for row in numbers:
         row[:] = random.normal(0, deviation, len(row))
@@ -255,7 +262,10 @@ def _normal(random: np.random.Generator, deviation: float, shape: tuple[int, int
 
 
 def _resize(model: onnx.ModelProto, size: tuple[int, ...]) -> None:
-    """Give a convolutional model's input another height and width; other shapes are inferred again."""
+    """Change the input height and width of a convolutional ONNX model, and remove the shapes of its other tensors.
+
+    They are inferred again.
+    """
     for index, value in enumerate(size):
         model.graph.input[0].type.tensor_type.shape.dim[2 + index].dim_value = value
     for value in model.graph.output:

@@ -1,4 +1,4 @@
-"""Quantisation of fully connected layers with many weights, some output channels at a time.
+"""Quantisation of fully connected layers that have many weights, some output channels at a time, to save memory.
 
 ONNX Runtime's quantiser holds a model's float weights several times over: 494 MB of vgg16-dense's become 2.9 GB. But a
 fully connected layer has a scale for each output channel, so its output channels can be quantised apart from each
@@ -34,7 +34,7 @@ _ALIGNED_OUTPUTS = 128
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """A fully connected layer with seeded float weights.
+    """Fully connected layer of a built-in network, whose float weights are drawn from a seeded generator.
 
     Parameters
     ----------
@@ -55,11 +55,11 @@ class DenseLayer:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Names of the float tensors that the layer computes."""
+        """Names of the float tensors that the fully connected layer and its Relu compute."""
         return (f"{self.name}_out", *([f"{self.name}_relu_out"] if self.relu else []))
 
     def slices(self) -> Iterator[onnx.ModelProto]:
-        """Yield float models of some output channels each, in order."""
+        """Yield float ONNX models that each compute some output channels of the layer, in order."""
         random = np.random.default_rng([SEED, self.index])
         for _ in range(self.outputs):  # biases are drawn behind all weights
             self._row(random)
@@ -74,11 +74,14 @@ class DenseLayer:
             yield self._model(weights, part)
 
     def _row(self, random: np.random.Generator) -> np.ndarray:
-        """Return the weights of the next output channel, float64."""
+        """Draw the float64 weights of the next output channel."""
         return random.normal(0, np.sqrt(2 / self.inputs), self.inputs)
 
     def _model(self, weights: np.ndarray, bias: np.ndarray) -> onnx.ModelProto:
-        """Return the layer with these weights only, under the names that it has in the network."""
+        """Return a float ONNX model of the layer that has these weights and biases only.
+
+        Nodes and tensors have the same names as in the network.
+        """
         parameters = {f"{self.name}_weight": weights, f"{self.name}_bias": bias}
         nodes = [helper.make_node("Gemm", ["features", *parameters], self.tensors[:1], name=self.name, transB=1)]
         if self.relu:
@@ -97,7 +100,7 @@ class DenseLayer:
 def quantised_layers(
     layers: Sequence[DenseLayer], features: np.ndarray, where: str, bits: int
 ) -> tuple[dict[str, np.ndarray], Ranges]:
-    """Quantise fully connected layers, one behind the other.
+    """Quantise successive fully connected layers slice by slice, and return their integer constants and tensor ranges.
 
     Parameters
     ----------
@@ -130,9 +133,10 @@ def quantised_layers(
 
 
 def put(model: onnx.ModelProto, constants: dict[str, np.ndarray], outputs: int) -> None:
-    """Put the values of large layers into a quantised model that has layers of two output channels in their place.
+    """Put separately quantised constants of large layers into a quantised model that has small layers in their place.
 
-    ``constants`` is emptied. ``outputs``: number of the model's output features.
+    The small layers have two output channels. ``constants`` is emptied. ``outputs``: number of the model's output
+    features.
     """
     for tensor in model.graph.initializer:
         if tensor.name in constants:

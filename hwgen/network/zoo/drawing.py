@@ -38,7 +38,7 @@ class Drawing:
             self._flat.add("image")
 
     def shape(self, tensor: str) -> Shape:
-        """Return channels, height and width of a tensor."""
+        """Return channels, height and width of a tensor of the model."""
         return self._shapes[tensor]
 
     def conv(
@@ -53,7 +53,7 @@ class Drawing:
         depthwise: bool = False,
         relu: float | None = np.inf,
     ) -> str:
-        """Add a convolution, with a Relu.
+        """Add a convolution to the model, followed by a Relu.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Drawing:
         return made if relu is None else self._relu(name, made, relu)
 
     def dense(self, name: str, source: str, outputs: int, *, relu: bool = True) -> str:
-        """Add a fully connected layer."""
+        """Add a fully connected layer to the model, followed by a Relu."""
         channels, rows, columns = self._shapes[source]
         if source not in self._flat:
             source = self._add("Flatten", f"{name}_flatten", [source], (channels * rows * columns, 1, 1))
@@ -89,21 +89,24 @@ class Drawing:
         return made
 
     def add(self, name: str, *sources: str, relu: bool = False) -> str:
-        """Add a sum of maps."""
+        """Add a layer to the model that sums several maps."""
         made = self._add("Add", name, list(sources), self._shapes[sources[0]])
         return self._relu(name, made, np.inf) if relu else made
 
     def concat(self, name: str, *sources: str) -> str:
-        """Add a concatenation of maps along the channels."""
+        """Add a layer to the model that concatenates maps along the channels."""
         channels = sum(self._shapes[source][0] for source in sources)
         return self._add("Concat", name, list(sources), (channels, *self._shapes[sources[0]][1:]), axis=1)
 
     def multiply(self, name: str, *sources: str) -> str:
-        """Add a product of two maps. The second map can have one pixel for all pixels of the first map."""
+        """Add a layer to the model that multiplies two maps.
+
+        The second map can have one pixel for all pixels of the first map.
+        """
         return self._add("Mul", name, list(sources), self._shapes[sources[0]])
 
     def upsample(self, name: str, source: str, factor: int) -> str:
-        """Add a nearest-neighbour upsampling by ``factor`` along rows and columns."""
+        """Add a layer to the model that upsamples a map to nearest neighbours by ``factor`` along rows and columns."""
         channels, rows, columns = self._shapes[source]
         scales = self._parameter(f"{name}_scales", np.array([1, 1, factor, factor]))
         attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -111,7 +114,7 @@ class Drawing:
         return self._add("Resize", name, [source, "", scales], shape, **attributes)
 
     def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int | None = 0) -> str:
-        """Add a maximum pool, with ``padding`` as for a convolution."""
+        """Add a maximum pool to the model. ``padding`` is as for `conv`."""
         channels, *size = self._shapes[source]
         pads = _same(size, (kernel, kernel), stride) if padding is None else [padding] * 4
         rows, columns = (
@@ -121,11 +124,11 @@ class Drawing:
         return self._add("MaxPool", name, [source], (channels, rows, columns), **attributes)
 
     def average(self, name: str, source: str) -> str:
-        """Add a global average pool."""
+        """Add a global average pool to the model."""
         return self._add("GlobalAveragePool", name, [source], (self._shapes[source][0], 1, 1))
 
     def model(self, *outputs: str) -> onnx.ModelProto:
-        """Return the model with these output tensors."""
+        """Return the finished ONNX model with the given output tensors."""
 
         def tensor(name: str) -> onnx.ValueInfoProto:
             channels, *size = self._shapes[name]
@@ -164,7 +167,7 @@ class Drawing:
 
 
 def _same(size: list[int], kernel: tuple[int, int], stride: int) -> list[int]:
-    """Return the padding (top, left, bottom, right) for an output of ``ceil(size / stride)`` (ONNX SAME_UPPER)."""
+    """Return the padding (top, left, bottom, right) for outputs of ``ceil(size / stride)`` (ONNX SAME_UPPER)."""
     whole = [max((-(-length // stride) - 1) * stride + k - length, 0) for length, k in zip(size, kernel, strict=True)]
     before = [total // 2 for total in whole]
     return [*before, *(total - half for total, half in zip(whole, before, strict=True))]

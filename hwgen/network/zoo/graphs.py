@@ -1,7 +1,7 @@
-"""Built-in networks that branch, or end in average pools and dense layers, with batch normalisations folded.
+"""Float models of built-in networks that branch, or end in average pools and dense layers.
 
-The four networks of MLPerf Tiny's closed division (Banbury et al., *MLPerf Tiny Benchmark*, 2021) and larger ones for
-images.
+Batch normalisations are folded. The four networks of MLPerf Tiny's closed division (Banbury et al., *MLPerf Tiny
+Benchmark*, 2021) and larger ones for images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:  # names are listed without them
 
 @dataclass(frozen=True)
 class Graph:
-    """Built-in network. ``input`` is channels, height and width. ``draw`` adds all layers, and returns its outputs."""
+    """Entry in the table of built-in branching networks, with the function that draws the layers.
+
+    ``input`` is channels, height and width. ``draw`` adds all layers, and returns its outputs.
+    """
 
     description: str
     input: Shape
@@ -38,7 +41,10 @@ def _resnet8(net: Drawing) -> str:
 
 
 def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """Draw two 3x3 convolutions and a shortcut. The shortcut has a 1x1 convolution if the size changes."""
+    """Draw a residual block of ResNet: two 3x3 convolutions and a shortcut.
+
+    The shortcut has a 1x1 convolution if the size changes.
+    """
     here = net.conv(f"{name}_conv1", source, outputs, 3, stride)
     here = net.conv(f"{name}_conv2", here, outputs, 3, relu=None)
     short = source
@@ -48,7 +54,7 @@ def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> s
 
 
 def _bottleneck(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """Draw a bottleneck block: 1x1, 3x3 and 1x1 convolutions, and a shortcut."""
+    """Draw a bottleneck block of ResNet: 1x1, 3x3 and 1x1 convolutions, and a shortcut."""
     here = net.conv(f"{name}_conv1", source, outputs // 4, 1)
     here = net.conv(f"{name}_conv2", here, outputs // 4, 3, stride, padding=1)
     here = net.conv(f"{name}_conv3", here, outputs, 1, relu=None)
@@ -107,7 +113,10 @@ def _mobilenet_v2(net: Drawing) -> str:
 
 
 def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int, stride: int) -> str:
-    """Draw an inverted residual block: expansion, depthwise convolution, projection; a shortcut if the size stays."""
+    """Draw an inverted residual block of MobileNetV2: expansion, depthwise convolution, projection, shortcut.
+
+    There is a shortcut only if the size stays.
+    """
     channels, here = net.shape(source)[0], source
     if expansion > 1:
         here = net.conv(f"{name}_expand", here, expansion * channels, 1, relu=6)
@@ -219,7 +228,9 @@ GRAPHS = {
 
 
 def model(name: str) -> tuple[onnx.ModelProto, Shape]:
-    """Return the float model of ``NAME[@HEIGHTxWIDTH]``, and its input (channels, height, width).
+    """Return the float ONNX model of the built-in network ``NAME[@HEIGHTxWIDTH]``, and its input's shape.
+
+    The shape is (channels, height, width).
 
     Raises
     ------

@@ -26,7 +26,7 @@ _SPREAD = 0.1
 
 
 def model(name: str) -> onnx.ModelProto:
-    """Return the float model of a light model's name, with seeded weights.
+    """Return the float ONNX model of one of onnx's light models, by name, with seeded random weights.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def model(name: str) -> onnx.ModelProto:
 
 
 def weight_counts(name: str) -> list[tuple[str, int]]:
-    """Return name and number of weights of each convolution and matrix product.
+    """Return (name, number of weights) of each convolution and matrix product of a light model of onnx.
 
     Raises
     ------
@@ -74,7 +74,10 @@ def weight_counts(name: str) -> list[tuple[str, int]]:
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
-    """Return the node that reads each tensor, with the index of its input. Unsqueeze is skipped."""
+    """Return, for each tensor of an ONNX graph, the node that reads it, with the index of the node's input.
+
+    Unsqueeze is skipped.
+    """
     readers: dict[str, tuple[onnx.NodeProto, int]] = {}
     for node in reversed(graph.node):
         for input_index, tensor in enumerate(node.input):
@@ -83,7 +86,7 @@ def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
 
 
 def _values(random: np.random.Generator, node: onnx.NodeProto, input_index: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the values of a constant, by its reader and the index of the reader's input."""
+    """Return random values for a missing constant of an ONNX model, suited to the input of the node that reads it."""
     if node.op_type in _WEIGHTED and input_index == 1:
         outputs = shape[0] if node.op_type == "Conv" or attribute(node, "transB", 0) else shape[1]
         return random.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 * outputs / np.prod(shape)))
@@ -93,7 +96,7 @@ def _values(random: np.random.Generator, node: onnx.NodeProto, input_index: int,
 
 
 def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Remove constants and inputs that no node reads, such as the shapes of filled constants."""
+    """Remove constants and inputs from an ONNX graph that no node reads, as the shapes of filled constants."""
     read = {tensor for node in graph.node for tensor in node.input}
     kept = [tensor for tensor in graph.initializer if tensor.name in read]
     names = {tensor.name for tensor in kept}

@@ -16,12 +16,12 @@ from hwgen.network.maps import Window
 from hwgen.network.ops import Conv, MaxPool, Op
 
 Shape = tuple[int, int, int]
-"""Type of an input shape: channels, height, width."""
+"""Type of an input map's shape: channels, height, width."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Layer of a table.
+    """Row of a built-in network's table: name, operator and sizes of one layer.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Spec:
     dense: bool = False
 
     def window(self, height: int, width: int) -> Window:
-        """Return the window over a map of this height and width."""
+        """Return the layer's sliding window over a map of this height and width."""
         if self.dense:
             return Window(kernel=(height, width))
         kernel, stride, pad = self.kernel, self.stride, self.padding
@@ -61,7 +61,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Table:
-    """Table of a built-in chain. ``input`` is channels, height and width.
+    """Table of the layers of a built-in network that is a chain. ``input`` is channels, height and width.
 
     ``classifier`` has the fully connected layers that follow. `shapes.load` can include them; networks with weights
     never have them.
@@ -86,11 +86,14 @@ def _dense(name: str, outputs: int, *, relu: bool = True) -> Spec:
 
 
 CLASSIFIER = (_dense("fc6", 4096), _dense("fc7", 4096), _dense("fc8", 1000, relu=False))
-"""Fully connected layers at the end of AlexNet, ZFNet and VGG."""
+"""Table rows of the fully connected layers at the end of AlexNet, ZFNet and VGG."""
 
 
 def _vgg(*blocks: int) -> tuple[Spec, ...]:
-    """Return VGG with these numbers of 3x3 convolutions per block (Simonyan and Zisserman, 2015, table 1)."""
+    """Return VGG's layer table for these numbers of 3x3 convolutions per block (Simonyan and Zisserman, 2015).
+
+    See their table 1.
+    """
     layers = []
     for block, (count, outputs) in enumerate(zip(blocks, (64, 128, 256, 512, 512), strict=True), start=1):
         layers += [_conv(f"conv{block}_{index}", outputs, 3, padding=1) for index in range(1, count + 1)]
@@ -99,7 +102,7 @@ def _vgg(*blocks: int) -> tuple[Spec, ...]:
 
 
 def _alexnet(sets: int) -> tuple[Spec, ...]:
-    """Return AlexNet; with one set, the half that one of its two GPUs computed."""
+    """Return the layer table of AlexNet; with one set, of the half that one of its two GPUs computed."""
     half = 2 // sets
     groups = sets
     return (
@@ -200,12 +203,12 @@ TABLES = {
 
 
 def base(name: str) -> str:
-    """Return the name of a network without prefix, size and bits."""
+    """Return a built-in network's name without number of layers, image size and bits."""
     return re.split("[:@,]", name, maxsplit=1)[0]
 
 
 def precision(name: str) -> tuple[str, int]:
-    """Return a name without ``,int8`` or ``,int16`` at its end, and the width of its integers (8 bits by default).
+    """Split a built-in network's name into the part before ``,int8`` or ``,int16``, and its integers' width in bits.
 
     Raises
     ------
@@ -220,7 +223,7 @@ def precision(name: str) -> tuple[str, int]:
 
 
 def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tuple[int | None, tuple[int, int, int]]:
-    """Return the number of layers (``None`` for all) and the input shape of ``NAME[:LAYERS][@HEIGHTxWIDTH]``.
+    """Parse ``NAME[:LAYERS][@HEIGHTxWIDTH]``: return the number of layers (``None`` for all) and the input shape.
 
     ``shape`` is the input that is meant without a size; ``prefix``: whether a number of layers can be asked for.
 
@@ -242,7 +245,7 @@ def size(name: str, shape: tuple[int, int, int], *, prefix: bool = True) -> tupl
 
 
 def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tuple[int, int, int]]:
-    """Return the layers and the input shape of ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``.
+    """Return the table rows and the input shape of the built-in chain ``NAME[:LAYERS][@HEIGHTxWIDTH][,int8|int16]``.
 
     With ``classifier``, the layers include the classifier.
 
@@ -261,7 +264,7 @@ def find(name: str, *, classifier: bool = False) -> tuple[tuple[Spec, ...], tupl
 
 
 def unknown(name: str, known: Iterable[str]) -> ModelError:
-    """Return the error for a name that is not among ``known`` names."""
+    """Return the error for a model name that is neither a file nor among the ``known`` built-in networks."""
     if name and Path(name).exists():
         hint = "this is a folder; " if Path(name).is_dir() else ""
         return ModelError(f"{name}: {hint}a model must be an .onnx file or a built-in network's name")
