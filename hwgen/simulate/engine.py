@@ -181,10 +181,10 @@ def _last(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, i
 
 
 _MEANINGS = {
-    "stuck": "does not come to an end",
-    "restless": "goes on after it was done",
-    "border": "lets a burst cross a border of 4 KiB",
-    "burst": "asks for a burst that is no run of whole words",
-    "strobe": "writes words in part",
-    "last": "marks another beat than the last one of a burst",
+    "stuck": "does not end",
+    "restless": "moves data or drops done after its end",
+    "border": "requests a burst that crosses a border of 4 KiB",
+    "burst": "requests a burst that does not consist of whole words",
+    "strobe": "writes a part of a word",
+    "last": "marks a wrong beat as the last of a burst",
 }

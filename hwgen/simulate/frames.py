@@ -139,7 +139,9 @@ def run_frames(
     work.check_count(jobs)
     if wave_file is not None and len(frames) > program.batch:
         one = "one frame" if program.batch == 1 else f"one run of {program.batch} frames"
-        raise InputError(f"waves are of {one} on an engine, not of {len(frames):,}: give one, or leave them out")
+        raise InputError(
+            f"waves of an engine show {one}, not {len(frames):,}: give fewer frames, or leave out the waves"
+        )
     if cluster is not None:
         shares = _on_cluster(verilog, program, frames, memory, jobs, cluster)
     else:

@@ -96,7 +96,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.beside and not entry(self.simulator).reads_verilog:
             able = names(lambda simulator: simulator.reads_verilog)
-            raise InputError(f"simulator must be {able} for Verilog that is there already, not {self.simulator!r}")
+            raise InputError(f"existing Verilog runs in {able} only, not in {self.simulator}: give another simulator")
         check_waves(self.wave_file, self.simulator)
         self._check_choice()
         work.check_count(self.jobs)
@@ -127,11 +127,11 @@ class Options:
             return
         if self.wave_file is None or not entry(self.simulator).selects_waves:
             able = names(lambda simulator: simulator.selects_waves)
-            raise InputError(f"frames and layers are chosen of waves of {able}: give waves, or leave the choice out")
+            raise InputError(f"a choice of frames or layers needs waves of {able}: give waves, or leave out the choice")
         if self.wave_frames is not None:
             first, end = self.wave_frames
             if not 0 <= first < end:
-                raise InputError(f"frames of waves must be FIRST:END, the first from 0 on, not {first}:{end}")
+                raise InputError(f"frames of waves must be FIRST:END with 0 <= FIRST < END, not {first}:{end}")
 
     def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
         """Return the random stalls of each input's source and of each output's sink.
@@ -158,7 +158,7 @@ def check_cluster(cluster: str | None, waves: Path | None) -> None:
         If there are a cluster and a waveform file.
     """
     if cluster is not None and waves is not None:
-        raise InputError("waves are of a simulation on this machine: leave them or the cluster out")
+        raise InputError("waves can't be recorded on a cluster: leave out the waves or the cluster")
 
 
 def check_waves(waves: Path | None, name: str) -> None:

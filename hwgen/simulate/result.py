@@ -157,7 +157,9 @@ class Run:
             If the design has several outputs.
         """
         if len(self.maps) != 1:
-            raise InputError(f"a run with {len(self.maps)} outputs has maps, one for each")
+            raise InputError(
+                f"outputs needs a run with one output, not {len(self.maps)}: use maps, which has one entry per output"
+            )
         return self.maps[0]
 
     @property

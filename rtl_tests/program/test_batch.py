@@ -358,7 +358,7 @@ def test_simulation(built, capfd, tmp_path):
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         (expected,) = session.run(None, {session.get_inputs()[0].name: images})
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
-    with pytest.raises(InputError, match=r"^waves are of one run of 3 frames on an engine, not of 4"):
+    with pytest.raises(InputError, match=r"^waves of an engine show one run of 3 frames, not 4"):
         hwgen.load(model).compile(built, batch=3).simulate(images, waves=tmp_path / "w.vcd")
 
 

@@ -130,10 +130,13 @@ def test_packed_waves(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"wave_frames": (0, 1)}, "frames and layers are chosen of waves of verilator: give waves"),
-        ({"wave_layers": ("a",), "waves": "x.vcd", "simulator": "icarus"}, "frames and layers are chosen of waves of"),
-        ({"wave_frames": (2, 2), "waves": "x.vcd"}, "frames of waves must be FIRST:END, the first from 0 on, not 2:2"),
-        ({"wave_frames": (-1, 2), "waves": "x.vcd"}, "frames of waves must be FIRST:END, .* not -1:2"),
+        ({"wave_frames": (0, 1)}, "a choice of frames or layers needs waves of verilator: give waves"),
+        (
+            {"wave_layers": ("a",), "waves": "x.vcd", "simulator": "icarus"},
+            "a choice of frames or layers needs waves of",
+        ),
+        ({"wave_frames": (2, 2), "waves": "x.vcd"}, "frames of waves must be FIRST:END with 0 <= FIRST < END, not 2:2"),
+        ({"wave_frames": (-1, 2), "waves": "x.vcd"}, "frames of waves must be FIRST:END .* not -1:2"),
     ],
 )
 def test_choices_that_can_not_be(options, words):
