@@ -43,9 +43,10 @@ LIMIT = 3_400_000
 
 
 def unrolled(network: Network) -> tuple[LayerPlan, ...]:
-    """The paper's unroll factors: all taps and input channels (of a depth group) at once, one output channel a cycle.
+    """Return layer plans with the paper's unroll factors and ample buffers.
 
-    Pools take one channel a cycle, as it comes. Buffers are ample.
+    A convolution computes all taps and input channels (of a depth group) at once, one output channel per cycle. A pool
+    computes one channel per cycle, in the order of its input.
     """
     plans = []
     for layer in network.layers:
@@ -86,24 +87,27 @@ def with_depths(config: AcceleratorConfig, depths: dict[str, int]) -> Accelerato
 
 
 def least_interval(config: AcceleratorConfig) -> int:
-    """Cycles that no frame goes below: a layer's own, or those its credits take to go round for every beat."""
+    """Return a lower bound of the cycles per frame: a layer's own cycles, or the round trips of its credits."""
     bounds = []
     for layer in config.layers:
-        way = layer.pipeline_latency + layer.fifos[0].latency + layer.credit_delay
-        bounds += [layer.cycles, -(-layer.beats * way // layer.fifo_depths[0])]
+        round_trip = layer.pipeline_latency + layer.fifos[0].latency + layer.credit_delay
+        bounds += [layer.cycles, -(-layer.beats * round_trip // layer.fifo_depths[0])]
     return max(bounds)
 
 
 def without_rings(layers: Sequence[Op], waiting: dict[str, int]) -> int:
-    """Cycles until a frame is finished with the paper's windows: registers, and line buffers of ``K - 1`` rows.
+    """Return the cycles of a frame with the paper's windows: registers, and line buffers of ``K - 1`` rows.
 
-    Pixel by pixel, without the latency of any pipeline. A stage takes a pixel when the outputs of the one before are
-    finished; a finished pixel waits in one register until the next stage takes it. Nothing else is buffered.
+    The model goes pixel by pixel, without the latency of any pipeline. A stage takes a pixel when the outputs of its
+    previous pixel are finished. A finished pixel waits in one register until the next stage takes it. Nothing else is
+    buffered.
 
     Parameters
     ----------
+    layers : sequence of Op
+        Layers in order.
     waiting : dict of str to int
-        Pixels that fit into a FIFO in front of a layer; none if it is not named.
+        Number of pixels that the FIFO in front of a layer holds, by the layer's name. Other layers have no FIFO.
     """
     stages = []
     for layer in layers:
@@ -120,7 +124,7 @@ def without_rings(layers: Sequence[Op], waiting: dict[str, int]) -> int:
     free, passed = [0] * len(stages), [0] * len(stages)
 
     def give(stage: int, ready: int) -> int:
-        """A pixel to a stage; returns when the giver's register is free again."""
+        """Pass a pixel to a stage, and return the cycle in which the sender's register is free again."""
         if stage == len(stages):
             return ready
         outputs, cycles, room = stages[stage]
@@ -140,7 +144,7 @@ def without_rings(layers: Sequence[Op], waiting: dict[str, int]) -> int:
 
 
 def story() -> dict[str, Any]:
-    """The plan at full size, and what a frame takes with less."""
+    """Print the plan at full size, and return its figures and the cycles of a frame with smaller buffers."""
     begin = time.perf_counter()
     made = make(hwgen.load(f"vgg16:7@{SIZE}x{SIZE}").network)
     config, layers = made.configure(), load_shapes("vgg16:7").layers
@@ -179,7 +183,7 @@ def story() -> dict[str, Any]:
 
 
 def simulate(size: int) -> dict[str, Any]:
-    """Three random frames back to back in Verilator."""
+    """Simulate three random frames back to back in Verilator."""
     network = hwgen.load(f"vgg16:7@{size}x{size}")
     design = design_of(network, make(network.network))
     kind = network.input.type

@@ -69,7 +69,7 @@ def programs(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]
 
 
 def frames(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]:
-    """Faults and frames of accelerators' C drivers."""
+    """Run frames and faults on the C drivers of four accelerators, and count their results."""
     said = Counter[str]()
     for number in range(4):
         place = folder / f"accelerator_{number}"

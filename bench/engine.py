@@ -51,31 +51,31 @@ HEAD = ("network", "cycles", "as predicted", "MACs", "a cycle", "bytes read", "w
 
 
 def measured(name: str, circuit: dict[str, bytes], config: EngineConfig, timing: MemoryTiming) -> dict[str, Any]:
-    """One frame of random values on the engine."""
+    """Return the figures of one random frame that the engine computes."""
     model = hwgen.load(name)
     (frames,) = prepare_inputs(model.network, model.random_frames(1))
     return run_frame(schedule(model.network, config), frames[0], circuit, timing)
 
 
 def run_frame(
-    found: Schedule,
+    compiled: Schedule,
     frame: np.ndarray,
     circuit: Mapping[str, bytes],
     timing: MemoryTiming,
     regions: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
-    """One frame by a schedule: what was measured beside what was predicted; bytes of each region that is named."""
-    begin, network = time.monotonic(), found.network
-    memory = bytearray(found.size)
-    memory[: len(found.image)] = found.image
+    """Return measured and predicted figures of one frame by a schedule, and the bytes moved in each region."""
+    begin, network = time.monotonic(), compiled.network
+    memory = bytearray(compiled.size)
+    memory[: len(compiled.image)] = compiled.image
     packed = pack_map(frame, network.input.type)
-    memory[found.input.address : found.input.address + len(packed)] = packed
+    memory[compiled.input.address : compiled.input.address + len(packed)] = packed
     run = engine.run(circuit, bytes(memory), memory=engine.EngineMemory(timing=timing), regions=regions)
-    predicted = EngineSchedule(found.engine, found.jobs, timing).run()
+    predicted = EngineSchedule(compiled.engine, compiled.jobs, timing).run()
     differ = values = 0
     expected = golden.outputs(network, frame[None])
-    for place, each, wanted in zip(found.outputs, network.output_maps, expected, strict=True):
-        ours = unpack_map(run.image[place.address : place.address + place.size], each)
+    for region, output, wanted in zip(compiled.outputs, network.output_maps, expected, strict=True):
+        ours = unpack_map(run.image[region.address : region.address + region.size], output)
         differ += int(np.count_nonzero(ours != wanted[0]))
         values += ours.size
     cycles = START_CYCLES + predicted.cycles + DONE_CYCLES

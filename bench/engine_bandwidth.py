@@ -38,28 +38,28 @@ HEAD = ("network", "bus bits", "bytes a cycle", "array", "port", "by layers", "b
 FIGURES = ("array", "port", "by_layers", "by_groups", "cycles")
 
 
-def bounds(found: Schedule, pace: int) -> tuple[int, int, int, int]:
+def bounds(compiled: Schedule, pace: int) -> tuple[int, int, int, int]:
     """Return the cycles of the array, of the port, and of the longer of both, layer by layer and group by group."""
-    array, port = ([0] * len(found.works) for _ in range(2))
-    for job, place in zip(found.jobs, found.owners, strict=True):
+    array, port = ([0] * len(compiled.works) for _ in range(2))
+    for job, place in zip(compiled.jobs, compiled.owners, strict=True):
         drained = job.drain.blocks * job.drain.pixels
         array[place] += max(job.compute.groups * group_steps(job.compute), drained)
-        transfers = [fetched_jobs(0, 0), *loads(found.engine, job.load), *stores(job.store)]
-        port[place] += pace * sum(max(beats, 2) for each in transfers for beats, _ in moved(found.engine, each))
-    groups = (max(sum(each[number] for number in group) for each in (array, port)) for group in found.groups)
+        transfers = [fetched_jobs(0, 0), *loads(compiled.engine, job.load), *stores(job.store)]
+        port[place] += pace * sum(max(beats, 2) for each in transfers for beats, _ in moved(compiled.engine, each))
+    groups = (max(sum(each[number] for number in group) for each in (array, port)) for group in compiled.groups)
     return sum(array), sum(port), sum(map(max, array, port)), sum(groups)
 
 
 def row_of(name: str, width: int, pace: int, *, measure: bool) -> dict[str, Any]:
-    """A program made for a bus of so many bytes and a pace, its bound and its cycles."""
+    """Return the table row of a program for a bus of ``width`` bytes and a pace: its bounds and its cycles."""
     model, timing, config = hwgen.load(name), MemoryTiming(pace=pace), EngineConfig(bus_bytes=width)
-    found = schedule(model.network, config, pace=pace)
-    cycles = START_CYCLES + EngineSchedule(found.engine, found.jobs, timing).run().cycles + DONE_CYCLES
+    compiled = schedule(model.network, config, pace=pace)
+    cycles = START_CYCLES + EngineSchedule(compiled.engine, compiled.jobs, timing).run().cycles + DONE_CYCLES
     row = {"network": name, "bus": width, "pace": pace}
-    row |= dict(zip(FIGURES, (*bounds(found, pace), cycles), strict=True))
+    row |= dict(zip(FIGURES, (*bounds(compiled, pace), cycles), strict=True))
     if measure:
         (frames,) = prepare_inputs(model.network, model.random_frames(1))
-        run = run_frame(found, frames[0], circuit_of(config), timing)
+        run = run_frame(compiled, frames[0], circuit_of(config), timing)
         row |= {"measured": run["cycles"], "right": is_right(run)}
     return row
 
@@ -70,7 +70,7 @@ def circuit_of(config: EngineConfig) -> dict[str, bytes]:
 
 
 def rate(row: dict[str, Any]) -> float:
-    """Bytes a cycle."""
+    """Return the memory bandwidth in bytes per cycle."""
     return row["bus"] / row["pace"]
 
 
@@ -83,8 +83,10 @@ def line(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
-    """Cycles and bounds over bytes a cycle, a plot for each network; a narrow bus is left out where a wide one is as
-    fast."""
+    """Draw cycles and bounds over bytes per cycle, one plot per network.
+
+    Of memories with the same bandwidth, only the one with the widest bus is drawn.
+    """
     names = list(dict.fromkeys(row["network"] for row in rows))
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         those = list(

@@ -54,7 +54,7 @@ PACES = (2, 4)
 
 
 def alone(name: str, network: str) -> Network:
-    """A layer of a network by itself."""
+    """Return a network that consists of one layer of another network."""
     layer: Op = next(each for each in hwgen.load(network).network.layers if each.name == name)
     return Network(name=name, layers=(layer,))
 
@@ -91,22 +91,22 @@ def optimal_and_naive(task: Pass, config: EngineConfig) -> dict[str, tuple[Tilin
     return {"optimal": found[0], "kindest": full[0], "naive": full[len(full) // 2], "worst": full[-1]}
 
 
-def traffic_regions(found: Schedule) -> dict[str, tuple[int, int]]:
+def traffic_regions(compiled: Schedule) -> dict[str, tuple[int, int]]:
     """Return the address ranges of the operands in a schedule of one layer."""
-    (output,) = found.outputs
+    (output,) = compiled.outputs
     regions = {
-        "jobs": (0, len(found.jobs) * Job.BYTES),
-        "input": (found.input.address, found.input.address + found.input.size),
+        "jobs": (0, len(compiled.jobs) * Job.BYTES),
+        "input": (compiled.input.address, compiled.input.address + compiled.input.size),
         "output": (output.address, output.address + output.size),
     }
-    for number, work in enumerate(found.works):
-        regions[f"weights{number}"] = (work.data.weights, work.data.parameters)
+    for index, work in enumerate(compiled.works):
+        regions[f"weights{index}"] = (work.data.weights, work.data.parameters)
     return regions
 
 
-def on_engine(found: Schedule, circuit: dict[str, bytes], timing: MemoryTiming) -> dict[str, Any]:
-    """A frame of a layer by itself, with the bytes of each operand."""
-    row = run_frame(found, random_frame(found.network), circuit, timing, traffic_regions(found))
+def on_engine(compiled: Schedule, circuit: dict[str, bytes], timing: MemoryTiming) -> dict[str, Any]:
+    """Simulate a frame of a single layer, and return its figures with the bytes of each operand."""
+    row = run_frame(compiled, random_frame(compiled.network), circuit, timing, traffic_regions(compiled))
     moved = {name: read + written for name, (read, written) in row.pop("regions").items()}
     moved["weights"] = sum(moved.pop(name) for name in [*moved] if name.startswith("weights"))
     right = is_right(row)
@@ -137,7 +137,7 @@ def cecconi(names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def cecconi_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Optimal and naive tiles, double and single buffers."""
+    """Return the table of optimal and naive tiles with double and single buffers."""
     head = ("layer", "tiles", "full", "bytes", "x", "double", "single", "double / single", "right")
     lines: list[tuple[str, ...]] = [head]
     for first, second in zip(rows[::2], rows[1::2], strict=True):
@@ -162,7 +162,7 @@ _TOTALS = [
 
 
 def band(network: Network, rows: int) -> Network:
-    """A layer without padding, of the first so many rows of outputs."""
+    """Return a layer without padding, cut to the first ``rows`` rows of its output."""
     (layer,) = network.layers
     assert not any(layer.window.padding)
     height = (rows - 1) * layer.window.stride[0] + layer.window.extent[0]
@@ -171,7 +171,7 @@ def band(network: Network, rows: int) -> Network:
 
 
 def found_tile(memory: int, *, sums: bool) -> tuple[int, stationary.Tile] | None:
-    """The best array of some maps, and its tile; ``None`` if the memory holds no tile."""
+    """Return the number of maps of the best array, and its tile; ``None`` if the memory holds no tile."""
     found = []
     for maps in ARRAYS:
         try:
@@ -202,7 +202,7 @@ def as_tiling(tile: stationary.Tile) -> Tiling:
 
 
 def reaching(accesses: int, *, sums: bool) -> int:
-    """The least memory with which the engine moves no more."""
+    """Return the smallest memory with which the engine moves at most ``accesses`` words."""
     low, high = min(peemen.MEMORIES), 4 * max(peemen.MEMORIES)
     while low + 1 < high:
         middle = (low + high) // 2
@@ -236,7 +236,7 @@ def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
 def on_part(
     whole: Network, config: EngineConfig, tile: stationary.Tile, most_jobs: int, circuit: dict[str, bytes]
 ) -> dict[str, Any]:
-    """A tile on the engine, in so many rows of the layer as give at most so many jobs."""
+    """Simulate a tile on the engine, on as many rows of the layer as at most ``most_jobs`` jobs compute."""
     problem, tiling = peemen.layer(), as_tiling(tile)
     chunks = -(-problem.Fh // tile.taps) * -(-problem.Fw // tile.tap_columns)
     folds = problem.groups * -(-problem.K // config.maps)

@@ -66,7 +66,7 @@ class Length:
 
 
 class Netlist:
-    """A flat netlist of 7-series cells, as Yosys writes it in JSON."""
+    """Flat netlist of 7-series cells, read from Yosys' JSON."""
 
     def __init__(self, module: dict[str, Any]):
         self._module = module
@@ -74,24 +74,25 @@ class Netlist:
 
     @cached_property
     def resources(self) -> Resources:
+        """Resources of all cells."""
         return synthesis.count(Counter(cell["type"] for cell in self.cells.values()))
 
     def slices(self) -> Iterator[dict[str, Any]]:
-        """The DSP48E1."""
+        """Yield the DSP slices (cells of type DSP48E1)."""
         return (cell for cell in self.cells.values() if cell["type"] == "DSP48E1")
 
     def slices_with(self, *registers: str) -> int:
-        """DSP slices that have all of these registers (MREG, PREG ...)."""
+        """Return the number of DSP slices that have all of these registers (MREG, PREG ...)."""
         return sum(all(_number(cell["parameters"][name]) > 0 for name in registers) for cell in self.slices())
 
     @property
     def cascaded(self) -> int:
-        """DSP slices that add what comes through PCIN."""
+        """Number of DSP slices that add their cascade input PCIN."""
         return sum(any(isinstance(bit, int) for bit in cell["connections"]["PCIN"]) for cell in self.slices())
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """A name from the source for each net that has one: where it comes from, not a port that it goes through."""
+        """Name in the Verilog of each net that has one: the name of its origin rather than of a port on its way."""
         found: dict[int, str] = {}
         for name, net in self._module["netnames"].items():
             if not net.get("hide_name"):
@@ -102,7 +103,7 @@ class Netlist:
 
     @cached_property
     def _drivers(self) -> dict[int, tuple[str, str, int]]:
-        """Cell, port and place in the port that each net comes from."""
+        """Cell, port and bit of the port that drive each net."""
         drivers = {}
         for name, cell in self.cells.items():
             for port, bits in cell["connections"].items():
@@ -113,8 +114,10 @@ class Netlist:
         return drivers
 
     def sources(self, bit: int) -> Iterable[tuple[int, str]]:
-        """Nets that this one depends on in the same cycle, and what lies between: ``lut``, ``wire``; of a carry chain
-        ``in`` or, from one CARRY4 to the next, ``on``, and the bits passed.
+        """Yield the nets on which a net depends in the same cycle, and the connection from each of them.
+
+        The connection is ``lut``, ``wire``, or the passage of a carry chain with its number of bits: ``in`` at its
+        entry, ``on`` from one CARRY4 to the next.
         """
         if bit not in self._drivers:
             return
@@ -151,7 +154,7 @@ class Netlist:
 
     @cached_property
     def _lengths(self) -> dict[int, Length]:
-        """The longest paths into each net, from registers and ports."""
+        """Lengths of the longest paths into each net, from registers and ports."""
         lengths: dict[int, Length] = {}
         opened: set[int] = set()
         for start in self._drivers:
@@ -175,7 +178,7 @@ class Netlist:
         return lengths
 
     def paths(self) -> dict[str, Length]:
-        """The longest paths into the registers, memories and slices of each component, and to the ports (``ports``).
+        """Return the longest paths into the registers, memories and slices of each component, and to the ``ports``.
 
         A component is named by the first two parts of its registers' names.
         """
@@ -207,12 +210,12 @@ class Netlist:
 
 
 def _rank(name: str) -> tuple[bool, bool, int]:
-    """Higher for names that tell where a net comes from: no port (two underscores), in a component, not deeper."""
+    """Return a rank that is higher for names of a net's origin: no port (two underscores), in a component, not deep."""
     return "__" not in name, name.count(".") > 1, -name.count(".")
 
 
 def component_of(name: str) -> str:
-    """``layer.component`` of a net's hierarchical name."""
+    """Return ``layer.component`` of a net's hierarchical name."""
     parts = name.split(".")
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0] or "?"
 
@@ -222,7 +225,7 @@ def _number(parameter: str | int) -> int:
 
 
 def synthesise(config: AcceleratorConfig) -> Netlist:
-    """The whole accelerator as one flat netlist.
+    """Synthesise a whole accelerator, and return its flat netlist.
 
     Raises
     ------

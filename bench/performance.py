@@ -59,7 +59,7 @@ REQUANTISER_LUTS = 300
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table; the first column is text, the others are numbers."""
+    """Return a table in Markdown, with text in the first column and numbers in the others."""
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
@@ -86,7 +86,7 @@ def reference() -> str:
 
 
 def requantiser() -> str:
-    """conv1_2 of VGG-16, with scales of a quantised model, four channels a cycle."""
+    """Return the table of the requantiser of VGG-16's conv1_2, with quantised scales, 4 channels per cycle."""
     config = hwgen.load("vgg16:2@32x32").plan("vc709", dsp=100).config.layers[1].finish
     assert isinstance(config, RequantiseConfig)
     beats = tuple(tuple(range(first, first + 4)) for first in range(0, 64, 4))
@@ -113,7 +113,7 @@ def vgg() -> str:
 
 @cache
 def synthesised(name: str) -> tuple[hwgen.Design, list[synthesis.Synthesis]]:
-    """The design of that name, and what Yosys makes of each of its groups."""
+    """Return a design of `DESIGNS` by name, and Yosys' results for each of its groups."""
     model, board, steering = DESIGNS[name]
     design = hwgen.load(model).plan(board, **steering)
     with progress.shown():
@@ -123,7 +123,7 @@ def synthesised(name: str) -> tuple[hwgen.Design, list[synthesis.Synthesis]]:
 
 
 def layers(name: str) -> str:
-    """Resources from Yosys, layer by layer and summed, beside the estimate."""
+    """Return the table of Yosys' resources of a design, layer by layer and summed, beside the estimates."""
     design, (result,) = synthesised(name)
     model, board, _ = DESIGNS[name]
     rows: list[tuple[Any, ...]] = []
@@ -153,7 +153,7 @@ def seven_layers() -> str:
 
 
 def zynq() -> str:
-    """Resources at full size, and a simulation of the same layers on smaller maps."""
+    """Return the tables of a Zynq design: resources at full size, and a simulation of its layers on smaller maps."""
     return f"{layers('vgg16:6, two MACs a DSP')}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
 
 

@@ -72,7 +72,7 @@ MARKS = {
 
 
 class Writer:
-    """A quantised ONNX model of convolutions of 8 channels at 32 x 32, sums and concatenations, of seeded weights."""
+    """Writer of a quantised ONNX model: convolutions (8 channels at 32 x 32, seeded weights), sums, concatenations."""
 
     CHANNELS, SIDE = 8, 32
 
@@ -134,7 +134,7 @@ def chain(writer: Writer, layers: int) -> str:
 
 
 def residual(writer: Writer, layers: int) -> str:
-    """A convolution, then two and a sum in turn."""
+    """Write a convolution, and then repeatedly two convolutions and a sum; return the last tensor."""
     tensor = writer.conv(writer.first)
     for _ in range((layers - 1) // 3):
         tensor = writer.add(tensor, writer.conv(writer.conv(tensor)))
@@ -142,7 +142,7 @@ def residual(writer: Writer, layers: int) -> str:
 
 
 def dense(writer: Writer, layers: int) -> str:
-    """A convolution, then one and a concatenation of all before in turn."""
+    """Write a convolution, and then repeatedly one convolution and a concatenation of all; return the last tensor."""
     maps = [writer.conv(writer.first)]
     tensor = maps[0]
     for _ in range((layers - 1) // 2):
@@ -155,7 +155,7 @@ GRAPHS = {"chain": chain, "residual": residual, "dense": dense}
 
 
 def one_layer(height: int, width: int) -> Network:
-    """A 3 x 3 convolution of 3 to 16 channels with random weights."""
+    """Return a network of one 3 x 3 convolution, from 3 to 16 channels, with random weights."""
     rng = np.random.default_rng(0)
     before = FeatureMap(channels=3, height=height, width=width, type=INT8)
     layer = Conv(
@@ -177,7 +177,7 @@ def one_layer(height: int, width: int) -> Network:
 
 
 def load(name: str) -> tuple[Network, float]:
-    """The network of a name, and the seconds that loading it takes."""
+    """Load a network by name, and return it with the CPU seconds that loading took."""
     kind, _, size = name.partition(":")
     begin = time.process_time()
     if kind == "map":

@@ -39,12 +39,12 @@ class Case:
 
 
 def alexnet(**steering: Any) -> Case:
-    """Two convolutions and pools, both sets of channels, on all of vc709's slices."""
+    """Return the case of AlexNet's first two convolutions and pools, both channel sets, with all slices of vc709."""
     return Case("alexnet:4@227x227", 227, steering)
 
 
 def vgg(**steering: Any) -> Case:
-    """Five convolutions and two pools, on 500 slices."""
+    """Return the case of VGG's first five convolutions and two pools, on 500 slices."""
     return Case("vgg16:7@64x64", 64, {"dsp": 500, **steering})
 
 
@@ -99,7 +99,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def multiplied(group: Group) -> int:
-    """Multiplications of a frame by the model of pyramids: those of a layer's whole map, or of what is recomputed."""
+    """Return the multiplications of a frame by the model of pyramids, with those of recomputed values."""
     layers = group.network.layers
     template = group.template
     if not isinstance(template, Pyramid) or template.overlap != RECOMPUTE:
@@ -109,7 +109,7 @@ def multiplied(group: Group) -> int:
 
 
 def busy(run: simulate.Run) -> float:
-    """Per cent of the cycles in which the busiest layer has a step, in an interval that others go before and follow."""
+    """Return the percentage of cycles in which the busiest layer makes a step, in an interval amid a run."""
     if run.parts:
         return max(busy(part) for part in run.parts)
     middle = FRAMES // 2

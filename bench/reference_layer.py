@@ -42,7 +42,7 @@ MOST_BRAM, MOST_LUTS, MOST_CHAINS, MOST_CARRIES = 32, 4, 1, 32
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Unroll factors, the limits, and FINN's RTL on the same layer with the same tools (weights in LUTs)."""
+    """Unroll factors of one implementation, its limits, and FINN's RTL (same layer and tools, weights in LUTs)."""
 
     multipliers: int
     macs_per_dsp: int
@@ -57,6 +57,7 @@ class Row:
 
     @property
     def name(self) -> str:
+        """Number of multipliers and multiply-adds per DSP slice, as text."""
         return f"{self.multipliers}x{self.macs_per_dsp}"
 
 
@@ -78,7 +79,7 @@ ROWS = (
 
 
 def network() -> Network:
-    """The layer, as a network of its own."""
+    """Return the network of the reference layer alone."""
     values = [value for value in range(-127, 128) if abs(value).bit_count() > 1]
     before = FeatureMap(channels=16, height=32, width=32, type=UINT8)
     layer = Conv(
@@ -94,7 +95,7 @@ def network() -> Network:
 
 
 def configure(row: Row, weights_in: str | None = None) -> AcceleratorConfig:
-    """The accelerator, its buffers sized by the planner."""
+    """Return the accelerator of a row, with buffers sized by the planner."""
     net = network()
     (layer,) = net.layers
     plan = LayerPlan(

@@ -300,7 +300,7 @@ FITTED = 16
 
 
 def network_of(shape: Shape) -> Network:
-    """The layer with random weights, as many bits in and out."""
+    """Return a network of one layer of this shape, with random weights and equal bits of input and output."""
     rng = np.random.default_rng(sum(shape.name.encode()))
     window = Window(kernel=shape.kernel, stride=shape.stride, padding=shape.padding, dilation=shape.dilation)
     height, width = window.output_size(*shape.size)
@@ -360,7 +360,7 @@ def _tiles(shape: Shape, network: Network) -> tuple[Axis, Axis]:
 
 
 def config_of(shape: Shape) -> AcceleratorConfig:
-    """The accelerator of this layer alone, its buffers sized by the planner."""
+    """Return the accelerator of one layer of this shape, with buffers sized by the planner."""
     network = network_of(shape)
     (layer,) = network.layers
     plan = LayerPlan(

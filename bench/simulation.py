@@ -28,12 +28,12 @@ DIGITS = ROOT / "examples" / "digits"
 
 
 def digits() -> np.ndarray:
-    """450 held-out digits."""
+    """Return 450 held-out digits."""
     return np.load(DIGITS / "images.npy")
 
 
 def photograph(size: int, frames: int) -> Callable[[], np.ndarray]:
-    """The middle of scikit-learn's photograph of a flower, in [0, 1], every second pixel for small sizes."""
+    """Return a loader of frames: the middle of scikit-learn's flower photograph, in [0, 1], subsampled if small."""
 
     def load() -> np.ndarray:
         from sklearn.datasets import load_sample_image

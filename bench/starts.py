@@ -30,14 +30,14 @@ from hwgen.network.zoo import builtin
 
 
 def models(name: str) -> dict[str, onnx.ModelProto]:
-    """A built-in network as it is, with other weights, and made of another seed."""
+    """Return a built-in network, the same network with reordered weights, and the network made of another seed."""
     given = builtin.quantised(name)
     builtin.SEED = 7
     return {"given": given, "weights": reordered(given), "retrained": builtin.quantised(name)}
 
 
 def reordered(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same with the weights of each output channel in another order."""
+    """Return a model with the weights of each output channel in another order."""
     rng, changed = np.random.default_rng(0), onnx.ModelProto()
     changed.CopyFrom(model)
     for tensor in changed.graph.initializer:
@@ -49,7 +49,7 @@ def reordered(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def started(model: Path, options: list[str], cache: Path) -> tuple[float, float]:
-    """Seconds of one run of the command: on the clock, and of all processors."""
+    """Run the command once, and return its seconds on the clock and of all processors."""
     command = [sys.executable, "-m", "hwgen.cli", "simulate", str(model), "--random", "1", *options]
     begin, before = time.perf_counter(), os.times()
     run = subprocess.run(command, env={**os.environ, "HWGEN_CACHE": str(cache)}, capture_output=True, text=True)

@@ -81,6 +81,7 @@ class Tile:
 
     @property
     def words(self) -> int:
+        """Number of words that are moved."""
         return sum(self.moved.values())
 
 
@@ -106,7 +107,7 @@ def optimise(problem: Problem, memory: int, array: Array, *, sums: bool = True, 
 
 
 def _all(problem: Problem, array: Array, room: int, *, sums: bool) -> Iterator[Tile | None]:
-    """The best of each chunk, kind and order."""
+    """Yield the best tile of each chunk, kind and loop order; ``None`` if no tile of it fits."""
     maps, channels = (-(-size // unit) * unit for size, unit in ((problem.K, array.maps), (problem.C, array.channels)))
     whole = replace(problem, K=maps, C=channels)
     parts = [array.channels * each for each in divisors(channels // array.channels)]
@@ -142,8 +143,8 @@ def _best(
     if not len(fits):
         return None
     total = moved["input"] + moved["weights"]
-    place = int(fits[np.lexsort((taken[fits], total[fits]))[0]])
-    column, row = np.unravel_index(place, shape)
+    best = int(fits[np.lexsort((taken[fits], total[fits]))[0]])
+    column, row = np.unravel_index(best, shape)
     return Tile(
         rows=fixed["Y"][int(row)],
         columns=fixed["X"][int(column)],
@@ -152,8 +153,8 @@ def _best(
         tap_columns=across,
         kind=kind,
         maps_stay=stay,
-        held={name: int(each[place]) for name, each in held.items()},
-        moved={name: int(each[place]) for name, each in moved.items()} | {"output": problem.output_words},
+        held={name: int(words[best]) for name, words in held.items()},
+        moved={name: int(words[best]) for name, words in moved.items()} | {"output": problem.output_words},
     )
 
 

@@ -99,13 +99,13 @@ def by_onnxruntime(name: str, frames: np.ndarray) -> np.ndarray:
 
 
 def dequantised(model: hwgen.Model, frames: np.ndarray) -> np.ndarray:
-    """The same by the golden model."""
+    """Return the dequantised outputs of a model by the golden model."""
     output = model.network.output
     return (model.golden(frames, integers=True).astype(np.float32) - output.zero_point) * np.float32(output.scale)
 
 
 def measured(case: tuple[str, str, bool]) -> Figures:
-    """`measure` of one case."""
+    """Return the figures of one case (`measure`)."""
     return measure(*case)
 
 
@@ -165,7 +165,7 @@ def synthesised(design: Design) -> Resources:
 
 
 def row(figures: Figures) -> str:
-    """A line of the table."""
+    """Return the table row of a plan's figures."""
     time, clock = PEER.get(figures.name, (0, 0))
     peer = f"{time * clock:,}" if time and figures.objective == "latency" else ""
     rate, cells = boards.load(BOARD).clock_mhz * 1e6 / figures.interval, figures.resources

@@ -25,9 +25,10 @@ BITS = 16
 
 
 def _memory(operand: str, size: int, cost: float, served: Sequence[str], bandwidth: int) -> dict:
-    """A memory of one operand; ``size`` in bytes, ``cost`` in pJ a word.
+    """Return zigzag's description of a memory of one operand, with ``size`` in bytes and ``cost`` in pJ per word.
 
-    It gives what the datapath takes in a cycle; zigzag takes that to stay at its pins until something else is needed.
+    The memory delivers the words of one cycle of the datapath. zigzag assumes that they stay at its pins until other
+    words are needed.
     """
     name = OPERANDS[operand][1]
     reads, writes = ("tl", "fh") if operand != "output" else ("tl th", "fl fh")
@@ -113,7 +114,7 @@ def _workload(problem: Problem) -> list[dict]:
 
 
 def _ordering(nest: Nest, core: int) -> list[list]:
-    """The loops with their trips, inner to outer; those of the datapath are not among them."""
+    """Return the loops with their trip counts, from inner to outer, without the loops of the datapath."""
     reached = {**dict.fromkeys(DIMS, 1), "C": core, "K": core}
     ordering = []
     for loop in nest.loops:
@@ -132,7 +133,10 @@ def judge(
     top: float = 320.0,
     lpf_limit: int = 6,
 ) -> tuple[float, dict[str, int]]:
-    """Memory energy in pJ, and DRAM words by operand, outputs both ways; of ``nest``, or of zigzag's own best."""
+    """Return the memory energy in pJ and the DRAM words of each operand, for ``nest`` or for zigzag's own best.
+
+    Outputs count in both directions.
+    """
     from zigzag.api import get_hardware_performance_zigzag
 
     mapping: dict = {

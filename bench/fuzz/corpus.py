@@ -78,7 +78,7 @@ def chain() -> onnx.ModelProto:
 
 
 def graph() -> onnx.ModelProto:
-    """A branch, a sum, a concatenation, a function of one value, constants that are computed, and a head."""
+    """Return a model with a branch, a sum, a concatenation, a function of a value, computed constants and a head."""
     writer = Writer("graph", (4, 6, 6))
     first = writer.requantise("x", 0.02, 100)
     left = writer.requantise(writer.conv(first, 4, 4), 0.04, 128)

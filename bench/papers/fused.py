@@ -548,7 +548,7 @@ def decoilfnet_multipliers(layers: Sequence[Op]) -> list[int]:
 
 
 def sections() -> list[str]:
-    """The fronts behind the figures, in Markdown."""
+    """Return the Pareto fronts behind the figures, in Markdown."""
     return [*_front_section(), "", *_decoilfnet_section(), "", *_cycles_section()]
 
 

@@ -31,7 +31,7 @@ class Figure:
         return self.at(printed) == printed
 
     def at(self, like: Decimal) -> Decimal:
-        """The value with as many digits as ``like``."""
+        """Return the value rounded to as many digits as ``like``."""
         value = Decimal(self.value.numerator) / Decimal(self.value.denominator)
         return value.quantize(like, rounding=ROUNDINGS[self.rounding])
 
