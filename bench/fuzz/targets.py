@@ -213,7 +213,7 @@ class Manifests(Target):
         return rng.choice([self._manifest, self._engine, self._report, self._board])(rng)
 
     def _manifest(self, rng: random.Random) -> int:
-        """A manifest never deletes what lies elsewhere."""
+        """Check that a damaged manifest never deletes files elsewhere."""
         place = self.here / "result"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()

@@ -61,7 +61,7 @@ def frames_for(network: Network, count: int, seed: int) -> np.ndarray:
 
 
 def inputs_for(network: Network, count: int, seed: int) -> list[np.ndarray]:
-    """The same of each input."""
+    """Return random frames ``(n, C, H, W)`` for each input of a network, in the input's type."""
     rng, found = np.random.default_rng(seed), []
     for source in network.input_maps:
         kind = source.type
@@ -72,7 +72,7 @@ def inputs_for(network: Network, count: int, seed: int) -> list[np.ndarray]:
 
 @st.composite
 def windows(draw, height: int, width: int) -> Window:
-    """A window of which at least one fits the map; one in two is plain."""
+    """Draw a window that fits the map at least once. Half of the windows are drawn without padding."""
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     if draw(st.booleans()):
         strides, padding = draw(st.sampled_from([(1, 1), (2, 2), kernel])), (0, 0, 0, 0)
@@ -152,8 +152,11 @@ def networks(
     last_raw: bool | None = None,
     packed: bool = False,
 ) -> Network:
-    """A chain of convolutions and pools; ``last_raw``: a last convolution keeps its accumulators; ``packed``: of one
-    convolution at least a slice can do two multiply-adds a cycle."""
+    """Draw a chain of convolutions and pools.
+
+    With ``last_raw``, a last convolution keeps its accumulators. With ``packed``, a DSP slice can do two multiply-adds
+    per cycle in at least one convolution.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     kinds = draw(
         st.lists(
@@ -346,7 +349,7 @@ def to_beats(beat: BeatFormat, frames: np.ndarray) -> list[int]:
 
 
 def counting(beat: BeatFormat, words: list[int]) -> list[int]:
-    """The same beats, zero in pixels past the end of a row."""
+    """Return the beats with zeros in the pixels past the end of a row."""
     steps = row_slots(beat) // beat.pixels
     rest = beat.width - (steps - 1) * beat.pixels
     short = pack(([-1] * rest + [0] * (beat.pixels - rest)) * beat.lanes, beat.bits) | 1 << beat.data_bits
@@ -354,7 +357,7 @@ def counting(beat: BeatFormat, words: list[int]) -> list[int]:
 
 
 def from_beats(beat: BeatFormat, words: list[int]) -> np.ndarray:
-    """The inverse: every beat that is in ``words``, ``last`` and lanes past the channels checked."""
+    """Return the frames that beats carry. Check ``last`` and that lanes past the channels are zero."""
     values = [unpack(word, beat.bits, beat.signed, beat.lanes * beat.pixels) for word in words]
     lasts = [number for number, word in enumerate(words) if word >> beat.data_bits]
     assert lasts == list(range(beat.beats - 1, len(words), beat.beats)), "last is not on the last beat of each frame"
@@ -408,7 +411,7 @@ def check(case: Case, frames: np.ndarray, schedule: Schedule | None = None, **op
 
 
 def with_less(sized: Schedule, number: int, *, depth: int = 0, rows: int = 0) -> Schedule:
-    """The same run with a FIFO so much shallower than it is, or with so many rows less in a layer."""
+    """Return a schedule with one FIFO ``depth`` beats shallower, or one layer's line buffer ``rows`` rows smaller."""
     depths, lines = list(sized.depths), list(sized.rows)
     depths[number] = (depths[number] or 0) - depth
     lines[number] -= rows

@@ -36,7 +36,7 @@ class Compared:
 
 
 def compare(model: onnx.ModelProto, frames: np.ndarray, folder) -> Compared:
-    """Raises AssertionError if a value differs that must not."""
+    """Compare a model's golden maps with ONNX Runtime's. Raise AssertionError if a value differs that must not."""
     session, optimised = integer_session(model)
     ours = _golden(model, frames, folder)
     if not _floats(optimised):
@@ -93,7 +93,7 @@ def _hold(found: Compared, ours: np.ndarray, theirs: np.ndarray, floats: bool, n
 
 
 def _typed(model: onnx.ModelProto, frames: np.ndarray) -> tuple[onnx.ModelProto, list[str]]:
-    """The model with the element type of each tensor, and its integer feature maps in order."""
+    """Return the model with the element type of each tensor, and the names of its integer feature maps in order."""
     every = onnx.ModelProto()
     every.CopyFrom(model)
     names = [name for node in model.graph.node for name in node.output if name]
@@ -119,7 +119,7 @@ def _quantises(node: onnx.NodeProto) -> bool:
 
 
 def _upstream(model: onnx.ModelProto, name: str) -> set[str]:
-    """The nearest quantised feature maps that a tensor is made of."""
+    """Return the nearest quantised feature maps from which a tensor is computed."""
     producers = {output: node for node in model.graph.node for output in node.output}
     found: set[str] = set()
     waiting, seen = [*producers[name].input], set()
@@ -154,7 +154,7 @@ def _run(part: onnx.ModelProto, values: dict[str, np.ndarray]) -> tuple[np.ndarr
 
 
 def _by_frames(session: onnxruntime.InferenceSession, name: str, values: dict[str, np.ndarray]) -> np.ndarray:
-    """An output for each frame by itself: not all models take a batch, nor give it first."""
+    """Return an output, computed frame by frame, because not all models have a batch as the first dimension."""
     count = len(next(iter(values.values())))
     frames = ({source: array[place : place + 1] for source, array in values.items()} for place in range(count))
     return np.stack([np.asarray(session.run([name], each)[0]) for each in frames])

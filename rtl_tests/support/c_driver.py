@@ -64,7 +64,7 @@ def gcc(*arguments: str | Path) -> None:
 
 
 def compiled(built: Path, folder: Path, options: Sequence[str] = ("-O1",)) -> Path:
-    """A library of the driver in ``built``."""
+    """Compile the driver in ``built`` to a library, and return its path."""
     (source,) = built.glob("*_driver.c")
     (folder / "platform.h").write_text(_PLATFORM)
     (folder / "bench.c").write_text(_BENCH)
@@ -188,7 +188,7 @@ class Driver(Library):
         return self._call("finish", self._arrays()[1])
 
     def infer(self, frames: list[np.ndarray]) -> tuple[str, list[np.ndarray]]:
-        """A frame of each input in, one of each output out."""
+        """Run one frame of each input, and return the status and the frame of each output."""
         self.pack_all(frames)
         return self.run(), self.unpack_all()
 
@@ -209,7 +209,7 @@ class EngineMap(ctypes.Structure):
     ]  # fmt: skip
 
     def empty(self, frames: int) -> np.ndarray:
-        """Maps ``(n, C, H, W)``."""
+        """Return empty maps ``(n, C, H, W)`` of this shape and type."""
         return np.zeros((frames, self.channels, self.height, self.width), np.int8 if self.is_signed else np.uint8)
 
 

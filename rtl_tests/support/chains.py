@@ -41,7 +41,7 @@ def _dilations(taps, size):
 
 
 def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1, dilation=1):
-    """A square convolution."""
+    """Return a convolution with a square map and a square kernel."""
     return Conv.shaped(
         name=name,
         channels=channels,
@@ -54,7 +54,7 @@ def conv(name, channels, outputs, size, kernel=3, stride=1, padding=0, groups=1,
 
 
 def pool(name, channels, size, kernel=2, stride=2):
-    """A square pool without padding."""
+    """Return a maximum pool with a square map and a square kernel, without padding."""
     return MaxPool.shaped(
         name=name,
         channels=channels,

@@ -37,7 +37,7 @@ def pauses(likely: float, seed: int) -> Iterator[bool]:
 
 
 def forbid(access: Any, beyond: int) -> Any:
-    """An access of the memory that fails from an address on, which the model answers by SLVERR."""
+    """Return an access of the memory that fails from the address ``beyond`` on, which the model answers by SLVERR."""
 
     async def limited(address: int, what: Any) -> Any:
         if address >= beyond:

@@ -109,7 +109,7 @@ class Bench:
         await self.write("CONTROL", bits)
 
     async def end(self, error: int, *, meddles: bool) -> None:
-        """The interrupt comes; registers say what became of the run."""
+        """Wait for the interrupt, and check the registers that describe the end of the run."""
         meddling = cocotb.start_soon(self.meddle()) if meddles else None
         if not int(self.dut.interrupt.value):
             ended = RisingEdge(self.dut.interrupt)
@@ -128,7 +128,7 @@ class Bench:
         self.cycles += last
 
     async def interrupted(self, error: int) -> None:
-        """The interrupt is high until what has happened is cleared, or not enabled."""
+        """Check that the interrupt is high until its events are cleared or not enabled."""
         happened = await self.read("INTERRUPT_STATUS")
         assert happened == 1 + 2 * bool(error)
         for enabled in (0, 3):
@@ -159,7 +159,7 @@ class Bench:
         return cycles
 
     async def frame(self, phase: dict[str, Any], number: int) -> None:
-        """Computed, with the right results; what lies before and behind in memory stays."""
+        """Run a frame, and check its results and that memory before and behind the program stays unchanged."""
         base, told, ram = phase["base"], self.told, self.ram
         ram.write(base + told["input"], Path(phase["frames"][number]).read_bytes())
         before = ram.read(0, SIZE)
@@ -180,7 +180,10 @@ class Bench:
             assert await self.read("FRAME_CYCLES") == await self.without_a_wrapper(before[base : base + told["size"]])
 
     async def first_attempt(self, phase: dict[str, Any]) -> None:
-        """A run that is ended from outside; both bits at once start it if none is running, and stop it if one is."""
+        """Start a run that a reset or a stop ends, and check the registers.
+
+        Start and stop bits written together start a run if the engine is idle, and stop it if the engine is running.
+        """
         await self.start(phase["base"], START | STOP if phase["stop_at"] else START)
         await ClockCycles(self.dut.aclk, phase["reset_at"] or phase["stop_at"])
         assert await self.read("STATUS") == BUSY, "it ended by itself"
@@ -192,7 +195,7 @@ class Bench:
             await self.interrupted(STOPPED)
 
     async def refused(self, phase: dict[str, Any]) -> None:
-        """A run that ends by an error."""
+        """Run a program that must end with an error, and check the error."""
         reads, writes = self.ram.read_if, self.ram.write_if
         if phase["refused"]:
             beyond = phase["base"] + phase["refused"]

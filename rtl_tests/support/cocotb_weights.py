@@ -43,13 +43,13 @@ class Loads(Bench):
         return bool(state & GOOD), bool(errors)
 
     async def computes(self, model: int, *, sent: bool = False) -> None:
-        """A frame gives what this model makes of it; ``sent``: it waits already."""
+        """Check that a frame has the output of a model. With ``sent``, the frame waits at the input already."""
         if not sent:
             self.send([[self.frame]])
         await self.receive([[self.outputs[model]]])
 
     async def waits(self) -> None:
-        """A frame is sent, and nothing comes of it."""
+        """Send a frame, and check that no output follows."""
         self.send([[self.frame]])
         await ClockCycles(self.dut.aclk, 600)
         assert self.sinks[0].empty()

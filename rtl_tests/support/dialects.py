@@ -194,7 +194,7 @@ class Dialect:
         return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
     def fixed(self, frames: int) -> onnx.ModelProto:
-        """The model for so many frames."""
+        """Return the model with a fixed number of frames per batch."""
         model = self.model()
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.shape.dim[0].dim_value = frames
@@ -205,7 +205,7 @@ class Dialect:
 
 
 def limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
-    """The least and the greatest integer."""
+    """Return the smallest and the largest integer of a quantiser."""
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
@@ -377,7 +377,7 @@ def own_type(element: int, opset: int) -> onnx.ModelProto:
 
 
 def by_qonnx(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """The package's own execution, node by node; its models of one node must not be newer than ONNX Runtime knows."""
+    """Return a model's output by the qonnx package, node by node, with an IR version that ONNX Runtime supports."""
     pytest.importorskip("qonnx", reason="the referee of QONNX models is the qonnx package: pip install qonnx")
     with warnings.catch_warnings(), mock.patch.object(onnx, "IR_VERSION", 10):
         warnings.simplefilter("ignore")

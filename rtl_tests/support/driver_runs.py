@@ -25,7 +25,7 @@ def _port(name: str, channels: int, height: int, width: int) -> Port:
 
 
 def shell_of(inputs: int, outputs: int, *, weights: bool = False) -> ShellConfig:
-    """The wrapper of an accelerator with so many streams; all have maps of other sizes."""
+    """Return the wrapper of an accelerator with streams of different map sizes."""
     sources = [_port(f"i_{number}", 2 + number, 3, 3) for number in range(inputs)]
     results = [_port(f"o_{number}", 5 - number, 2, 1 + number) for number in range(outputs)]
     return ShellConfig(
@@ -112,7 +112,7 @@ class Bench:
         return [rng.integers(0, 256, (count, *shape)).astype(np.uint8) for shape in self.shapes["input"]]
 
     def expected(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs of the accelerator; a frame in memory is an array ``(H, W, C)`` (docs/reference/axi.md)."""
+        """Return the expected outputs. A frame in memory is an array ``(H, W, C)`` (docs/reference/axi.md)."""
         made = []
         for each in zip(*frames, strict=True):
             outputs = compute(self.sizes, [frame.transpose(1, 2, 0).tobytes() for frame in each], self.weights)
@@ -131,7 +131,7 @@ class Bench:
             np.testing.assert_array_equal(output, wanted)
 
     def weights_file(self, weights: Sequence[int], scale: float) -> Path:
-        """A file of weights, as docs/reference/weights.md describes it."""
+        """Write a file of weights in the format of docs/reference/weights.md, and return its path."""
         text = {"design": f"0x{DIGEST:016x}", "words": len(weights) + 3, **self._ends(scale)}
         path = self.folder / "new.weights"
         path.write_bytes(weights_file(weights, json.dumps(text).encode()))

@@ -51,7 +51,7 @@ class Still:
 
 
 def still_dma() -> SimpleNamespace:
-    """A DMA that moves nothing."""
+    """Return a DMA that moves nothing."""
     channel = SimpleNamespace(transfer=lambda buffer: None, idle=False, wait=lambda: None, start=lambda: None)
     registers = {"read": lambda offset: 0, "write": lambda offset, value: None}
     return SimpleNamespace(sendchannel=channel, recvchannel=channel, **registers)

@@ -297,7 +297,7 @@ def _random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
 
 
 def tasks(rng: np.random.Generator, config: EngineConfig, layers: list[Layer]) -> list[Task]:
-    """The layers' jobs, chunk by chunk, in turn in either half of the buffers; some without steps or beats between."""
+    """Return the layers' jobs, one per chunk, in alternating halves of the buffers, with some empty jobs in between."""
     found: list[Task] = []
     geometry = None
     for layer in layers:

@@ -101,13 +101,13 @@ class Memory:
         self.cycle += 1
 
     def _lanes(self, address: int, size: int) -> int:
-        """The data lines: noise but for so many bytes."""
+        """Return the data lines with ``size`` bytes of the memory, and noise in all other lanes."""
         lanes, first = bytearray([NOISE] * self.data_bytes), address % self.data_bytes
         lanes[first : first + size] = self.image[address : address + size]
         return int.from_bytes(lanes, "little")
 
     def _response(self, address: int, size: int) -> Response:
-        """The worst of those of a beat's bytes."""
+        """Return the worst response among the bytes of a beat."""
         found = (self.errors.get(each, Response.OKAY) for each in range(address, address + size))
         return max(found, key=lambda response: response.value)
 
@@ -152,7 +152,7 @@ class Memory:
             self._responses.append((max(self.cycle, when) + self.write_latency, worst))
 
     def _put(self, place: int, lanes: bytes, strobe: int) -> None:
-        """A beat, of which whole words are written, one at least."""
+        """Write a beat into memory. The strobe must select whole words, at least one."""
         kept = [bool(strobe >> lane & 1) for lane in range(self.data_bytes)]
         for first in range(0, self.data_bytes, WORD):
             assert len(set(kept[first : first + WORD])) == 1

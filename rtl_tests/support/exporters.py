@@ -189,7 +189,7 @@ SHAPES: dict[str, tuple[int, ...]] = {}
 
 
 def published(*shape: int) -> Callable:
-    """Registers a model with an input of this shape, without the batch."""
+    """Return a decorator that registers a model with an input of this shape, without the batch."""
 
     def register(make: Callable[[Writer], onnx.ModelProto]):
         MODELS[make.__name__] = make
@@ -424,7 +424,7 @@ def yolov3_tiny(w):
 
 
 def _anchored(w, x: str, height: int, width: int) -> str:
-    """A head with boxes last, as YOLO's exporters write it, and Sigmoid."""
+    """Add a head with boxes in the last dimension, as YOLO's exporters write it, and Sigmoid."""
     x = w.reshape(w.conv(x, 12, 1), 1, 2, 6, height, width)
     return w.node("Sigmoid", w.node("Transpose", x, perm=[0, 1, 3, 4, 2]))
 
@@ -653,7 +653,7 @@ class _Frames(CalibrationDataReader):
 def quantised(
     name: str, form: str, *, signed: bool = False, per_channel: bool = True
 ) -> tuple[onnx.ModelProto, Writer]:
-    """A model as ONNX Runtime's quantiser writes it: ``form`` is QDQ or QOperator."""
+    """Return a model quantised by ONNX Runtime's quantiser, with its writer. ``form`` is QDQ or QOperator."""
     model, writer = float_model(name)
     with tempfile.TemporaryDirectory() as folder:
         source, prepared, target = (str(Path(folder) / file) for file in ("float.onnx", "prepared.onnx", "out.onnx"))

@@ -48,7 +48,7 @@ class Writer:
         return self.add("DequantizeLinear", tensor, self.scale, self.zero, **options)
 
     def conv(self, tensor: str, *, outputs: int = 4, kernel: int = 3, real: bool = False, **attributes: Any) -> str:
-        """A convolution that keeps rows and columns, of floats; with ``real`` weights that are not quantised."""
+        """Add a convolution of floats that keeps rows and columns. With ``real``, its weights are not quantised."""
         weights = self.random.integers(-30, 31, (outputs, self.channels, kernel, kernel)).astype(np.int8)
         if real:
             given = self.constant(weights.astype(np.float32) / 64)
@@ -68,7 +68,7 @@ class Writer:
         self.outputs.append(helper.make_tensor_value_info(tensor, kind, [None] * rank))
 
     def model(self, *domains: str, opset: int = 17) -> onnx.ModelProto:
-        """The model; its last integers are its output if it has no other."""
+        """Return the model. Its last integer tensor is the output if there is no other output."""
         if not self.outputs:
             self.give(self.tensor, TensorProto.UINT8)
         graph = helper.make_graph(
@@ -86,7 +86,7 @@ class Writer:
 
 
 def begun(**options: Any) -> Writer:
-    """A writer with the input quantised."""
+    """Return a writer of a model whose input is quantised."""
     writer = Writer(**options)
     writer.tensor = writer.quantise("x")
     return writer
@@ -97,7 +97,7 @@ def conv(writer: Writer, tensor: str) -> str:
 
 
 def by(operator: str, *constants: Any, **attributes: Any) -> Operator:
-    """An operator with constants as its other operands."""
+    """Return a function that adds an operator with constants as its other operands."""
 
     def add(writer: Writer, tensor: str) -> str:
         return writer.add(operator, tensor, *(writer.constant(value) for value in constants), **attributes)

@@ -56,7 +56,7 @@ def pixels_of(source: FeatureMap) -> int:
 
 @cache
 def normalisation(channels: int, size: int, alpha: float, x_scale: float, y_scale: float) -> tuple[Scale, Falls]:
-    """The tables of an LRN of any 8-bit maps of these scales."""
+    """Return the tables of a local response normalisation of 8-bit maps with these scales."""
     x = np.arange(256, dtype=np.float32) * np.float32(x_scale)
     scale = Scale(bias=1.0, size=size, channels=channels, terms=np.float32(alpha / size) * (x * x))
     return scale, falls(scale, 0.75, np.float32(x_scale), np.float32(y_scale), 255)
@@ -79,7 +79,7 @@ class Maker:
             self.maps = {edge: self.another(self.maps[INPUT], most_side) for edge in self.inputs}
 
     def another(self, source: FeatureMap, most_side: int) -> FeatureMap:
-        """A map of any size, or of the same, perhaps with as many channels."""
+        """Draw a map of any size or of the source's size, with any channels or the source's channels."""
         draw = self.draw
         height, width = (draw(st.integers(1, most_side)) for _ in range(2))
         if draw(st.booleans()):
@@ -129,7 +129,7 @@ class Maker:
         return self.add_layer(MaxPool(name=self.name("pool"), input=before, output=after, window=window), source)
 
     def whole(self, source: str) -> str:
-        """A map of one pixel."""
+        """Add a global average pool, whose output map has one pixel."""
         before = self.maps[source]
         kind, pixels = before.type, before.height * before.width
         layer = GlobalAveragePool(
@@ -164,7 +164,7 @@ class Maker:
         return self.concatenated(*left) if len(left) > 1 else left[0]
 
     def concatenated(self, *sources: str) -> str:
-        """The channels of some maps; an engine takes whole words of 8 from each."""
+        """Add a concatenation of the channels of some maps. For an engine, each map has whole words of 8 channels."""
         if self.for_engine:
             sources = tuple(name if self.maps[name].channels % 8 == 0 else self.same(name, 8) for name in sources)
         return self.joined(Concat, *sources)
@@ -215,7 +215,7 @@ class Maker:
         return self.add_layer(layer, source)
 
     def lrn(self, source: str) -> str:
-        """A normalisation whose sums are rounded, or exact; of little or of much effect."""
+        """Add a local response normalisation, with rounded or exact sums, and of small or large effect."""
         before, draw = self.maps[source], self.draw
         after = self.a_map(before.channels, before.height, before.width)
         alpha, size = draw(st.sampled_from([1e-4, 1e-3, 1e-1])), draw(st.sampled_from([3, 5]))
@@ -252,7 +252,7 @@ class Maker:
         return self.add_layer(DepthToSpace(name=self.name("wide"), input=before, output=after, **common), source)
 
     def crop(self, source: str) -> str:
-        """A part of the map, or the map in a frame, or both."""
+        """Add a crop, a padding, or both at once."""
         before, pads = self.maps[source], self.draw(st.booleans())
         padding = tuple(self.draw(st.integers(-2, 2 * pads)) for _ in range(4))
         strides = [(1, 1), (2, 2), (3, 3)] if self.for_engine else [(1, 1), (2, 1), (1, 3)]
@@ -269,7 +269,7 @@ class Maker:
         return self.add_layer(layer, source)
 
     def same(self, source: str, channels: int | None = None) -> str:
-        """A convolution that keeps rows and columns."""
+        """Add a convolution that keeps rows and columns."""
         kernel = self.draw(st.sampled_from([(1, 1), (3, 3), (1, 3)]))
         top, left = kernel[0] // 2, kernel[1] // 2
         return self.conv(source, Window(kernel=kernel, padding=(top, left, top, left)), channels)
@@ -362,7 +362,7 @@ class Maker:
 def graphs(
     draw, *, most_steps: int = 3, most_side: int = 6, several: bool = False, inputs: int = 1, for_engine: bool = False
 ) -> Network:
-    """A network with forks, sums and concatenations; with ``several`` outputs, or one; with one input or more."""
+    """Draw a network with forks, sums and concatenations, with one or ``several`` outputs, and one or more inputs."""
     maker = Maker(draw, most_side, inputs, for_engine=for_engine)
     for _ in range(draw(st.integers(1, most_steps))):
         maker.step()

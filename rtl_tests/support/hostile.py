@@ -52,7 +52,7 @@ def _set(node: onnx.NodeProto, name: str, value: Any) -> None:
 
 
 def _attribute(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """An attribute that the operator has, mostly of its type."""
+    """Change an attribute that the operator has, mostly to a value of its type."""
     node = _node(random, model)
     names = NAMES.get(node.op_type, ["axis"])
     name = _any(random, names)
@@ -75,7 +75,7 @@ def _attribute(random: np.random.Generator, model: onnx.ModelProto) -> None:
 
 
 def _other_attribute(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """An attribute that it has not, or one less, or the same twice."""
+    """Add an attribute that the operator does not have, remove one, or repeat one."""
     node = _node(random, model)
     kind = random.random()
     if kind < 0.4 or not node.attribute:
@@ -95,7 +95,7 @@ def _tensor(random: np.random.Generator, model: onnx.ModelProto) -> onnx.TensorP
 
 
 def _shape(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """A constant of another shape."""
+    """Change the shape of a constant."""
     if (tensor := _tensor(random, model)) is None:
         return
     values = numpy_helper.to_array(tensor)
@@ -115,7 +115,7 @@ def _shape(random: np.random.Generator, model: onnx.ModelProto) -> None:
 
 
 def _type(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """A constant of another type."""
+    """Change the type of a constant."""
     if (tensor := _tensor(random, model)) is None:
         return
     values = numpy_helper.to_array(tensor)
@@ -124,7 +124,7 @@ def _type(random: np.random.Generator, model: onnx.ModelProto) -> None:
 
 
 def _value(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """A constant with one other value."""
+    """Change one value of a constant."""
     if (tensor := _tensor(random, model)) is None:
         return
     values = numpy_helper.to_array(tensor).copy()
@@ -138,7 +138,7 @@ def _value(random: np.random.Generator, model: onnx.ModelProto) -> None:
 
 
 def _bytes(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """A constant whose dimensions, type and data don't agree, or whose data are elsewhere."""
+    """Damage a constant so that dimensions, type and data disagree, or move its data elsewhere."""
     if (tensor := _tensor(random, model)) is None:
         return
     kind = int(random.integers(9))
@@ -173,7 +173,7 @@ def _bytes(random: np.random.Generator, model: onnx.ModelProto) -> None:
 
 
 def _constants(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """A constant too few or too many, of another name, sparse, or computed by a Constant node."""
+    """Remove, repeat or rename a constant, make it sparse, or compute it by a Constant node."""
     if (tensor := _tensor(random, model)) is None:
         return
     graph = model.graph
@@ -260,7 +260,7 @@ def _nodes(random: np.random.Generator, model: onnx.ModelProto) -> None:
 
 
 def _ends(random: np.random.Generator, model: onnx.ModelProto) -> None:
-    """The graph's input and output."""
+    """Damage the graph's input or output."""
     graph = model.graph
     value = graph.input[0] if random.random() < 0.6 else graph.output[0]
     tensor = value.type.tensor_type

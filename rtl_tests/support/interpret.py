@@ -60,7 +60,7 @@ def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def jobs(memory: np.ndarray, base: int) -> Iterator[Job]:
-    """The jobs of the program at an address, to its end.
+    """Yield the jobs of the program at an address, up to its last job.
 
     Raises
     ------
@@ -139,7 +139,7 @@ class Interpreter:
         return CheckError(f"job {self._now}: {what}")
 
     def _fetch(self, addresses: np.ndarray, what: str) -> np.ndarray:
-        """The words at these addresses, uint8 ``(..., 8)``; stored by jobs that must have been stored."""
+        """Return the words at these addresses, uint8 ``(..., 8)``. Refuse words that might not have been stored yet."""
         addresses = addresses % ADDRESSES
         if (addresses % WORD).any() or addresses.min() < 0 or addresses.max() + WORD > len(self.memory):
             raise self._wrong(f"{what}: addresses must be multiples of {WORD} within the memory")
@@ -328,7 +328,7 @@ class Interpreter:
         return np.where(inside[..., None], self._maps[bank, words], np.int8(compute.pad))
 
     def _channelwise(self, compute: Compute, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Sums ``(groups * pixels, maps)`` of ``(groups * pixels, steps, 8)``: channel j goes to pair j alone."""
+        """Return sums ``(groups * pixels, maps)`` of ``(groups * pixels, steps, 8)``: channel j is for pair j alone."""
         sums = np.zeros((len(values), self.engine.maps), np.int64)
         for field in range(2):
             own = slice(field * LANES, (field + 1) * LANES)
@@ -363,8 +363,10 @@ class Interpreter:
             self._output_known[places] = True
 
     def _added(self, drain: Drain, block: int, values: np.ndarray) -> np.ndarray:
-        """Sums of values and addends, int64 ``(pixels, 8)``: their shares, rounded up from a fraction on that tables
-        say."""
+        """Return sums of values and addends, int64 ``(pixels, 8)``.
+
+        Tables give the share of each operand, and the fraction from which a sum is rounded up.
+        """
         places = (drain.a_base + block * drain.pixels + np.arange(drain.pixels)) % self.engine.addend_words
         if not self._addend_known[places].all():
             raise self._wrong("what is added must have been loaded")
@@ -375,7 +377,7 @@ class Interpreter:
         return np.clip(rounded + drain.a_zero_point, drain.a_low, drain.a_high)
 
     def _pooled(self, drain: Drain, words: np.ndarray) -> np.ndarray:
-        """The greatest values of 2 x 2 pixels each; a last odd row or column is dropped."""
+        """Return the maximum of each 2 x 2 pixels. A last odd row or column is dropped."""
         rows, columns = len(words) // max(drain.columns, 1), drain.columns
         if rows * columns != len(words) or min(rows, columns) < 2:
             raise self._wrong(f"{len(words)} pixels must be rows of {columns}, two or more of two or more")

@@ -32,7 +32,7 @@ def moved(shape: Frame, move: Move) -> Frame:
 
 
 def back(shape: Frame, move: Move) -> Move:
-    """The move that undoes ``move`` of a tensor of ``shape``."""
+    """Return the move that undoes ``move`` of a tensor of ``shape``."""
     kind, how = move
     if kind == "Transpose":
         return kind, tuple(int(place) for place in np.argsort(how))
@@ -118,7 +118,7 @@ class Wanderer(Writer):
         return tensor == "image" or (self.qdq and producers[tensor].op_type != "QuantizeLinear")
 
     def some(self, tensor: str, *, early: bool = True) -> str:
-        """Some of the moves that are pending; none unless ``early``."""
+        """Emit a random number of the pending moves, none without ``early``, and return the tensor behind them."""
         while early and self.pending and self.random.random() < 0.7:
             tensor = self.emit(tensor, self.pending.pop(0))
         return tensor
@@ -148,7 +148,7 @@ class Wanderer(Writer):
         return super().add(operator, name, *inputs, domain=domain, **attributes)
 
     def wander(self) -> None:
-        """Moves on integers; rows and columns may stay where they come then."""
+        """Emit random moves of integer tensors, sometimes with rows and columns exchanged for good."""
         self.tensor = self.rest(self.tensor)
         if len(self.shape) == 3 and self.random.random() < 0.3:
             self.tensor = self.emit(self.tensor, ("Transpose", (0, 2, 1)))
@@ -180,7 +180,7 @@ class Wanderer(Writer):
         return [int(min(side, self.random.integers(1, 4))) for side in self.shape[1:]]
 
     def layer(self, name: str) -> None:
-        """A convolution."""
+        """Add a random convolution."""
         kernel = self.a_kernel()
         dilation = [
             2 if k > 1 and 2 * k - 1 <= side and self.random.random() < 0.3 else 1
@@ -223,7 +223,7 @@ class Wanderer(Writer):
         self.scale, self.zero = after
 
     def residual(self, name: str) -> None:
-        """A pointwise convolution, and a sum, a product or a concatenation with what it took, both moved alike."""
+        """Add a pointwise convolution, and join its output with its input by Add, Mul or Concat, both moved alike."""
         self.at_rest_for_product()
         if self.qdq and self.pending:
             self.tensor = self.rest(self.tensor)
@@ -273,7 +273,7 @@ class Wanderer(Writer):
         self.scale, self.zero = quantisation
 
     def rows(self, name: str) -> None:
-        """A product along the channels, which are moved to the end and back."""
+        """Add a MatMul along the channels, which are moved to the end and back."""
         order = (*range(1, len(self.shape)), 0)
         self.at_rest_for_product()
         if self.qdq:
@@ -288,7 +288,7 @@ class Wanderer(Writer):
         self.shape = (self.shape[-1], *self.shape[:-1])
 
     def dense(self, name: str) -> None:
-        """A product with all values, however they lie: moves that are pending are never made."""
+        """Add a dense layer of all values in the present layout, so that pending moves are never made."""
         self.tensor = self.some(self.tensor)
         if self.pending:
             self.pending.clear()

@@ -33,7 +33,7 @@ def loses(config: AcceleratorConfig, depths: list[int], frames: int) -> bool:
 
 
 def least_depths(case: Case) -> list[str]:
-    """The FIFOs of a case with a beat too many: one less, and neither the latency nor an interval is greater."""
+    """Return the FIFOs of a case that are too deep: with one beat less, neither latency nor interval grows."""
     config = case.config
     frames = enough_frames(config, Schedule(config, 3).cycles)
     found = []

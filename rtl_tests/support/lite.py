@@ -44,7 +44,7 @@ class Master:
             assert cycle < PATIENCE, "a write is not taken"
 
     async def answered(self, ctx: Any) -> None:
-        """The answer of a write."""
+        """Wait for the answer of a write."""
         await self._until(ctx, "b")
 
     async def write(self, ctx: Any, offset: int, value: int, strobe: int = 0xF, late: tuple[int, int] = (0, 0)) -> None:

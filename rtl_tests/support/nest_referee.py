@@ -42,7 +42,7 @@ def walk(nest: Nest, position: int) -> Iterator[tuple[Ranges, int]]:
 
 
 def elements(problem: Problem, operand: str, ranges: Ranges) -> set[tuple[int, ...]]:
-    """The elements of ``operand`` that the statements within ``ranges`` touch, padding left out."""
+    """Return the elements of ``operand`` that the statements within ``ranges`` access, without padding."""
     if operand == "weights" and not problem.weighted:
         return set()
     spans = {dim: range(*ranges[dim]) for dim in DIMS}

@@ -66,7 +66,7 @@ def load(operator: str | None = None) -> None:
 
 
 def cases() -> dict[str, list[TestCase]]:
-    """The loaded cases whose operators the importer knows, by their operator.
+    """Return the loaded cases whose operators the importer knows, by operator.
 
     Those of ``several`` nodes are functions in terms of other operators.
     """
@@ -80,7 +80,7 @@ def cases() -> dict[str, list[TestCase]]:
 
 
 def quantised(case: TestCase, kind: type[np.integer]) -> Quantised | None:
-    """The case with integers of ``kind``; ``None`` if it holds anything but arrays of NumPy."""
+    """Return the case quantised to integers of ``kind``; ``None`` if it has values that are no NumPy arrays."""
     given = [*zip(case.model.graph.input, case.data_sets[0][0], strict=False)]
     results = [*zip(case.model.graph.output, case.data_sets[0][1], strict=True)]
     if not all(isinstance(values, np.ndarray | np.generic) for _, values in (*given, *results)):
@@ -163,7 +163,7 @@ class _Writer:
         self._dequantise(name, integers, label)
 
     def _dequantise(self, name: str, integers: str, label: list[str]) -> None:
-        """The node takes what the integers stand for in place of ``name``."""
+        """Replace ``name`` in all nodes by the dequantised integers."""
         self._before.append(helper.make_node("DequantizeLinear", [integers, *label], [f"{name}_real"]))
         for node in self._nodes:
             for place, each in enumerate(node.input):
@@ -191,7 +191,7 @@ def _declared(name: str, values: np.ndarray) -> onnx.ValueInfoProto:
 
 
 def judged(case: TestCase, kind: type[np.integer], folder) -> Verdict:
-    """The golden model's outputs held against ONNX Runtime's, or the line that says why there are none.
+    """Compare the golden model's outputs with ONNX Runtime's, and return the verdict or the reason of a refusal.
 
     Raises AssertionError where they differ.
     """

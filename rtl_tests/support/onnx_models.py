@@ -15,7 +15,7 @@ from hwgen.network.quantise import prepare_inputs
 
 
 def by_hwgen(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """The golden model's integers, in the shape ONNX gives them (flat after Flatten is up to the caller)."""
+    """Return the golden model's integers in ONNX's shape, which the caller must flatten after a Flatten."""
     network = to_network(model, "model")
     return golden.run(network, prepare_inputs(network, x))
 
@@ -138,7 +138,7 @@ class Writer:
     def product(
         self, operator: str, name: str, shape: tuple[int, ...], axis: int, output: tuple[int, ...], **attributes: Any
     ) -> None:
-        """A Conv, Gemm or MatMul with ``shape`` weights, perhaps with bias and activation."""
+        """Add a Conv, Gemm or MatMul with ``shape`` weights, with or without bias and activation."""
         weights, w_scale, w_zero, q_axis = self.weights(shape, axis)
         taps = int(np.prod(shape)) // shape[axis]
         unit = self.values(self.scale) * self.values(w_scale)
@@ -336,7 +336,7 @@ def frames_for(model: onnx.ModelProto, count: int = 2) -> np.ndarray:
 
 
 def spoilt(writer: Writer) -> onnx.ModelProto:
-    """A random model with one or two things changed, of nodes, tensors, input or output."""
+    """Return a random model with one or two changes of nodes, tensors, input or output."""
     random = writer.random
     model = writer.model()
     graph = model.graph
@@ -386,7 +386,7 @@ class GraphWriter(Writer):
         self.tensor, self.scale, self.zero, self.shape = place
 
     def same(self, name: str, outputs: int, stride: int = 1) -> None:
-        """A convolution with padding, without activation."""
+        """Add a convolution with padding that keeps the map's size, up to ``stride``, without activation."""
         channels, *size = self.shape
         kernel = int(self.random.choice([1, 3]))
         low = 64 if self.tame else 127
@@ -449,7 +449,7 @@ class GraphWriter(Writer):
         self.shape = (channels, rows * factor, columns * factor)
 
     def squeezed(self, name: str) -> None:
-        """A pixel: the average of each channel, and a convolution of it."""
+        """Add a global average pool, and a convolution of its one pixel."""
         before, channels = (self.scale, self.zero), self.shape[0]
         if self.qdq:
             value = self.add("GlobalAveragePool", name, self.dequantised())
@@ -497,7 +497,7 @@ def random_graph(seed: int) -> GraphWriter:
 
 
 def with_outputs(writer: GraphWriter, count: int) -> onnx.ModelProto:
-    """The writer's model with as many outputs: its last map, and heads and maps of before it, as integers or floats."""
+    """Return the writer's model with ``count`` outputs: its last map, heads and inner maps, as integers or floats."""
     random = np.random.default_rng(writer.random.integers(1 << 30))
     last, flat = writer.here, [node.op_type in ("Flatten", "Reshape") for node in writer.nodes]
     maps = writer.nodes[: flat.index(True) if any(flat) else None]

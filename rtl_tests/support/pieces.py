@@ -43,7 +43,7 @@ class Piece:
         self.random = np.random.default_rng(seed)
 
     def constant(self, values: Any, dtype: Any = None) -> str:
-        """An initialiser; Python's floats are float32."""
+        """Add an initialiser, and return its name. Python's floats become float32."""
         array = np.asarray(values, dtype)
         if dtype is None and array.dtype == np.float64:
             array = array.astype(np.float32)
@@ -52,8 +52,10 @@ class Piece:
         return name
 
     def node(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> str:
-        """A node, called by its operator and number; inputs that are no names become constants. Gives its first output;
-        the others are called ``NAME_1`` and so on."""
+        """Add a node named after its operator and number, and return its first output.
+
+        Inputs that are no names become constants. The other outputs are named ``NAME_1`` and so on.
+        """
         given = [each if isinstance(each, str) else self.constant(each) for each in inputs]
         name = f"{operator}{len(self.nodes)}"
         names = [name if place == 0 else f"{name}_{place}" for place in range(outputs)]
@@ -71,7 +73,7 @@ class Piece:
         return self.dequantise(self.quantise(tensor, scale, zero, kind), scale, zero, kind)
 
     def real(self) -> str:
-        """The input as floats that are quantised."""
+        """Add the dequantised input, and return its tensor of floats."""
         scale, zero = self.label
         if self.kind == np.float32:
             return self.requantise("x", scale, zero)
@@ -89,11 +91,11 @@ class Piece:
         return self.node("DequantizeLinear", integers, scales, np.zeros(shape[axis], kind), axis=axis)
 
     def floats(self, *shape: int, deviation: float = 1.0) -> str:
-        """A constant of float32 numbers."""
+        """Add a constant of random float32 numbers, and return its name."""
         return self.constant(self.random.normal(0, deviation, shape), np.float32)
 
     def conv(self, tensor: str, outputs: int = 4, channels: int = 3, *, bias: bool = True, **attributes: Any) -> str:
-        """A 3x3 convolution whose bias is floats."""
+        """Add a 3x3 convolution, whose bias is a float constant, and return its tensor."""
         more = [self.floats(outputs)] if bias else []
         return self.node("Conv", tensor, self.weights((outputs, channels, 3, 3)), *more, **attributes)
 
@@ -121,7 +123,7 @@ class Piece:
 
 
 def compared(model: onnx.ModelProto, x: np.ndarray) -> tuple[Network, np.ndarray, set[str]]:
-    """The network, by how much its output's values differ from ONNX Runtime's, and what that leaves in float32."""
+    """Return the network, the differences of its output from ONNX Runtime's, and ONNX Runtime's float32 operators."""
     session, optimised = integer_session(model)
     theirs = np.asarray(session.run(None, {"x": x})[0])
     network = to_network(model, "network")

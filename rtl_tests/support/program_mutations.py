@@ -31,14 +31,14 @@ def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def sealed(program: bytes, text: bytes, image: bytes) -> bytes:
-    """A program with the header of another one, this text and this image."""
+    """Return a program with the header of another program, and with this text and this image."""
     magic, version, _, digest, _, _ = _HEADER.unpack_from(program)
     body = digest + struct.pack("<QQ", len(text), len(image)) + text + image
     return struct.pack("<8sII", magic, version, zlib.crc32(body)) + body
 
 
 def resealed(program: bytes) -> bytes:
-    """The same bytes with the checksum that they need."""
+    """Return a program with its checksum corrected."""
     return program[:12] + struct.pack("<I", zlib.crc32(program[16:])) + program[16:]
 
 

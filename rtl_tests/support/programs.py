@@ -94,7 +94,7 @@ class Maker:
             self.append(self.conv(name, kind, Window(kernel=before.shape[1:]) if kind == "dense" else self.window()))
 
     def append(self, layer: Op, *others: str) -> None:
-        """A layer that takes the last one's map, and others."""
+        """Append a layer that reads the last layer's map and the maps of others."""
         self.layers.append(layer)
         self.edges.append((self.name, *others))
         self.name, self.map = layer.name, layer.output
@@ -109,7 +109,7 @@ class Maker:
         return moved(name, kind, before, **{"factors" if kind is Upsample else "blocks": (2, 2)})
 
     def residual(self, name: str) -> None:
-        """A layer of any kind that keeps the size, and its sum with the map before it, as either operand."""
+        """Append a layer that keeps the map's size, and the sum of its input and its output, in either order."""
         other, before = self.name, self.map
         padding = Window(kernel=(3, 3), padding=(1,) * 4)
         kind = self.draw(st.sampled_from(["depthwise", "pool", "conv"]))
@@ -161,7 +161,7 @@ class Maker:
 
 
 def moved(name: str, kind: type[Op], source: FeatureMap, **parameters: tuple[int, int]) -> Op:
-    """A layer that moves pixels of a map."""
+    """Return a layer that moves pixels of a map, without arithmetic."""
     (down, right), (channels, rows, columns) = next(iter(parameters.values())), source.shape
     if kind is SpaceToDepth:
         rows, columns, channels = rows // down, columns // right, channels * down * right
@@ -266,7 +266,7 @@ def joined_maps() -> Network:
 
 
 def alone_chain(op: Conv, count: int) -> Network:
-    """The same layer again and again."""
+    """Return a network that repeats a convolution ``count`` times."""
     layers = [replace(op, name="conv0")]
     for number in range(1, count):
         before = layers[-1].output
@@ -277,7 +277,7 @@ def alone_chain(op: Conv, count: int) -> Network:
 
 
 def clamped(scale: float, zero: int) -> Network:
-    """A convolution and a sum that another quantiser clamps (at the same scale, or another one), as ONNX Runtime."""
+    """Return a network of a convolution and a sum that a second quantiser clamps, checked against ONNX Runtime."""
     piece = Piece((4, 3, 5), np.int8, scale=0.5, zero=0)
     values = piece.real()
     branch = piece.requantise(piece.conv(values, 4, 4, pads=[1] * 4), 0.37, 0, np.int8)

@@ -58,7 +58,7 @@ class Case:
         return words
 
     def beats_out(self, frames: np.ndarray) -> list[int]:
-        """The golden model's outputs in tile order; ``last`` on a frame's last beat."""
+        """Return the golden model's output beats in tile order, with ``last`` on a frame's last beat."""
         words = []
         for frame in golden.run(self.network, frames):
             words += beats_of(self.config.output, output_parts(*self.tiles[-1], frame))

@@ -114,7 +114,7 @@ def saturates() -> bool:
 
 
 def by_integer_kernels(model: onnx.ModelProto, x: np.ndarray) -> tuple[np.ndarray, set[str]]:
-    """The output of the CPU session with default optimisation and integer kernels for int8, and its float operators."""
+    """Return ONNX Runtime's output with default optimisation and integer kernels for int8, and its float operators."""
     session, optimised = integer_session(model)
     (y,) = session.run(None, {session.get_inputs()[0].name: x})
     return y, {node.op_type for node in optimised.graph.node} & FLOAT_OPERATORS
@@ -132,7 +132,7 @@ def integer_session(model: onnx.ModelProto) -> tuple[onnxruntime.InferenceSessio
 
 
 def by_emulation(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """The integers of a QDQ chain of Conv, Gemm, Relu, MaxPool and Flatten without ONNX Runtime, for any processor.
+    """Return the integers of a QDQ chain of Conv, Gemm, Relu, MaxPool and Flatten, computed without ONNX Runtime.
 
     Sums are exact; they, their products with the scales, and nothing else are rounded to float32. Attributes are those
     of `trained_like` in test_referee.py: even pads, one group, pools of 2x2.
@@ -190,7 +190,7 @@ def by_emulation(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def segments(model: onnx.ModelProto) -> list[onnx.ModelProto]:
-    """A chain cut behind the quantiser of each convolution: models from integers (the first one from floats).
+    """Return a chain's segments, cut behind the quantiser of each convolution. Only the first has an input of floats.
 
     Behind Flatten all is one segment.
     """

@@ -38,7 +38,7 @@ class Elements(HTMLParser):
 
 
 def check_page(page: bytes, sections: set[str]) -> dict:
-    """Valid, whole, not too large, loads nothing, has these sections. Returns its document."""
+    """Check that a page is valid, complete, small, loads nothing and has these sections. Return its document."""
     text = page.decode()
     assert len(page) <= MOST_BYTES
     html5lib.HTMLParser(strict=True).parse(text)

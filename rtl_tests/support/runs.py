@@ -35,7 +35,7 @@ def check_stalled(case: Case, data: st.DataObject, **options: Any) -> run.Run:
 
 
 def check_reset(case: Case, seed: int, cycle: int) -> None:
-    """A reset in this cycle drops what is in flight; later frames are right and on time at every output."""
+    """Check that a reset in ``cycle`` drops all beats in flight, and that later frames are right and on time."""
     frames = inputs_for(case.network, 3, seed)
     done = run.run(case.config, frames, run.Options(simulator="amaranth", reset_at=cycle, taps=True))
     check_maps(done, golden.outputs(case.network, frames))
@@ -46,13 +46,13 @@ def check_reset(case: Case, seed: int, cycle: int) -> None:
 def runs_of(
     config: AcceleratorConfig, frames: Sequence[np.ndarray], options: Sequence[dict[str, Any]], simulator: run.Simulator
 ) -> Iterator[run.Run]:
-    """A run for each of these options, with taps."""
+    """Yield a run with taps for each of these options."""
     for each in options:
         yield run.run(config, frames, run.Options(simulator=simulator, taps=True, **each))
 
 
 def check_agree(ours: run.Run, theirs: run.Run) -> None:
-    """The cycles of two runs, and what is seen at the taps."""
+    """Check that two runs have the same cycles, bytes, steps and taps."""
     for name in ("frame_ends", "written_ends", "first_input", "cycles", "read_bytes", "written_bytes", "steps"):
         assert getattr(ours, name) == getattr(theirs, name), name
     np.testing.assert_array_equal(ours.busy, theirs.busy)

@@ -21,7 +21,7 @@ SANITIZERS = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recove
 
 
 def library() -> str:
-    """The path of AddressSanitizer's library; empty if it is missing."""
+    """Return the path of AddressSanitizer's library, empty if it is missing."""
     if GCC is None:
         return ""
     said = subprocess.run([GCC, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
@@ -200,7 +200,7 @@ def engine_bench(built: Path, folder: Path, digest: str) -> Path:
 
 
 def load_all(bench: Path, cases: Iterable[tuple[bytes, int]]) -> list[int]:
-    """The driver's status for each program and bytes of memory.
+    """Return the driver's status for each program with its number of bytes of memory.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def load_all(bench: Path, cases: Iterable[tuple[bytes, int]]) -> list[int]:
 
 
 def accelerator_runs(built: Path, folder: Path, seed: int, runs: int) -> Counter[str]:
-    """Runs of an accelerator's driver on the model of the hardware (`sanitized_driver`): how many of each result."""
+    """Run an accelerator's driver on the model of the hardware (`sanitized_driver`), and count the results."""
     library_path = compiled(built, folder, SANITIZERS)
     environment = os.environ | {
         "LD_PRELOAD": library(),

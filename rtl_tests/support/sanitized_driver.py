@@ -62,7 +62,7 @@ class Runs:
         return [self.rng.integers(0, 256, each.shape).astype(np.uint8) for each in maps]
 
     def check(self) -> None:
-        """A frame in, its own result out."""
+        """Run a frame, and check its outputs."""
         frames = self.frames()
         status, found = self.driver.infer(frames)
         assert status == "OK", status
@@ -77,7 +77,7 @@ class Runs:
         assert status in statuses, status
 
     def play(self, fault: str) -> None:
-        """A fault, and a frame that is right."""
+        """Provoke a fault, and check that the next frame is right."""
         self.counts[fault.replace(" ", "_")] += 1
         method: Callable[[], None] = getattr(self, "_" + fault.replace(" ", "_").replace("-", "_"))
         method()
@@ -87,14 +87,14 @@ class Runs:
     def _none(self) -> None: ...
 
     def sweep(self) -> None:
-        """A reset in the middle of a frame, later each time."""
+        """Reset in the middle of a frame, later each time, and check the next frame."""
         for accesses in range(30):
             self._nothing_finished(accesses)
             assert self.driver.reset() == "OK"
             self.check()
 
     def _nothing_finished(self, accesses: int | None = None) -> None:
-        """A frame that nobody takes, and accesses while it is computed."""
+        """Start a frame that is never finished, and read registers while it is computed."""
         self.driver.pack_all(self.frames())
         assert self.driver.start() == "OK"
         for _ in range(int(self.rng.integers(30)) if accesses is None else accesses):
@@ -124,13 +124,13 @@ class Runs:
         self.hardware.sends[-1].cut = 0
 
     def _missing(self) -> None:
-        """Some bytes of each output are missing; where all of one are, its frame does not end."""
+        """Let some bytes of each output be missing. If all bytes of an output are missing, its frame does not end."""
         self.hardware.missing = int(self.rng.integers(1, max(self.sizes[self.driver.inputs :])))
         self.fail("WRONG_LENGTH", "TIMEOUT")
         self.hardware.missing = 0
 
     def _left(self) -> None:
-        """A part of another program's frame."""
+        """Put a part of another program's frame into the accelerator."""
         self.hardware._put(0, self.rng.bytes(int(self.rng.integers(1, 30))), is_last=False)
 
     def _no_buffer(self) -> None:
@@ -177,7 +177,7 @@ class Runs:
             self.weights = weights
 
     def _wrong_weights(self) -> None:
-        """A file that was changed, and the right one behind it."""
+        """Load a damaged file of weights, and then the right file."""
         if not self.has_weights:
             return
         content = bytearray(weights_file(self.weights, bytes(int(self.rng.integers(20)))))

@@ -58,7 +58,7 @@ class SimpleConfig:
         return values.reshape(beat.beats, beat.lanes)
 
     def golden(self, frames: np.ndarray) -> np.ndarray:
-        """Outputs for frames ``(n, C, H, W)``, wrapped to the width of a value."""
+        """Return the outputs for frames ``(n, C, H, W)``, wrapped to the width of a value."""
         beat = self.input
         table = self.table.reshape(beat.height, beat.width, -1)[:, :, : beat.channels].transpose(2, 0, 1)
         values = (frames.astype(np.int64) + table) & ((1 << beat.bits) - 1)

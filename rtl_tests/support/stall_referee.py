@@ -110,7 +110,10 @@ def _order_of_reordered(config: ReorderLayerConfig) -> Order:
 
 
 def _order_of_sums(config: RunningScaleLayerConfig) -> Order:
-    """A channel is given with the last one of its window; a pixel's first ones come once the one before is given."""
+    """Return the order of a running scale, which sends a channel with the last channel of its window.
+
+    The first channels of a pixel are taken once the pixel before is sent.
+    """
     channels, ahead = config.sums.input.channels, config.sums.ahead
     pixels = np.arange(FRAMES * config.windows)[:, None] * channels
     needs = pixels + np.minimum(np.arange(channels) + ahead, channels - 1) + 1

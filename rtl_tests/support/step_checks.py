@@ -29,9 +29,9 @@ def around(
     opset: int = 18,
     **constants: Any,
 ) -> onnx.ModelProto:
-    """A model of uint8 maps: ``x`` through a convolution that keeps its shape is ``c``, dequantised ``real``.
+    """Return a model of uint8 maps: a convolution that keeps the shape turns ``x`` into ``c``, dequantised ``real``.
 
-    ``nodes`` make what is left of it; each of ``outputs`` is an integer map.
+    ``nodes`` are the rest of the model. Each of ``outputs`` is an integer map.
     """
     random, channels = np.random.default_rng(0), shape[0]
     weights = random.integers(-127, 128, (channels, channels, 1, 1)).astype(np.int8)
@@ -61,7 +61,7 @@ def quantised(*names: str, to: Sequence[str] = ("y",)) -> list[onnx.NodeProto]:
 
 
 def check_model(model: onnx.ModelProto, count: int = 3) -> None:
-    """The golden model gives ONNX Runtime's integers, of every output."""
+    """Check that the golden model has ONNX Runtime's integers at every output."""
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[1:]]
     frames = np.random.default_rng(1).integers(0, 256, (count, *shape)).astype(np.uint8)
     theirs = integer_session(model)[0].run(None, {"x": frames})

@@ -53,7 +53,7 @@ ALWAYS = Pattern()
 
 
 def patterns() -> st.SearchStrategy[Pattern]:
-    """Always; at random, in bursts or not; by turns in runs of equal or unequal length."""
+    """Return a strategy of patterns: always, at random, in bursts, or in alternating runs of any length."""
     runs = st.lists(st.integers(1, 9), min_size=2, max_size=4).map(
         lambda lengths: Pattern(tuple(number % 2 == 0 for number, length in enumerate(lengths) for _ in range(length)))
     )
@@ -94,14 +94,14 @@ def pack(values: Sequence[int], bits: int) -> int:
 
 
 def unpack(word: int, bits: int, signed: bool, count: int) -> list[int]:
-    """The inverse of `pack`."""
+    """Return the values in a word, as the inverse of `pack`."""
     half = 1 << (bits - 1) if signed else 0
     mask = (1 << bits) - 1
     return [((word >> (number * bits) & mask) ^ half) - half for number in range(count)]
 
 
 def channel_lanes(beat) -> list[int]:
-    """The lane in which each channel of a pixel lies, counting those of all its beats: a group begins a new beat."""
+    """Return the lane of each channel, counted over all beats of a pixel. Each group begins a new beat."""
     size = beat.channels // beat.groups
     beats = -(-size // beat.lanes)
     return [channel // size * beats * beat.lanes + channel % size for channel in range(beat.channels)]

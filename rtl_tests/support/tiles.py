@@ -36,7 +36,7 @@ def tilings(draw, layers: Sequence[Op], overlap: str | None = None) -> list[tupl
 
 
 def new_lanes(axis: Axis, pixels: int) -> list[list[int | None]] | None:
-    """The columns in the lanes of each span's new beats, ``None`` in those outside; ``None`` if it can't be done.
+    """Return the columns in the lanes of each span's new beats, ``None`` in lanes outside; ``None`` if impossible.
 
     Beats end where a span ends of which the next one keeps something and brings more; otherwise they begin where it
     begins.
@@ -59,7 +59,7 @@ def widths(columns: Axis) -> st.SearchStrategy[int]:
 
 
 def whole_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
-    """The columns in the lanes of each span's beats, kept and new; those before the span too if they were kept."""
+    """Return the columns in the lanes of each span's beats, kept and new. Kept beats can begin before the span."""
     result, beats = [], []
     lanes = new_lanes(axis, pixels)
     assert lanes is not None
@@ -108,12 +108,12 @@ def reuse_buffers(
 
 
 def rectangles(rows: Axis, columns: Axis) -> list[tuple[Span, Span]]:
-    """The pyramids in order."""
+    """Return the row span and column span of each pyramid, in order."""
     return [(row, column) for row in rows.spans for column in columns.spans]
 
 
 def window_pixels(axis: Axis, span: Span) -> slice:
-    """The pixels of the map under the windows of a span, first to last."""
+    """Return the range of the map's pixels under the windows of a span."""
     if not span.windows:
         return slice(0, 0)
     first = span.window * axis.stride - axis.padding

@@ -47,7 +47,7 @@ int main() {
 
 
 def requantise(config: RequantiseConfig, accumulators: np.ndarray, folder: Path) -> np.ndarray:
-    """Outputs, int64 ``(n,)``, for ``accumulators`` ``(n,)`` of a requantiser with one lane, beat after beat."""
+    """Return outputs, int64 ``(n,)``, of a requantiser with one lane for ``accumulators`` ``(n,)``, one per beat."""
     build(Requantise(config), DRIVER, folder)
     mask = (1 << config.accumulator_bits) - 1
     outputs = run((accumulators.astype(np.int64) & mask).astype("<u8"), folder)

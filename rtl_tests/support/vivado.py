@@ -28,7 +28,7 @@ needs_tcl = pytest.mark.skipif(TCLSH is None, reason="tclsh is missing: apt-get 
 
 
 def braced(entry: Any) -> str:
-    """A value of TOML as a word of Tcl; none of those on the list needs more than braces."""
+    """Return a value of TOML as a word of Tcl in braces, which is enough for all values on the list."""
     if isinstance(entry, dict):
         entry = [each for pair in entry.items() for each in pair]
     if isinstance(entry, list):
@@ -134,7 +134,7 @@ def check_interfaces(made: Packaged, folder: Path, root: str, top: str) -> None:
 
 
 def check_registers(made: Packaged, root: str, document: dict[str, Any]) -> None:
-    """The IP has those of ``registers.json``, at their offsets, with their fields."""
+    """Check that the IP has the registers of ``registers.json``, with their offsets and fields."""
     block = f"{root}/s_axi_control/reg0"
     assert made.of("address_block") == {block}
     assert int(made.get("address_block", block)["range"]) == document["bytes"]

@@ -180,7 +180,7 @@ def run_walk(component: LineBuffer | PyramidBuffer, words: list[int], steps: int
 
 
 def bare(window: LineBufferConfig, **changes) -> LineBufferConfig:
-    """The same walk with other fields."""
+    """Return the configuration of a walk with some fields replaced."""
     return replace(window, **changes)
 
 
@@ -192,5 +192,5 @@ def frames_for(config: LineBufferConfig, count: int, seed: int) -> np.ndarray:
 
 
 def next_high(values: list[int], cycle: int) -> int:
-    """The first cycle from ``cycle`` on in which ``values`` is high."""
+    """Return the first cycle, from ``cycle`` on, in which ``values`` is high."""
     return next(c for c in range(cycle, len(values)) if values[c])

@@ -39,7 +39,7 @@ def compute(sizes: Sequence[int], frames: Sequence[Sequence[int]], weights: Sequ
 
 
 def weights_file(weights: Sequence[int], text: bytes) -> bytes:
-    """A file of weights, as docs/reference/weights.md describes it."""
+    """Return the bytes of a file of weights, in the format of docs/reference/weights.md."""
     load = np.array([DIGEST & 0xFFFF_FFFF, DIGEST >> 32, *weights], "<u4").tobytes()
     load += zlib.crc32(load).to_bytes(4, "little")
     head = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
