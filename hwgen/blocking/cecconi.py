@@ -1,4 +1,4 @@
-"""Tiles that a DMA moves through a double buffer (Cecconi et al., ACIVS 2017).
+"""Tile sizes for a layer whose data a DMA moves through a double buffer (Cecconi et al., ACIVS 2017).
 
 A transfer costs ``C + s p + n t``: one call, ``s`` runs of neighbouring addresses, ``n`` words. The paper's tile is
 ``ss x st`` pixels and ``sk`` channels of the input and ``sz`` channels of the output, with whole kernels and one loop
@@ -32,15 +32,20 @@ from hwgen.errors import ConfigError, PlanError
 __all__ = ["ORDERS", "Tile", "Transfer", "evaluate", "listed_words", "optimise", "printed"]
 
 LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
-"""Dimensions of the paper's loops: pixels ``s``, input channels ``k``, output channels ``z``."""
+"""Mapping from the loop letters of Cecconi's paper (pixels ``s``, input channels ``k``, output channels ``z``) to
+loop dimensions.
+"""
 
 ORDERS = tuple("".join(order) for order in permutations("skz"))
-"""Loop orders, inner to outer. The paper's order is ``zks``."""
+"""All orders of the tile loops ``s`` (pixels), ``k`` (input channels) and ``z`` (output channels), inner to outer.
+
+The paper's order is ``zks``.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """Cost of a memory transfer, in any unit (seconds, cycles): per call, per run of addresses, per word."""
+    """Cost of a DMA transfer in any unit (seconds, cycles): per call, per run of consecutive addresses, per word."""
 
     call: float = 0.0
     jump: float = 0.0
@@ -53,7 +58,7 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """Tile of a layer, and the words that the tile moves.
+    """Tile of a layer in a double buffer, with the words, transfers and cost of computing the layer in such tiles.
 
     Parameters
     ----------
@@ -83,12 +88,12 @@ class Tile:
 
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> Tile:
-    """Return the figures of one tile in the corrected model."""
+    """Return the words, transfers and cost of one tile size and loop order, counted exactly with halos."""
     return _tile(_single(problem, sizes), 0, order, transfer or Transfer())
 
 
 def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
-    """Return the words that the paper's program moves with a tile: listing 1.1 as written, with the halo.
+    """Return the words that the program of Cecconi's paper (listing 1.1) moves with a tile, halo included.
 
     Inputs stay in the buffer for all ``z``. Weights, biases and outputs are fetched for every tile, and outputs are
     written back.
@@ -108,7 +113,7 @@ def _single(problem: Problem, sizes: dict[str, int]) -> Tiling:
 
 
 def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS) -> Tile:
-    """Return the cheapest tile, over all tiles and loop orders, whose buffer has at most ``limit`` words.
+    """Return the cheapest tile, over all tile sizes and loop orders, whose buffer has at most ``limit`` words.
 
     Kernels stay whole. Of equal tiles the one with fewer words is chosen, then fewer transfers, then the smaller
     buffer. If runs of addresses have a cost, the search tries one size for each number of blocks.
@@ -152,7 +157,9 @@ def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
 
 
 def _begun(order: str) -> list[str]:
-    """Return the loops over which sums begin, inner to outer: loops over input channels only continue sums."""
+    """Return the dimensions of the tile loops that begin new sums, inner to outer: all but those over input
+    channels.
+    """
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 
@@ -194,7 +201,9 @@ def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
 
 
 def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return words, calls and runs of addresses; without ``runs`` the last are zeros."""
+    """Return the words moved, DMA calls and runs of consecutive addresses for each tile size; zeros for runs without
+    ``runs``.
+    """
     words = _words(tiling, "biases", order)
     for operand in OPERANDS:
         words = words + _words(tiling, operand, order)
@@ -227,7 +236,7 @@ def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.
 
 
 def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
-    """Return the number of address runs of all blocks of a map.
+    """Return the number of runs of consecutive addresses in all tiles of a feature map, for each tile size.
 
     A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
     in all.
@@ -241,7 +250,8 @@ def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) 
 
 
 def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
-    """Return three lists over the block sizes of a dimension: elements of all blocks, partial blocks, and whole blocks.
+    """Return, for each block size along an axis, the elements in all blocks, the partial blocks, and the blocks that
+    span the map.
 
     A partial block lacks some of the map's elements along the axis. A whole block has all of them.
     """
@@ -256,7 +266,8 @@ def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]
 
 
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
-    """Return the paper's tile of the *input*, the words that its equations state, and the words that it really moves.
+    """Return the *input* tile that the equations of Cecconi's paper choose, the words they state, and the words really
+    moved.
 
     Sizes divide the map, and the loop order is the printed one. Of equal tiles the one with the fewest transfers is
     chosen. The tile that is really moved has as many windows as the stride fits into the input tile, at least one, plus

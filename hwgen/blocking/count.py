@@ -1,4 +1,4 @@
-"""Exact counts of the words that a blocked loop nest fetches, for any buffer at any position.
+"""Exact counts of the words that a blocked loop nest fetches into a buffer at any position of the nest.
 
 A buffer at position ``p`` of a nest holds the block of its operand that loops 0 to ``p - 1`` touch. The outer loops
 change the block. Which words are fetched then depends on the buffer:
@@ -34,7 +34,7 @@ __all__ = ["Axis", "Traffic", "capacity", "input_axes", "loads", "traffic"]
 
 @dataclass(frozen=True)
 class Axis:
-    """Rows or columns of the input:
+    """Rows or columns of a layer's input map, with the windows (kernel, stride, padding) that slide over them.
 
     ``outputs`` windows of ``window`` elements over ``size`` elements, ``pad`` in front.
     """
@@ -47,17 +47,19 @@ class Axis:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """Elements of the map under tap ``f`` of the first ``n`` windows, at index ``[f, n]``."""
+        """Number of map elements, padding excluded, that each tap (row of the array) reads in the first ``n``
+        windows (column).
+        """
         elements = np.arange(self.outputs) * self.stride - self.pad + np.arange(self.window)[:, None]
         inside = (elements >= 0) & (elements < self.size)
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
 
     def touched(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return the number of map elements under taps ``f`` of windows ``x``; arrays broadcast."""
+        """Return the number of distinct map elements that taps ``f`` of windows ``x`` read; arrays broadcast."""
         return self._inside(self._begin(x, f), self._end(x, f)) if self._dense(x, f) else self._sparse(x, f)
 
     def shared(self, before: tuple[Blocks, Blocks], after: tuple[Blocks, Blocks]) -> np.ndarray:
-        """Return the number of elements that two pairs of windows and taps have in common."""
+        """Return the number of map elements that two blocks of windows and taps both read."""
         if self._dense(*before) and self._dense(*after):
             begin = np.maximum(self._begin(*before), self._begin(*after))
             return self._inside(begin, np.minimum(self._end(*before), self._end(*after)))
@@ -67,7 +69,7 @@ class Axis:
         return np.array(counts, np.int64).reshape(shape)
 
     def room(self, outputs: int, window: int) -> int:
-        """Return the largest number of elements under ``window`` taps of ``outputs`` neighbouring windows."""
+        """Return the largest number of map elements that ``window`` taps of ``outputs`` neighbouring windows cover."""
         return min(self.size, (outputs - 1) * min(self.stride, window) + window)
 
     def _dense(self, x: Blocks, f: Blocks) -> bool:
@@ -83,7 +85,9 @@ class Axis:
         return np.maximum(0, np.minimum(end, self.size) - np.maximum(begin, 0))
 
     def _sparse(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return `touched` for taps that can leave gaps between neighbouring windows."""
+        """Return the number of map elements under taps ``f`` of windows ``x`` where the taps can leave gaps between
+        windows.
+        """
         taps = np.concatenate([np.zeros((1, self.outputs + 1), np.int64), np.cumsum(self._sums, axis=0)])
         first, last = x.start, x.start + x.length
         below, above = f.start, f.start + f.length
@@ -97,7 +101,9 @@ class Axis:
 
 
 def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
-    """Return the columns and rows of the input, keyed by the two dimensions that index each."""
+    """Return the columns and rows of a layer's input, each keyed by its output and window dimension (``X``, ``Fw``
+    and ``Y``, ``Fh``).
+    """
     p = problem
     return {
         ("X", "Fw"): Axis(p.X, p.Fw, p.stride[1], p.pad[1], p.width),
@@ -106,7 +112,7 @@ def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
 
 
 def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
-    """Return the words that hold any block of ``operand`` with these extents.
+    """Return the words that a buffer needs to hold any block of ``operand`` with the extents ``tile``.
 
     Padding needs no room beyond the map's size.
     """
@@ -119,7 +125,7 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Return the words of ``operand`` that a buffer at ``position`` fetches during the whole nest (see the module)."""
+    """Return the words of ``operand`` that a buffer at a position of a loop nest fetches during the whole nest."""
     problem = nest.problem
     if operand == "weights" and not problem.weighted:
         return 0
@@ -136,7 +142,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return the blocks at ``position`` just before and just after each step of ``loop``, by dimension."""
+    """Return, per dimension, the blocks in a buffer at ``position`` just before and just after each step of a loop."""
     before, after = {}, {}
     for dim in DIMS:
         steps = nest.steps(dim, position, loop)
@@ -156,14 +162,16 @@ def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict
 
 
 def steps_of(nest: Nest, dim: str, loop: int) -> int:
-    """Return the step of ``loop``: the extent that the inner loops of its dimension reach."""
+    """Return the step width of a loop in a blocked nest: the extent that the inner loops of its dimension cover."""
     return nest.tile(loop)[dim]
 
 
 def _product(
     problem: Problem, operand: str, before: dict[str, Blocks], after: dict[str, Blocks], *, same: bool = False
 ) -> int:
-    """Return the common elements of pairs of blocks, summed; with ``same``, only of pairs of identical blocks."""
+    """Return the number of words that blocks ``before`` and ``after`` of an operand have in common, summed over all
+    pairs.
+    """
     total = 1
     for dim in DIMS:
         if not len(before[dim].start):
@@ -191,7 +199,7 @@ def _column(blocks: Blocks) -> Blocks:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Words that pass between a buffer and the memory behind it.
+    """Words that one operand's buffer in a loop nest reads from the memory behind it and writes back.
 
     Attributes
     ----------
@@ -213,7 +221,7 @@ class Traffic:
 
     @property
     def words(self) -> int:
-        """Total number of words, in both directions."""
+        """Total number of words that the buffer moves, reads and writes together."""
         return self.reads + self.writes
 
 
@@ -225,7 +233,7 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Return the traffic of every buffer, inner to outer, per operand.
+    """Return the words that every given buffer of a loop nest moves, per operand, inner to outer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Energy of a memory access, by the size of the memory (Yang, section 3.4 and Table 3).
+"""Energy of a memory access as a function of the memory's size (Yang, section 3.4 and Table 3).
 
 Between the sizes of the table, the logarithm of the energy is interpolated over the logarithm of the size, for each
 word length. Below 1 KB the slope from 1 to 2 KB continues. Above 1 MB the mean slope of the column continues, and a
@@ -16,16 +16,16 @@ from hwgen.errors import ConfigError
 __all__ = ["DRAM", "SRAM_LIMIT", "TABLE", "WIDTHS", "WORD_BYTES", "access", "accesses"]
 
 WORD_BYTES = 2
-"""Bytes of the papers' words, of 16 bits."""
+"""Number of bytes of a word in the energy model (16 bits, as in Yang's paper)."""
 
 WIDTHS = (64, 128, 256, 512)
-"""Word lengths of the memories, in bits."""
+"""Word lengths of on-chip memories in the energy table, in bits."""
 
 DRAM = 320.0
 """Energy of a DRAM access, in pJ per 16 bits."""
 
 SRAM_LIMIT = 16 << 20
-"""Size limit of SRAM, in bytes. A larger memory is DRAM."""
+"""Largest size of an SRAM, in bytes; a larger memory costs as much as DRAM."""
 
 TABLE = {
     1: (1.20, 0.93, 0.69, 0.57),
@@ -40,11 +40,11 @@ TABLE = {
     512: (23.37, 23.24, 17.93, 15.76),
     1024: (36.32, 32.81, 28.88, 25.22),
 }
-"""Table 3: energies in pJ per 16 bits, by KB and word length."""
+"""Energies of SRAM accesses in pJ per 16 bits, by memory size in KB (key) and word length (column): Yang's Table 3."""
 
 
 def access(size: float, width: int) -> float:
-    """Return the energy, in pJ, of an access to 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
+    """Return the energy, in pJ, of accessing 16 bits in a memory of ``size`` bytes with words of ``width`` bits.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def access(size: float, width: int) -> float:
 
 
 def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
-    """Return `access` for an array of sizes."""
+    """Return the energies, in pJ, of accessing 16 bits in memories of ``sizes`` bytes with words of ``width`` bits."""
     if width not in WIDTHS:
         raise ConfigError(f"a memory's word length must be one of {', '.join(map(str, WIDTHS))} bits, not {width}")
     if np.any(sizes <= 0):

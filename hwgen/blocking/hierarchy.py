@@ -1,4 +1,6 @@
-"""Memory hierarchies that a blocking is searched for: given memories (private or shared), and co-designed memories."""
+"""Memory hierarchies for which a layer's blocking is searched: private, shared, or designed together with the
+blocking.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ __all__ = ["CoDesign", "Hierarchy", "Memory", "Private", "Shared"]
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Memory of a hierarchy: its size in bytes, and the energy of a word's access in pJ."""
+    """Memory of an accelerator's hierarchy: name, size in bytes, and energy per word access in pJ."""
 
     name: str
     size: int
@@ -21,7 +23,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
-    """Hierarchy in which each operand has its own memories, small to large."""
+    """Memory hierarchy in which input, weights and output each have memories of their own, small to large."""
 
     memories: Mapping[str, Sequence[Memory]]
     top: float = energy.DRAM
@@ -29,7 +31,10 @@ class Private:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """Hierarchy of memories that all operands share, small to large. Buffers are packed from the inside out."""
+    """Memory hierarchy whose memories hold buffers of input, weights and output together, small to large.
+
+    Buffers are packed from the inside out.
+    """
 
     memories: Sequence[Memory]
     top: float = energy.DRAM
@@ -37,7 +42,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class CoDesign:
-    """Hierarchy of co-designed memories: every buffer has its own memory, all together at most ``limit`` bytes.
+    """Hierarchy of memories designed together with the blocking: one memory per buffer, at most ``limit`` bytes in all.
 
     Parameters
     ----------

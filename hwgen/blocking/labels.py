@@ -1,4 +1,6 @@
-"""Labels of the search: partial blockings at points of the lattice, their origins, and the test for dominance."""
+"""Partial blockings in the search for the cheapest blocking, their origins, and the test whether one dominates
+another.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ __all__ = ["Labels", "Path", "Trail", "undominated"]
 
 @dataclass
 class Labels:
-    """Partial blockings that end at points of the lattice, as arrays with one row per label.
+    """Partial blockings (inner loops with their buffers) in a shortest-path search, as arrays with one row each.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ class Labels:
     action: np.ndarray
 
     def take(self, rows: np.ndarray) -> Labels:
-        """Return the labels of some rows, as copies."""
+        """Return copies of the partial blockings in the given rows."""
         return Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def __len__(self) -> int:
@@ -55,18 +57,20 @@ class Labels:
 
     @staticmethod
     def join(batches: Sequence[Labels]) -> Labels:
-        """Return the labels of several batches as one."""
+        """Return one batch that contains the partial blockings of several batches."""
         return Labels(
             *(np.concatenate([getattr(batch, column.name) for batch in batches]) for column in fields(Labels))
         )
 
 
 Path = list[tuple[int, int]]
-"""Points from first to last, each with the action of the step to the point."""
+"""Sequence of steps that build a blocking, each with a lattice point (block extents) and a code of the buffers
+added.
+"""
 
 
 class Trail:
-    """Partial blockings that the search has extended, numbered across batches.
+    """Store of all partial blockings that the search has extended, from which a solution is traced back.
 
     A solution can be traced back through ``parent``.
     """
@@ -76,13 +80,13 @@ class Trail:
         self._starts = [0]
 
     def add(self, labels: Labels) -> int:
-        """Add labels, and return the index of the first of them."""
+        """Store a batch of partial blockings, and return the index of its first row among all stored ones."""
         self._batches.append(labels)
         self._starts.append(self._starts[-1] + len(labels))
         return self._starts[-2]
 
     def back(self, labels: Labels, row: int) -> Path:
-        """Return the path that led to the label in ``row``."""
+        """Return all steps, first to last, that built the partial blocking in row ``row`` of ``labels``."""
         steps = [(int(labels.point[row]), int(labels.action[row]))]
         while (label := int(labels.parent[row])) >= 0:
             batch = bisect_right(self._starts, label) - 1
@@ -92,7 +96,9 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Return at most ``width`` labels per point that no label dominates, and the smallest bound of those dropped."""
+    """Return the Pareto-optimal partial blockings, at most ``width`` per lattice point, and the smallest lower bound
+    of those dropped for ``width``.
+    """
     figures = np.column_stack([labels.spent, labels.served, labels.closed])
     if "levels" in limited:
         figures = np.column_stack([figures, labels.level])
@@ -116,7 +122,10 @@ def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozens
 
 
 def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
-    """Return the indices of the rows that no other row dominates. Rows are sorted and distinct."""
+    """Return the indices of the Pareto-optimal rows, where smaller is better in every column.
+
+    Rows are sorted and distinct.
+    """
     if len(figures) < 2:
         return np.arange(len(figures))
     figures = figures[:, np.ptp(figures, axis=0) > 0].astype(np.float64)
@@ -134,7 +143,7 @@ def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return, for each of ``rows``, whether a row of ``kept`` is nowhere above it.
+    """Return, for each of ``rows``, whether some row of ``kept`` is at most as large in every column.
 
     No row of ``kept`` sorts after ``rows``.
     """

@@ -1,4 +1,6 @@
-"""Lattice of block extents that the search walks: sizes of each dimension, steps, and words that buffers fetch."""
+"""Lattice of block extents through which the blocking search finds a path: extents, steps, and words that buffers
+fetch.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ __all__ = ["EXACT", "Lattice", "MIRRORED", "RAGGED"]
 
 
 MIRRORED = 24
-"""Bit of an action that exchanges rows and columns."""
+"""Bit of a search step's action code that marks an exchange of rows and columns in a symmetric layer."""
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Lattice of block extents, with the words that operands occupy and fetch at each point.
+    """Lattice of the block extents that a loop nest can reach, with the words that each operand occupies and fetches.
 
     Parameters
     ----------
@@ -46,7 +48,7 @@ class Lattice:
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:
-        """Sizes of each dimension's blocks, ascending."""
+        """Block sizes of each loop dimension that the search can choose, ascending."""
         sizes = {}
         for dim in DIMS:
             size, start = self.problem.size(dim), self.base[dim]
@@ -62,17 +64,17 @@ class Lattice:
 
     @cached_property
     def tiling(self) -> Tiling:
-        """Tiling with all combinations of the sizes."""
+        """Word counts for all combinations of the lattice's block sizes."""
         return Tiling(self.problem, self.sizes)
 
     @cached_property
     def room(self) -> list[np.ndarray]:
-        """Words of each operand's block at every point."""
+        """Words of the input, weight and output block at every lattice point (combination of block extents)."""
         return [np.broadcast_to(self.tiling.room(operand), self.tiling.shape).ravel() for operand in OPERANDS]
 
     @cached_property
     def fill(self) -> list[np.ndarray]:
-        """Words that a buffer reads, and that outputs write, if loops that don't index the buffer end at these extents.
+        """Words per operand that a buffer moves in the whole layer, by the lattice point at which its reuse ends.
 
         With ``optimistic`` the words are a lower bound: every block that can stay at an edge is fetched once.
         """
@@ -93,7 +95,9 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Length of the last block of each size, if the last block of a larger size can consist of it alone; else 0."""
+        """Length, for each block size, of the partial last block that can fill a larger last block by itself; 0
+        without one.
+        """
         edges = {}
         for dim in DIMS:
             total, sizes = self.problem.size(dim), self.sizes[dim]
@@ -106,11 +110,15 @@ class Lattice:
 
     @property
     def edged(self) -> bool:
-        """Whether a block can be alone at an edge."""
+        """Whether some partial block at the layer's edge can remain in its buffer while full blocks are fetched
+        again.
+        """
         return any(map(any, self.edges.values()))
 
     def _staying(self, operand: str) -> np.ndarray:
-        """Return an upper bound of the share of an operand's words in blocks that are alone at an edge."""
+        """Return an upper bound of the share of an operand's words in partial blocks at the layer's edge that need
+        no second fetch.
+        """
         share = np.zeros((1,) * len(DIMS))
         for dim in DIMS:
             if indexes(operand, dim) and not (operand == "input" and dim != "C"):
@@ -123,12 +131,13 @@ class Lattice:
 
     @cached_property
     def taken(self) -> np.ndarray:
-        """Words that the datapath reads and writes, per operand."""
+        """Words of input, weights and output that the datapath reads and writes in the whole layer."""
         return np.array([fill[0] for fill in replace(self, optimistic=False).fill])
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops that can be added: the dimensions that grow, and the next point of each point, or -1.
+        """Loops by which a partial nest can grow, each with the next lattice point of every point, or -1 where the loop
+        cannot follow.
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.
@@ -153,7 +162,7 @@ class Lattice:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """Rank of each point: the sum of the ranks of its extents. It exceeds the rank of every point before it."""
+        """Topological rank of each lattice point in the search, larger than the rank of every point before it."""
         ranks = np.zeros(self.tiling.shape, np.int32)
         for dim in DIMS:
             own = [0] * len(self.sizes[dim])
@@ -166,7 +175,9 @@ class Lattice:
 
     @cached_property
     def mirror(self) -> np.ndarray | None:
-        """Index of each point with rows and columns exchanged; ``None`` if the exchange changes more than names."""
+        """Index of each lattice point with rows and columns exchanged; ``None`` if the layer is not symmetric in
+        both.
+        """
         p = self.problem
         rows = (p.Y, p.Fh, p.stride[0], p.pad[0], p.height, self.base["Y"], self.base["Fh"])
         if rows != (p.X, p.Fw, p.stride[1], p.pad[1], p.width, self.base["X"], self.base["Fw"]):
@@ -175,16 +186,20 @@ class Lattice:
         return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
     def extents(self, point: int) -> dict[str, int]:
-        """Return the extents of all dimensions at a point."""
+        """Return the block extent of each loop dimension at a lattice point."""
         return self.tiling.tile(point)
 
 
 RAGGED = ("X", "Y", "C", "K")
-"""Dimensions whose blocks need not divide the size, if that is requested. Blocks of the window always divide it."""
+"""Loop dimensions (all but the window's) whose blocks need not divide the layer's size, if the search permits this.
+
+Blocks of the window always divide it.
+"""
 
 
 def _followers(sizes: Sequence[int]) -> list[list[int]]:
-    """Return the indices of ``sizes`` that can follow each size with no size in between, or -1.
+    """Return, for each block size, the indices of the next larger sizes that hold whole blocks of it; one list per
+    ratio.
 
     There is one list per factor between the sizes. One more list holds the last size, which can end with a partial
     block.
@@ -201,4 +216,4 @@ def _followers(sizes: Sequence[int]) -> list[list[int]]:
 
 
 EXACT = 1e-9
-"""Relative difference of two energies that count as equal."""
+"""Relative difference up to which two energies count as equal."""

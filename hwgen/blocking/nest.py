@@ -1,4 +1,4 @@
-"""Blocked loop nests, and Yang's strings (section 3.1).
+"""Blocked loop nests of a layer, and their notation as strings (Yang, section 3.1).
 
 A nest is written from the innermost loop to the outermost: ``Fw=3 Fh=3 X0=8 Y0=8 C0=16 K0=16 X1=56 Y1=56 C1=128
 K1=256``. The value of a loop is the extent that its dimension has reached, not the number of trips: ``X1`` covers 56
@@ -24,7 +24,7 @@ _TOKEN = re.compile(r"(Fw|Fh|[XYCK])(\d*)(?:=(\d+))?")
 
 @dataclass(frozen=True)
 class Loop:
-    """Loop over ``dim`` that reaches ``extent`` of its elements."""
+    """Loop of a blocked nest over dimension ``dim``, whose iterations together cover ``extent`` elements."""
 
     dim: str
     extent: int
@@ -32,24 +32,27 @@ class Loop:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of one dimension: their first elements and their lengths, as two int64 arrays."""
+    """Blocks (index ranges) of one loop dimension: first elements and lengths, as two int64 arrays."""
 
     start: np.ndarray
     length: np.ndarray
 
     def split(self, step: int) -> Blocks:
-        """Return the blocks divided into pieces of ``step`` elements. The last piece of a block can be shorter."""
+        """Return all pieces of at most ``step`` elements into which the blocks are divided.
+
+        The last piece of a block can be shorter.
+        """
         pieces = -(-self.length // step)
         last = np.cumsum(pieces)
         offset = (np.arange(int(last[-1])) - np.repeat(last - pieces, pieces)) * step
         return Blocks(np.repeat(self.start, pieces) + offset, np.minimum(step, np.repeat(self.length, pieces) - offset))
 
     def first(self, steps: Sequence[int]) -> Blocks:
-        """Return the first piece of each block after the block is divided by ``steps`` one after the other."""
+        """Return the innermost first piece of each block after repeated division by the sizes ``steps``."""
         return Blocks(self.start, np.minimum(self.length, min(steps, default=1 << 62)))
 
     def last(self, steps: Sequence[int]) -> Blocks:
-        """Return the last piece of each block after the block is divided by ``steps`` one after the other."""
+        """Return the innermost last piece of each block after repeated division by the sizes ``steps``."""
         length = self.length
         for step in steps:
             length = length - step * (-(-length // step) - 1)
@@ -58,7 +61,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Nest:
-    """Blocked order of a layer's loops.
+    """Blocked loop nest of a layer: its loops from inner to outer, each dimension possibly split into several.
 
     Parameters
     ----------
@@ -106,7 +109,7 @@ class Nest:
 
     @classmethod
     def parse(cls, problem: Problem, text: str) -> Nest:
-        """Parse a string of loops.
+        """Parse a loop nest from text such as ``Fw Fh X0=8 Y0=8 C K X1 Y1``, innermost loop first.
 
         The last loop of a dimension does not need ``=N``, and a dimension of size 1 does not need a loop.
 
@@ -138,18 +141,20 @@ class Nest:
 
     @classmethod
     def tiled(cls, problem: Problem, tile: dict[str, int], order: Iterable[str]) -> Nest:
-        """Return the nest of one tile size, with the loops over tiles in ``order`` (dimensions, inner to outer)."""
+        """Return a two-level loop nest: loops over the elements of one tile, then loops over all tiles in ``order``."""
         inner = [Loop(dim, tile[dim]) for dim in DIMS]
         return cls(problem, (*inner, *(Loop(dim, problem.size(dim)) for dim in order)))
 
     def tile(self, position: int) -> dict[str, int]:
-        """Return the extents that the loops inside ``position`` reach."""
+        """Return the number of elements of each dimension that the loops inside ``position`` cover."""
         reached: dict[str, int] = dict.fromkeys(DIMS, 1)
         reached.update((loop.dim, loop.extent) for loop in self.loops[:position])
         return reached
 
     def steps(self, dim: str, inner: int, outer: int) -> list[int]:
-        """Return the steps, large to small, that divide blocks of ``dim`` at ``outer`` into blocks at ``inner``."""
+        """Return the block sizes of ``dim``, large to small, of all loops between positions ``inner`` and ``outer``
+        of the nest.
+        """
         extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
         return sorted(set(extents[:-1]), reverse=True)
 
@@ -162,7 +167,7 @@ class Nest:
         return reached
 
     def blocks(self, dim: str, position: int) -> Blocks:
-        """Return all blocks of ``dim`` that the loops from ``position`` on iterate over."""
+        """Return all blocks of dimension ``dim`` over which the loops from ``position`` outwards iterate."""
         size = self.problem.size(dim)
         blocks = Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64))
         for step in self.steps(dim, position, len(self.loops)):

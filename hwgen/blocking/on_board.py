@@ -1,4 +1,4 @@
-"""Tiles of a layer on a board, double-buffered: one half of the block RAM is filled or emptied, the other computes."""
+"""Best tiles of a layer on a board whose block RAM is a double buffer: one half computes while the other transfers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Tiled", "buffer_words", "bytes_and_cycles", "tiled"]
 
 @dataclass(frozen=True, kw_only=True)
 class Tiled:
-    """Best tile of a layer on a board.
+    """Tile of a layer that moves the fewest words on a board, with lower bounds of the layer's time.
 
     Parameters
     ----------
@@ -33,12 +33,12 @@ class Tiled:
 
 
 def buffer_words(board: Board, bits: int) -> int:
-    """Return the number of words of ``bits`` bits in one of the two buffers."""
+    """Return the number of words of ``bits`` bits in one half of a board's block RAM, used as a double buffer."""
     return board.bram36 * board.family.memories.block_bits // 2 // bits
 
 
 def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
-    """Return the tile of ``problem`` that moves the fewest words, and its time.
+    """Return the tile with which a layer moves the fewest words through a board's block RAM, and the layer's time.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def tiled(problem: Problem, board: Board, bits: int, products: int) -> Tiled:
 
 
 def bytes_and_cycles(layer: Op, board: Board, products: int) -> tuple[int, int]:
-    """Return the bytes that a layer moves per frame in its best tiles, and a lower bound of its cycles.
+    """Return the bytes that a layer moves off chip per frame in its best tiles, and a lower bound of its cycles.
 
     All words are as wide as the layer's input. A layer without window and weights has no tiles: its maps are moved
     once.

@@ -1,4 +1,5 @@
-"""Cheapest path through the lattice of extents, by dynamic programming.
+"""Search for the blocking with the least energy, as a cheapest path through the lattice of block extents (dynamic
+programming).
 
 Labels grow loop by loop. The search drops a label if another label dominates it, or if its bound is no better than the
 best known energy.
@@ -21,7 +22,7 @@ __all__ = ["at_end", "cheapest_path", "expand", "energy_bounds"]
 
 
 def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) -> tuple[float, float, Path | None]:
-    """Return the best energy below ``limit``, a bound on the labels dropped for ``width``, and the best path."""
+    """Search the blocking with the least energy below ``limit``, and return its energy, a lower bound, and its path."""
     served = lattice.taken[None, :].copy()
     served[0, 2] += lattice.problem.output_words  # a datapath reads zeros, too
     labels = Labels(
@@ -57,7 +58,7 @@ def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) ->
 
 
 def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray) -> None:
-    """Add each label to the labels of its rank."""
+    """Add partial blockings to the search's waiting lists, keyed by the rank of their lattice point."""
     for rank in np.unique(ranks).tolist():
         same = ranks == rank
         waiting.setdefault(rank, []).append(labels if same.all() else labels.take(np.flatnonzero(same)))
@@ -66,7 +67,8 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: Prices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """Return the labels that a loop makes of ``labels``: with and without a buffer inside it, for each operand.
+    """Return all partial blockings that arise from one more loop, without and with a buffer inside the loop for each
+    operand.
 
     Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros.
     Where blocks can stay at an edge, any buffer can be useful.
@@ -96,7 +98,7 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: Prices, labels: Labels, first: int) -> Labels:
-    """Return ``labels``, of which ``first`` is the trail's first, with and without a buffer of each whole array."""
+    """Return finished blockings without and with a buffer that holds the whole array of each operand."""
     labels = labels.take(np.arange(len(labels)))
     labels.parent[:] = first + np.arange(len(labels))
     labels.action[:] = 0
@@ -118,7 +120,7 @@ def _placed(
     fill: np.ndarray,
     spans: bool,
 ) -> tuple[Labels, np.ndarray]:
-    """Return ``labels`` and their points, plus the labels with a buffer of one operand where that is ``useful``.
+    """Return partial blockings without and with one more buffer of an operand, where a buffer is ``useful`` and fits.
 
     The buffer is at ``here`` and reads ``fill`` words. With ``spans`` it also spans the next loop.
     """
@@ -145,7 +147,10 @@ def _placed(
 
 
 def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
-    """Return ``labels``, extended from ``rows``, at their next points. Of two mirrored points the first is taken."""
+    """Return the partial blockings after one more loop, at their new lattice points.
+
+    Of two mirrored points the first is taken.
+    """
     mirrored = np.zeros(len(rows), bool)
     if lattice.mirror is not None:
         mirrored = lattice.mirror[point] < point
@@ -155,7 +160,7 @@ def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray
 
 
 def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarray:
-    """Return a lower bound of the final energy of each label.
+    """Return a lower bound of the energy, in pJ, of any complete blocking that extends each partial blocking.
 
     An operand still needs an access to a buffer as large as its present block, and every element once from the top; or
     all accesses go to the top. A buffer that spans the next loops does not need this, but only one kind of loop is
@@ -182,7 +187,7 @@ def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarra
 def _finish(
     prices: Prices, trail: Trail, labels: Labels, limit: float, missed: float
 ) -> tuple[float, float, Path | None]:
-    """Return the best energy, the bound and the path of the cheapest label of the whole layer."""
+    """Return the least energy, the lower bound and the path of the cheapest blocking of the whole layer."""
     best, chosen = limit, -1
     if len(labels):
         cost = labels.spent + labels.served @ np.array(prices.last)

@@ -1,4 +1,4 @@
-"""Tiles for one on-chip buffer (Peemen et al., ICCD 2013).
+"""Tile sizes for a layer with one on-chip buffer that reuses data between successive tiles (Peemen et al., ICCD 2013).
 
 A tile ``r, q, m, n, k, l`` (output maps, input maps, rows, columns, rows and columns of the window) is computed in the
 buffer. The next tile follows in one *direction*, and fetches only the words that the tile before did not have. At the
@@ -23,15 +23,15 @@ from hwgen.network import shapes
 __all__ = ["LETTERS", "MEMORIES", "Schedule", "layer", "optimise", "schedule"]
 
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
-"""Dimensions of the paper's letters."""
+"""Mapping from the loop letters of Peemen's paper (``r``, ``q``, ``m``, ``n``, ``k``, ``l``) to loop dimensions."""
 
 MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-"""Words of the buffer in Table I."""
+"""Buffer sizes in words for which Peemen's paper prints results (Table I)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Tile, its direction, and its memory accesses.
+    """Tile of a layer in one on-chip buffer, the direction in which tiles follow each other, and the memory accesses.
 
     Parameters
     ----------
@@ -57,22 +57,22 @@ class Schedule:
 
     @property
     def accesses(self) -> int:
-        """Number of memory accesses, in words."""
+        """Number of off-chip memory accesses of the layer, in words."""
         return self.input + self.weights + self.output
 
     @property
     def per_iteration(self) -> float:
-        """Number of memory accesses per multiply-add."""
+        """Number of off-chip memory accesses per multiply-add of the layer."""
         return self.accesses / self.iterations
 
 
 def layer() -> Problem:
-    """Return layer 3 of the speed-sign network, the paper's example: 16 maps to 80, 5x5, in two groups."""
+    """Return the example of Peemen's paper, layer 3 of the speed-sign network: 16 maps to 80, 5x5, two groups."""
     return Problem.of(shapes.load("speed-sign").layers[2])
 
 
 def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> Schedule:
-    """Return the accesses of one tile (keyed by the paper's letters), counted in its loop nest."""
+    """Return the memory accesses of one tile size and direction of successive tiles, counted exactly."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
     nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)
@@ -93,7 +93,8 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
 ) -> list[Schedule]:
-    """Return, for each buffer size, the tile and the innermost loop (r to l) with the fewest memory accesses.
+    """Return, for each buffer size, the tile and the direction of successive tiles (a loop) with the fewest memory
+    accesses.
 
     ``strict`` keeps the working set below the memory's size, as in Table I; otherwise it can equal the size. Of equal
     tiles the one with the smallest working set is chosen, then the first direction of r, q, m, n, k, l. The search

@@ -1,4 +1,4 @@
-"""Buffers for a given blocking: Yang's rules and packing (sections 3.2 and 3.5), or the best buffers."""
+"""Placement of buffers in a given loop nest, by Yang's rules (sections 3.2 and 3.5) or for the least energy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["best", "pack", "rules"]
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Return the positions, per operand, at which a loop reuses the operand and a buffer is useful (Yang, section 3.2).
+    """Return, per operand, the nest positions at which a buffer is useful because a loop reuses its data (Yang, section
+    3.2).
 
     A buffer of weights is inside a run of X and Y loops, a buffer of outputs inside C loops, and a buffer of inputs
     inside K loops. Loops over the window reuse outputs. They also reuse inputs once the window is part of the buffer.
@@ -38,7 +39,7 @@ def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
 
 
 def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
-    """Return the blocking with Yang's packing of the buffers of `rules` into shared memories.
+    """Return a loop nest with its useful buffers packed into shared memories by Yang's heuristic (section 3.5).
 
     Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
     opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.
@@ -64,7 +65,7 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
 
 
 def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> PricedBlocking:
-    """Return the blocking with the buffers that minimise the energy of ``nest``.
+    """Return a loop nest with the buffers that minimise its memory energy on a hierarchy.
 
     With private memories and co-design, each operand is optimised independently over all positions, and the sum of
     co-designed sizes is checked at the end. Shared memories use Yang's packing.
@@ -103,7 +104,9 @@ def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) ->
 
 
 def _priced(hierarchy: Private | CoDesign, operand: str, words: list[int]) -> list[tuple[str, float]] | None:
-    """Return a memory and its pJ per access for buffers of these sizes, inner to outer; ``None`` if they don't fit."""
+    """Return a memory's name and energy per access (pJ) for each buffer of an operand; ``None`` if a buffer does not
+    fit.
+    """
     sizes = [size * energy.WORD_BYTES for size in words]
     if any(size == 0 for size in sizes):
         return None

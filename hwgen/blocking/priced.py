@@ -1,4 +1,4 @@
-"""Blockings with their buffers and the energy of all accesses, counted by `hwgen.blocking.count`."""
+"""Blocked loop nests with buffers, and the energy of all their memory accesses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Buffer", "PricedBlocking", "datapath_accesses", "evaluate"]
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """Buffer of a blocking.
+    """Buffer of one operand in a blocked loop nest, with its memory, size and number of accesses.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Buffer:
 
 @dataclass(frozen=True, kw_only=True)
 class PricedBlocking:
-    """Blocking with its buffers and its energy.
+    """Blocked loop nest with its buffers and the energy of all its memory accesses.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class PricedBlocking:
 
     @property
     def per_mac(self) -> float:
-        """Energy per multiply-add, in pJ."""
+        """Memory energy per multiply-add, in pJ."""
         return self.energy / self.nest.problem.macs
 
     @property
@@ -82,26 +82,29 @@ class PricedBlocking:
 
     @property
     def searched(self) -> bool:
-        """Whether ``bound`` is meaningful: a blocking that was only evaluated has no bound."""
+        """Whether the blocking comes from a search and so has a lower bound of the energy."""
         return self.bound > 0
 
     def behind(self, operand: str) -> float:
-        """Return the energy of all accesses behind the last buffer, in pJ: to DRAM, or to the whole array on chip."""
+        """Return the energy, in pJ, of an operand's accesses to its outermost memory: DRAM, or a whole array on
+        chip.
+        """
         return self.top[operand] * self.tops[operand]
 
     @property
     def on_chip(self) -> int:
-        """Bytes of all buffers."""
+        """Total size of the blocking's buffers, in bytes."""
         return energy.WORD_BYTES * sum(buffer.words for buffer in self.buffers)
 
     @property
     def at_home(self) -> int:
-        """Bytes of the whole arrays that are stored on chip."""
+        """Bytes of all arrays (input, weights, output) that are stored whole on chip instead of in DRAM."""
         return energy.WORD_BYTES * sum(self.nest.problem.home(operand) for operand in self.homes)
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Return the words that a datapath moves which computes the loops inside ``position`` at once.
+    """Return the words of each operand that a datapath reads and writes if it computes the loops inside ``position`` at
+    once.
 
     Outputs count in both directions.
     """
@@ -117,7 +120,7 @@ def evaluate(
     tops: Mapping[str, float] | None = None,
     bound: float = 0.0,
 ) -> PricedBlocking:
-    """Return the blocking of a nest with buffers, with accesses counted by `count`.
+    """Return a loop nest with given buffers, and the energy of all memory accesses, counted exactly.
 
     Every access to a buffer is an access by the next inner buffer, or by the datapath.
 

@@ -1,4 +1,4 @@
-"""Prices of buffers at every point of the lattice, for one memory hierarchy."""
+"""Energy per access of buffers at every point of the search's lattice, for one memory hierarchy."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ __all__ = ["Prices"]
 
 
 class Prices:
-    """Levels that a buffer can use, and the energy of an access at each point of the lattice, for one hierarchy."""
+    """Energy per access of buffers of every block size, in each memory level of one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:
-        """Compute the prices. ``limited`` holds the limits that co-designed memories must keep during the search.
+        """Compute the energy per access of every possible buffer. ``limited`` holds the limits that co-designed
+        memories must keep during the search.
 
         The limits are the number of ``levels`` and the ``room`` in all. Each makes the search much slower, and often
         the result of a search without it keeps the limit.
@@ -38,7 +39,9 @@ class Prices:
         self.last = [_behind(hierarchy, lattice.problem, operand) for operand in OPERANDS]
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
-        """Return the energy per access, in pJ, by level and room; infinite if a buffer does not fit."""
+        """Return the energy per access, in pJ, of a buffer of each size in each memory level; infinite if it does
+        not fit.
+        """
         hierarchy = self.hierarchy
         if isinstance(hierarchy, CoDesign):
             sizes = np.maximum(rooms, 1) * energy.WORD_BYTES
@@ -52,7 +55,9 @@ class Prices:
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """Smallest energy, in pJ, of an access to a buffer at each level or further out; infinite without a level."""
+        """Smallest energy, in pJ, of an access to a buffer at each memory level or a higher one; infinite beyond the
+        last.
+        """
         result = []
         for table in self.table:
             cheapest_table = np.minimum.accumulate(table[::-1], axis=0)[::-1]
@@ -60,7 +65,8 @@ class Prices:
         return result
 
     def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Return the levels that a buffer can use, each with a mask of the labels that can use it.
+        """Return the memory levels that a new buffer can use, each with a mask of the partial blockings that can use
+        it.
 
         ``levels`` holds the next free level of each label.
         """
@@ -70,7 +76,9 @@ class Prices:
 
 
 def _behind(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
-    """Return the energy, in pJ, of an access behind an operand's last buffer."""
+    """Return the energy, in pJ, of an access to the memory behind an operand's last buffer: DRAM, or the whole array
+    on chip.
+    """
     if isinstance(hierarchy, CoDesign) and operand in hierarchy.homes:
         return energy.access(problem.home(operand) * energy.WORD_BYTES, hierarchy.widths[operand])
     return hierarchy.top

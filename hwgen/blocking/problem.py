@@ -1,4 +1,4 @@
-"""Loops of a layer, as the input of every blocking.
+"""Loops of a layer, the input of every search for a blocking.
 
 A convolution is six loops around one multiply-add (Yang, Algorithm 1), in each group of channels:
 
@@ -21,7 +21,9 @@ from hwgen.network.ops import Op
 __all__ = ["DIMS", "OPERANDS", "Problem", "indexes"]
 
 DIMS: tuple[str, ...] = ("X", "Y", "C", "K", "Fw", "Fh")
-"""Output columns and rows, input and output channels of a group, columns and rows of the window."""
+"""Loop dimensions of a layer: output columns and rows, input and output channels of a group, window columns and
+rows.
+"""
 
 OPERANDS: tuple[str, ...] = ("input", "weights", "output")
 
@@ -38,13 +40,13 @@ MOST_PIXELS, MOST_CHANNELS = 8_192, MOST_SIDE
 
 
 def indexes(operand: str, dim: str) -> bool:
-    """Return whether ``operand``'s elements depend on the loop over ``dim``."""
+    """Return whether elements of ``operand`` (input, weights or output) are indexed by the loop over ``dim``."""
     return dim in _INDEXES[operand]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Loops of a layer.
+    """Loop nest of a layer as a blocking problem: loop sizes, stride, padding and groups.
 
     Parameters
     ----------
@@ -97,44 +99,44 @@ class Problem:
             raise ConfigError(f"{self.name}: padding must not be negative")
 
     def size(self, dim: str) -> int:
-        """Return the number of trips of the loop over ``dim``."""
+        """Return the number of iterations of the loop over dimension ``dim``."""
         return getattr(self, dim)
 
     @property
     def macs(self) -> int:
-        """Number of executions of the innermost statement, padding included."""
+        """Number of multiply-adds of the layer's loops, padding included."""
         return self.groups * self.X * self.Y * self.C * self.K * self.Fw * self.Fh
 
     @property
     def input_words(self) -> int:
-        """Number of words of the input, over all groups."""
+        """Number of words of the layer's input map, over all groups."""
         return self.groups * self.C * self.width * self.height
 
     @property
     def weight_words(self) -> int:
-        """Number of weights, over all groups; 0 without weights."""
+        """Number of weights of the layer, over all groups; 0 for a layer without weights."""
         return self.groups * self.C * self.K * self.Fw * self.Fh if self.weighted else 0
 
     @property
     def output_words(self) -> int:
-        """Number of words of the output, over all groups."""
+        """Number of words of the layer's output map, over all groups."""
         return self.groups * self.X * self.Y * self.K
 
     def words(self, operand: str) -> int:
-        """Return the number of elements of the whole array."""
+        """Return the number of elements of an operand's whole array (input, weights or output)."""
         return {"input": self.input_words, "weights": self.weight_words, "output": self.output_words}[operand]
 
     @property
     def compulsory(self) -> int:
-        """Words of input, weights and output, each moved once; without biases."""
+        """Number of words of the layer's input, weights and output together, each moved once; without biases."""
         return sum(self.words(operand) for operand in OPERANDS)
 
     def home(self, operand: str) -> int:
-        """Return the words that the whole array occupies in memory."""
+        """Return the number of words that an operand's whole array occupies in memory, before sizes are rounded up."""
         return self.words(operand) if self.stored is None else self.stored[OPERANDS.index(operand)]
 
     def padded(self, **multiples: int) -> Problem:
-        """Return the problem with the sizes of some dimensions rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
+        """Return the layer's loops with some sizes rounded up: ``padded(C=16, K=16)`` for a 16 x 16 core.
 
         The added elements are computed and moved, also from DRAM, but not stored.
         """
@@ -144,7 +146,7 @@ class Problem:
 
     @classmethod
     def of(cls, layer: Op) -> Problem:
-        """Return the loops of a convolution or a pool.
+        """Return the loops of a network's convolution or pool.
 
         Raises
         ------
@@ -178,7 +180,7 @@ class Problem:
 
     @classmethod
     def valid(cls, name: str, X: int, Y: int, C: int, K: int, Fw: int = 1, Fh: int = 1) -> Problem:
-        """Return a convolution as in Yang's Table 4, with input and output maps of ``X * Y`` pixels.
+        """Return the loops of an unpadded convolution as in Yang's Table 4, with output maps of ``X * Y`` pixels.
 
         Its windows exceed the border by ``Fw - 1`` columns and ``Fh - 1`` rows in all. As in the paper, these pixels
         are moved like all others, but not stored.
@@ -188,14 +190,16 @@ class Problem:
 
     @classmethod
     def lrn(cls, name: str, X: int, Y: int, C: int, window: int = 5) -> Problem:
-        """Return local response normalisation over ``window`` neighbouring channels of ``X * Y`` pixels."""
+        """Return the loops of local response normalisation over ``window`` neighbouring channels of ``X * Y``
+        pixels.
+        """
         return cls(
             name=name, X=C, Y=X * Y, C=1, K=1, Fw=window, width=C, height=X * Y, pad=(0, window // 2), weighted=False
         )
 
     @classmethod
     def parse(cls, text: str) -> Problem:
-        """Parse a layer such as ``56x56x128->256 k3``: rows, columns and channels of the input, channels of the output.
+        """Parse a layer such as ``56x56x128->256 k3``: input rows, columns and channels, output channels, kernel.
 
         ``k5`` or ``k5x3`` is the window (rows, columns), 1 by default; ``s2`` the stride, ``g2`` the groups, ``p1`` the
         padding of all sides. Without ``p`` the output is as large as the input, divided by the stride and rounded up.
@@ -253,7 +257,7 @@ class Problem:
 def _windows(
     whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
 ) -> tuple[list[int], tuple[int, int]]:
-    """Return rows and columns of the output, and the padding before the map.
+    """Return the output's rows and columns, and the padding above and left of the input map.
 
     Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
     """

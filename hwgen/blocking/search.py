@@ -1,4 +1,4 @@
-"""Search for the best blocking of a layer on a memory hierarchy, over all loop orders and block sizes.
+"""Search for a layer's blocking with the least memory energy, over all loop orders and block sizes.
 
 **The space.** A nest grows from the datapath's block to the whole layer, one loop at a time: a path through the lattice
 of extents. Any order and any number of loops per dimension is such a path. Each operand also has buffers. A loop that
@@ -53,7 +53,7 @@ def search(
     first: int = 12,
     within: float = 0.0,
 ) -> PricedBlocking:
-    """Return the blocking of ``problem`` with the least memory energy.
+    """Return the blocking (loop order, block sizes, buffers) of a layer with the least memory energy on a hierarchy.
 
     Parameters
     ----------
@@ -107,7 +107,9 @@ def search(
 def _best(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
-    """Return the best blocking with less energy than ``below``; ``None`` if there is none."""
+    """Return the blocking with the least energy below ``below`` that keeps the hierarchy's limits; ``None`` if there
+    is none.
+    """
     floor, limited = 0.0, frozenset[str]()
     while True:
         blocking = _refined(lattice, Prices(hierarchy, lattice, limited), first, width, within, below)
@@ -123,7 +125,7 @@ def _best(
 def _ragged(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
-    """Return the best blocking with blocks of any size, given the best one ``whole`` with blocks that divide."""
+    """Return the best blocking whose block sizes need not divide the layer, given the best one that divides it."""
     fewest = _best(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
@@ -136,7 +138,7 @@ def _ragged(
 
 
 def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
-    """Return all sets of arrays that fit on chip together."""
+    """Return all subsets of input, weights and output whose whole arrays fit on chip together."""
     sets = [chosen for size in range(len(OPERANDS) + 1) for chosen in combinations(OPERANDS, size)]
     return [
         chosen
@@ -147,7 +149,7 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
 
 
 def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
-    """Return the limits of co-designed memories that a blocking exceeds."""
+    """Return the names of the co-designed memories' limits (number of levels, total size) that a blocking exceeds."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
     counts = [sum(buffer.operand == operand for buffer in blocking.buffers) for operand in OPERANDS]
@@ -158,7 +160,9 @@ def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
 def _refined(
     lattice: Lattice, prices: Prices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
-    """Search roughly for less energy than ``below``, then thoroughly for a blocking that beats the result."""
+    """Search a blocking with less energy than ``below``: first roughly, then thoroughly where better ones remain
+    possible.
+    """
     best, bound, path = cheapest_path(lattice, prices, first, below)
     if bound < min(best, below) * (1 - within):
         limit = min(best, below) * (1 - within)

@@ -1,4 +1,4 @@
-"""One level of tiles, for many tile sizes at once: the counts of `hwgen.blocking.count` as arrays.
+"""Word counts of one level of tiles for many tile sizes at once, as NumPy arrays.
 
 A `Tiling` takes candidate sizes for every dimension. It returns arrays over all their combinations, with one axis per
 entry of `DIMS`, that broadcast against each other. The tests compare the arrays with nests of the same tiles.
@@ -23,16 +23,16 @@ __all__ = ["MAX_TILES", "Tiling", "candidates", "check_tile_count", "cut", "dist
 
 
 MAX_TILES = 30_000_000
-"""Largest number of tiles that are compared: an array of one figure per tile then takes 240 MB."""
+"""Largest number of tile sizes that a search compares; an array of one value per tile then takes 240 MB."""
 
 
 def divisors(size: int) -> list[int]:
-    """Return the sizes that divide ``size``, ascending."""
+    """Return all divisors of ``size``, ascending."""
     return [step for step in range(1, size + 1) if size % step == 0]
 
 
 def distinct(size: int) -> list[int]:
-    """Return the smallest step for each number of blocks that ``size`` can be divided into, ascending.
+    """Return the smallest block size for each possible number of blocks of ``size`` elements, ascending.
 
     For a fixed number of blocks no other step needs less room.
     """
@@ -40,7 +40,7 @@ def distinct(size: int) -> list[int]:
 
 
 def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, list[int]]:
-    """Return the sizes of each dimension that an optimal tile can have.
+    """Return the tile sizes of each loop dimension among which an optimal tile is found.
 
     The result leaves out a larger block if a smaller block has no more blocks and moves no more words. This must hold
     for any part of the window (for all of it, with ``whole_window``) and any loop order. Without padding the words
@@ -62,12 +62,12 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
 
 
 def _cropped(axis: Axis) -> bool:
-    """Return whether the last window exceeds the map."""
+    """Return whether the last window along an axis extends beyond the map."""
     return (axis.outputs - 1) * axis.stride - axis.pad + axis.window > axis.size
 
 
 def check_tile_count(tiling: Tiling) -> None:
-    """Refuse to compare more tiles than memory holds comfortably.
+    """Refuse to compare more than `MAX_TILES` tile sizes, which would take too much memory.
 
     Raises
     ------
@@ -83,18 +83,18 @@ def check_tile_count(tiling: Tiling) -> None:
 
 
 def cut(size: int, step: int) -> Blocks:
-    """Return the blocks of a dimension of ``size`` elements, ``step`` elements long."""
+    """Return the blocks of at most ``step`` elements into which a loop dimension of ``size`` elements is divided."""
     return Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64)).split(step)
 
 
 def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
-    """Return blocks of two dimensions that broadcast to all their combinations."""
+    """Return the blocks of two loop dimensions, reshaped to broadcast to all their combinations."""
     return Blocks(blocks.start[:, None], blocks.length[:, None]), other
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """All tiles with some candidate sizes.
+    """Word counts of a layer for all combinations of candidate tile sizes, as broadcasting arrays.
 
     Parameters
     ----------
@@ -108,37 +108,37 @@ class Tiling:
     sizes: Mapping[str, Sequence[int]]
 
     def tile(self, index: int) -> dict[str, int]:
-        """Return the tile at a flat index into the full arrays."""
+        """Return the tile size of each dimension at a flat index into the arrays over all tiles."""
         indices = np.unravel_index(index, self.shape)
         return {dim: self.sizes[dim][index_of_size] for dim, index_of_size in zip(DIMS, map(int, indices), strict=True)}
 
     @cached_property
     def _words(self) -> dict[tuple[tuple[str, str], str | None], np.ndarray]:
-        """Cache of the input's words along one axis."""
+        """Cache of the input words along one axis, for each tile size and direction."""
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the full arrays: number of sizes of each dimension."""
+        """Shape of arrays over all tile sizes: number of candidate sizes of each loop dimension."""
         return tuple(len(self.sizes[dim]) for dim in DIMS)
 
     def along(self, dim: str, values: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return one value per size of ``dim``, on that dimension's axis."""
+        """Return ``values``, one per tile size of ``dim``, reshaped to broadcast along that dimension's axis."""
         shape = [1] * len(DIMS)
         shape[DIMS.index(dim)] = -1
         return np.asarray(values, np.int64).reshape(shape)
 
     def extent(self, dim: str) -> np.ndarray:
-        """Return the sizes of ``dim``, on that dimension's axis."""
+        """Return the tile sizes of dimension ``dim``, reshaped to broadcast along that dimension's axis."""
         return self.along(dim, self.sizes[dim])
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Number of blocks of each dimension."""
+        """Number of tiles along each loop dimension, for each tile size."""
         return {dim: self.along(dim, [-(-self.problem.size(dim) // step) for step in self.sizes[dim]]) for dim in DIMS}
 
     def room(self, operand: str) -> np.ndarray:
-        """Return the words that hold a tile's block of ``operand``; see `count.capacity`."""
+        """Return, per tile size, the words that a buffer needs for one tile's block of ``operand``."""
         if operand == "weights" and not self.problem.weighted:
             return np.zeros((1,) * len(DIMS), np.int64)
         words = np.ones((1,) * len(DIMS), np.int64)
@@ -158,7 +158,8 @@ class Tiling:
         dims: Collection[str] | None = None,
         scope: int | None = None,
     ) -> np.ndarray:
-        """Return the words that a plain buffer of one tile fetches, with the tiles in ``order`` (inner to outer).
+        """Return, per tile size, the words of an operand that a one-tile buffer fetches with the tile loops in
+        ``order``.
 
         ``dims`` are the dimensions that index the operand, if they differ from the operand's own: ``{"K"}`` for biases.
         ``scope``: see `count`.
@@ -168,7 +169,7 @@ class Tiling:
         return words * self.visits(indexed, order, scope)
 
     def visits(self, indexed: Collection[str], order: Sequence[str], scope: int | None = None) -> np.ndarray:
-        """Return the number of times that each block of an operand with these dimensions is fetched.
+        """Return, per tile size, how often each block of an operand with the dimensions ``indexed`` is fetched.
 
         A loop that doesn't index the operand fetches its blocks again in two cases: a loop inside it changes the block,
         or the loop is beyond the first ``scope`` loops.
@@ -184,7 +185,8 @@ class Tiling:
         return times
 
     def swept(self, operand: str, direction: str) -> np.ndarray:
-        """Return the words that a buffer fetches which keeps the common words of two tiles along ``direction``.
+        """Return, per tile size, the words that a buffer fetches which keeps data shared by successive tiles along
+        ``direction``.
 
         The first tile of each sweep fetches everything again, so the order of the other loops doesn't matter.
         """
@@ -195,7 +197,9 @@ class Tiling:
         return words
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
-        """Return the words of all blocks, each fetched once, minus the words that neighbours in ``direction`` share."""
+        """Return, per tile size, the words of all blocks of an operand, minus those shared by neighbours in
+        ``direction``.
+        """
         indexed = {dim for dim in DIMS if indexes(operand, dim)}
         if operand != "input":
             return self._array(indexed) * (operand != "weights" or self.problem.weighted)
@@ -208,7 +212,9 @@ class Tiling:
         return words
 
     def input_block(self, dims: tuple[str, str], windows: Mapping[int, int]) -> np.ndarray:
-        """Return the largest number of input words along one axis under ``windows`` of each tile size, for all taps."""
+        """Return, per tile size, the most input rows or columns that ``windows[size]`` neighbouring windows read,
+        over all tap blocks.
+        """
         axis = input_axes(self.problem)[dims]
         taps = self.problem.size(dims[1])
         return self._table(dims, lambda x, f: -(-taps // f) * axis.room(windows[x], f) if windows[x] else 0)
@@ -220,13 +226,15 @@ class Tiling:
         return np.full((1,) * len(DIMS), words, np.int64)
 
     def _table(self, dims: tuple[str, str], value: Callable[[int, int], int]) -> np.ndarray:
-        """Return ``value(x, f)`` for all sizes of two dimensions, on their axes."""
+        """Return the array of ``value(x, f)`` for all tile sizes of an output and a window dimension."""
         shape = [len(self.sizes[dim]) if dim in dims else 1 for dim in DIMS]
         sizes = product(*(self.sizes[dim] for dim in dims))  # windows first: X before Fw, Y before Fh in DIMS
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)
 
     def axis_words(self, dims: tuple[str, str], direction: str | None) -> np.ndarray:
-        """Return the input's words along one axis, summed over its blocks, minus the words shared in ``direction``."""
+        """Return, per tile size, the input rows or columns in all tiles, minus those shared by neighbours in
+        ``direction``.
+        """
         axis = input_axes(self.problem)[dims]
         cuts = [{step: cut(self.problem.size(dim), step) for step in self.sizes[dim]} for dim in dims]
 

@@ -1,4 +1,4 @@
-"""Time of a tiled layer, with transfers and computation in sequence or overlapped by a double buffer.
+"""Time of a tiled layer whose DMA transfers alternate with computation or overlap it by a double buffer.
 
 With two buffers the next tile enters, and the tile before leaves, while a tile is computed (Cecconi, section 3.2;
 Peemen, section V-4). The first fetch and the last write overlap with nothing.
@@ -24,7 +24,7 @@ MAX_TILES = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Words, transfers and multiply-adds of each tile of a layer, in the order of the tiles.
+    """Words moved, DMA transfers and multiply-adds of each tile of a layer, in the order of computation.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Steps:
     macs: np.ndarray
 
     def times(self, transfer: Transfer, mac: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the times of each tile's fetch, computation and write, in the unit of ``transfer``.
+        """Return the time of each tile's fetch, computation and write, in the unit of the transfer cost.
 
         ``mac`` is the time of a multiply-add.
         """
@@ -59,7 +59,7 @@ class Steps:
 
 
 def steps(problem: Problem, tile: Tile) -> Steps:
-    """Return the fetches, writes and computation of each tile of one group.
+    """Return the words, transfers and multiply-adds of each tile of one channel group, in the order of computation.
 
     The sums over all tiles equal the counts of `cecconi.evaluate`.
 
@@ -109,7 +109,7 @@ def steps(problem: Problem, tile: Tile) -> Steps:
 
 
 def _runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
-    """Return the number of address runs of each tile's block of a map.
+    """Return the number of runs of consecutive addresses in each tile's block of a feature map.
 
     A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
     in all. ``whole`` and ``touched`` are columns and rows.
@@ -120,7 +120,7 @@ def _runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarra
 
 
 def _new(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
-    """Return whether each tile's block of an operand differs from the block of the tile before."""
+    """Return whether each tile needs another block of an operand than the tile before, and so a fetch."""
     changed = np.zeros(len(next(iter(index.values()))), bool)
     changed[0] = True
     for dim in dims:
@@ -129,7 +129,7 @@ def _new(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
 
 
 def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """Return the total time if transfers overlap with computation.
+    """Return the total time of a tiled layer if the DMA transfers overlap with computation (double buffer).
 
     It is the first fetch, then for each tile the longer of its computation and the transfers beside it, then the last
     write.
@@ -140,5 +140,5 @@ def double_buffered(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> f
 
 
 def in_turn(fetch: ArrayLike, compute: ArrayLike, write: ArrayLike) -> float:
-    """Return the total time if all fetches, computations and writes happen in sequence."""
+    """Return the total time of a tiled layer if all fetches, computations and writes happen one after the other."""
     return float(np.sum(fetch) + np.sum(compute) + np.sum(write))

@@ -1,4 +1,4 @@
-"""Yang's benchmarks and memories: DianNao's hierarchy, co-designed hierarchies, several layers, several cores.
+"""Benchmarks and memory hierarchies of Yang's paper: DianNao's, co-designed ones, several layers, several cores.
 
 X. Yang et al., *A Systematic Approach to Blocking Convolutional Neural Networks*, 2016. Words have 16 bits. The
 datapath processes 16 input channels and 16 output channels per cycle, so C and K are rounded up to multiples of 16.
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 CORE = {"C": 16, "K": 16}
-"""Block that DianNao's datapath computes at once, in channels."""
+"""Numbers of input and output channels that DianNao's datapath computes at once."""
 
 LAYERS = {
     "Conv1": (256, 256, 256, 384, 11, 11),
@@ -41,22 +41,28 @@ LAYERS = {
     "Conv4": (56, 56, 128, 256, 3, 3),
     "Conv5": (28, 28, 256, 512, 3, 3),
 }
-"""Convolutions of Table 4: X, Y, C, K, Fw, Fh."""
+"""Benchmark convolutions of Yang's Table 4, as X, Y, C, K, Fw, Fh (output size, channels, window)."""
 
 BASELINE_X = {"Conv1": 8, "Conv2": 5, "Conv3": 8, "Conv4": 8, "Conv5": 7}
-"""Columns of the baseline's block. The paper does not state them; about 8, and a divisor of X."""
+"""Block width in output columns of DianNao's own loop order, for each benchmark layer.
+
+The paper does not state these widths. Each is a divisor of X near 8.
+"""
 
 WIDTHS: dict[str, int] = dict.fromkeys(OPERANDS, 512)
-"""Word length of co-designed memories, in bits. The paper uses wide memories wherever possible (section 4.2)."""
+"""Word length of co-designed memories in bits, per operand.
+
+The paper uses wide memories wherever possible (section 4.2).
+"""
 
 
 def layer(name: str) -> Problem:
-    """Return one of `LAYERS`, rounded up for the datapath."""
+    """Return a benchmark layer from Yang's Table 4, with channels rounded up to multiples of 16 for the datapath."""
     return Problem.valid(name, *LAYERS[name]).padded(**CORE)
 
 
 def diannao(width: int | None = None) -> Private:
-    """Return DianNao's buffers: 2 KB for inputs, 32 KB for weights, 2 KB for outputs.
+    """Return DianNao's on-chip memories: 2 KB for inputs, 32 KB for weights, 2 KB for outputs.
 
     Their words have 256, 512 and 256 bits, the sizes nearest to 16 inputs, 256 weights and 16 outputs per cycle; or all
     have ``width`` bits.
@@ -71,7 +77,7 @@ def diannao(width: int | None = None) -> Private:
 
 
 def baseline(name: str) -> PricedBlocking:
-    """Return the blocking in DianNao's own loop order, with a block of columns; inputs are in DRAM (section 5.2)."""
+    """Return the blocking of a benchmark layer in DianNao's own loop order, with inputs in DRAM (Yang, section 5.2)."""
     problem = layer(name)
     text = f"C0=16 K0=16 X0={BASELINE_X[name]} Fw Fh C1={problem.C} K1={problem.K} X1={problem.X} Y0={problem.Y}"
     memories = {**diannao().memories, "input": []}
@@ -89,19 +95,21 @@ def codesign(
     width: int = 4000,
     base: Mapping[str, int] | None = None,
 ) -> PricedBlocking:
-    """Return the memories, of at most ``limit`` bytes, and the blocking that together need the least energy."""
+    """Return the on-chip memories, at most ``limit`` bytes in all, and the blocking that together need the least
+    energy.
+    """
     hierarchy = CoDesign(limit=limit, levels=levels, widths=WIDTHS, homed=homed)
     return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, ragged=ragged, width=width)
 
 
 def datapath_block(problem: Problem, core: Mapping[str, int] = CORE) -> Mapping[str, int]:
-    """Return the block of ``problem`` that the datapath computes at once: ``core``, or one element without weights."""
+    """Return the channels of a layer that the datapath computes at once: ``core``, or 1 for layers without weights."""
     return core if problem.weighted else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Memory hierarchy for several layers, with the blocking of each layer.
+    """Memory hierarchy for several layers in common, with the best blocking of each layer.
 
     Parameters
     ----------
@@ -120,17 +128,19 @@ class Common:
 
     @property
     def energy(self) -> float:
-        """Energy of all layers, in pJ."""
+        """Memory energy of all layers on the common hierarchy, in pJ."""
         return sum(blocking.energy for blocking in self.blockings)
 
     @property
     def size(self) -> int:
-        """Bytes of all memories."""
+        """Bytes of all memories of the common hierarchy."""
         return sum(memory.size for memories in self.hierarchy.memories.values() for memory in memories)
 
     @property
     def gap(self) -> float:
-        """Optimality gap: an upper bound on the possible saving, as a fraction of the energy."""
+        """Optimality gap: an upper bound on the possible saving of any common hierarchy, as a fraction of the
+        energy.
+        """
         return max(0.0, 1 - self.bound / self.energy)
 
 
@@ -142,7 +152,7 @@ def common(
     base: Mapping[str, int] | None = None,
     rounds: int = 2,
 ) -> Common:
-    """Search one memory hierarchy with the least total energy for all of ``problems`` (section 3.6).
+    """Search one memory hierarchy with the least total energy for several layers (Yang, section 3.6).
 
     First every layer is optimised alone. The hierarchies of these layers, rounded to powers of two, are the candidates.
     The best candidate for all layers together is then improved by halving or doubling one memory at a time, in
@@ -188,7 +198,8 @@ def common(
 def _total(
     sizes: _Sizes, bounds: Mapping[Problem, float], weight: Mapping[Problem, int], core: Mapping[str, int], best: float
 ) -> float:
-    """Return the energy of all layers in pJ, from rough searches; infinite if a layer does not fit.
+    """Return the memory energy of all layers on one hierarchy, in pJ, from rough searches; infinite if a layer does not
+    fit.
 
     ``weight`` holds the number of occurrences of each layer. The window's loops form a pair. The result is infinite too
     as soon as it can't be below ``best``.
@@ -208,7 +219,8 @@ def _total(
 
 
 def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
-    """Return the cheapest of ``costs`` after improving one memory at a time, in ``rounds`` rounds.
+    """Return the cheapest memory hierarchy after local search: up to ``rounds`` rounds that change one memory at a
+    time.
 
     Adds the hierarchies that it tried to ``costs``.
     """
@@ -225,13 +237,15 @@ def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], floa
 
 
 _ROUGH = 3
-"""Labels per point while hierarchies are compared."""
+"""Number of partial blockings kept per lattice point in the rough searches that compare hierarchies."""
 
 _Sizes = tuple[tuple[int, ...], ...]
 
 
 def _sizes(blocking: PricedBlocking) -> _Sizes:
-    """Return the bytes of each operand's buffers, rounded up to powers of two, small to large, all different."""
+    """Return the sizes in bytes of a blocking's buffers per operand, rounded up to powers of two, without
+    duplicates.
+    """
     sizes = []
     for operand in OPERANDS:
         words = [buffer.words for buffer in blocking.buffers if buffer.operand == operand]
@@ -240,7 +254,7 @@ def _sizes(blocking: PricedBlocking) -> _Sizes:
 
 
 def _neighbours(sizes: _Sizes) -> Iterator[_Sizes]:
-    """Yield the hierarchies with one memory half as large, twice as large, or left out."""
+    """Yield the memory hierarchies in which one memory is half as large, twice as large, or left out."""
     for index, own in enumerate(sizes):
         for memory_index, size in enumerate(own):
             for changed in ((size // 2,), (size * 2,), ()):
@@ -262,7 +276,7 @@ def _private(sizes: _Sizes) -> Private:
 
 
 def multicore(blocking: PricedBlocking, cores: int, shared: str) -> dict[str, float]:
-    """Return the energy of ``blocking`` on several cores, in pJ, by component (section 3.3, Fig. 9).
+    """Return the energy, in pJ, of a blocking divided between several cores, by component (Yang, section 3.3, Fig. 9).
 
     Parameters
     ----------

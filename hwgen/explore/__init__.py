@@ -1,1 +1,3 @@
-"""Trade-off of a network before planning: all groupings and unroll factors, counted as in the papers."""
+"""Exploration of a network before planning: costs of all layer groupings and unroll factors, counted as in the
+papers.
+"""

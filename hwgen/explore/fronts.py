@@ -1,4 +1,4 @@
-"""Fronts of a network over all groupings and unroll factors."""
+"""Pareto fronts of a network over all divisions into fusion groups and all unroll factors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from hwgen.templates.unroll import Choice, choices
 from hwgen.templates.work import LayerWork, Unroll
 
 WORD_BYTES = 4
-"""Bytes of a word. The papers count in 32-bit words."""
+"""Number of bytes of a word in storage and traffic figures (32 bits, as in the papers)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Published point of a front, for plots. Its coordinates have the front's units."""
+    """Point from a published paper to plot beside a network's computed Pareto front.
+
+    Its coordinates have the front's units.
+    """
 
     label: str
     front: str
@@ -36,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Fronts of a network; words have 32 bits, as in the papers.
+    """Pareto fronts of a network over layer groupings and unroll factors; words have 32 bits, as in the papers.
 
     Parameters
     ----------
@@ -63,17 +66,17 @@ class Exploration:
 
     @property
     def max_words(self) -> float:
-        """Number of words that the board's block RAM holds; infinite without a board."""
+        """Number of 32-bit words that the board's block RAM holds; infinite without a board."""
         return (
             inf if self.board is None else self.board.bram36 * self.board.family.memories.block_bits // (8 * WORD_BYTES)
         )
 
     def fits(self, *, storage_words: int = 0, dsp: int = 0) -> bool:
-        """Return whether the board has these resources; ``True`` without a board."""
+        """Return whether the board has enough block RAM and DSP slices for these needs; ``True`` without a board."""
         return storage_words <= self.max_words and (self.board is None or dsp <= self.board.dsp)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fronts as plain values (docs/explanation/exploration.md)."""
+        """Return all Pareto fronts of the exploration as plain values for JSON."""
         names = [layer.name for layer in self.network.layers]
 
         def groups(spans: Sequence[Span]) -> list[list[str]]:
@@ -141,7 +144,7 @@ def explore(
     depth_groups: Mapping[str, int] | None = None,
     published: Sequence[Point] = (),
 ) -> Exploration:
-    """Return all fronts of a network.
+    """Return all Pareto fronts of a network: storage, traffic, multiplications, multipliers and cycles.
 
     Parameters
     ----------
@@ -178,7 +181,7 @@ def explore(
 
 
 def listing(layers: Layers) -> list[tuple[int, int]]:
-    """Return storage and traffic of each grouping: ``2**c`` points for ``c`` cuts."""
+    """Return the storage and traffic of every division of a network into fusion groups: ``2**c`` for ``c`` cuts."""
     linked = Linked.of(layers)
     words, points = fusion.storage_words(linked), []
     for cuts in product((False, True), repeat=len(linked.boundaries) - 2):
@@ -194,7 +197,7 @@ def listing(layers: Layers) -> list[tuple[int, int]]:
 
 
 def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
-    """Return storage and traffic of one grouping, in words, counted as in `fusion.storage_traffic`.
+    """Return the on-chip storage and feature-map traffic, in words, of one division of a network into fusion groups.
 
     Parameters
     ----------
@@ -210,7 +213,9 @@ def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
-    """Return the multipliers of a layer in ``groups`` serial depth groups, or in more if the board requires it."""
+    """Return the multipliers of a layer computed in ``groups`` serial depth groups, or in more where the board has
+    too few.
+    """
     need = fusion.depth_multipliers(layer, groups)
     if board is None or need <= board.dsp:
         return need

@@ -1,4 +1,4 @@
-"""Costs of fusing a network's layers, as exact Pareto fronts over all groupings (`hwgen.plan.cuts`).
+"""Costs of fusing a network's layers, as exact Pareto fronts over all divisions into fusion groups.
 
 Groups begin and end where the network can be cut (`hwgen.network.graph.Network.cuts`).
 """
@@ -22,7 +22,9 @@ from hwgen.templates.work import Unroll, ceil_div
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePoint:
-    """Grouping with reuse: words stored on chip, and words of maps moved per frame."""
+    """Point of a Pareto front: fusion groups that reuse overlaps, words stored on chip, and words of maps moved per
+    frame.
+    """
 
     groups: tuple[Span, ...]
     storage_words: int
@@ -31,7 +33,9 @@ class StoragePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DspPoint:
-    """Grouping whose groups run one after the other on the same multipliers, the layers of a group together."""
+    """Point of a Pareto front: fusion groups that share multipliers one after the other, multipliers needed, and
+    off-chip traffic.
+    """
 
     groups: tuple[Span, ...]
     dsp: int
@@ -40,7 +44,7 @@ class DspPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapPoint:
-    """Grouping with ``reuse`` or ``recompute`` for each group."""
+    """Point of a Pareto front: fusion groups, each with ``reuse`` or ``recompute`` of overlaps, and their costs."""
 
     groups: tuple[Span, ...]
     overlap: tuple[str, ...]
@@ -51,7 +55,7 @@ class OverlapPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CyclesPoint:
-    """Unroll factors of all layers running together: multipliers, and cycles of the slowest layer."""
+    """Point of a Pareto front: unroll factors of all layers, their multipliers, and the slowest layer's cycles."""
 
     dsp: int
     cycles: int
@@ -59,7 +63,7 @@ class CyclesPoint:
 
 
 def storage_words(layers: Layers) -> dict[Span, int]:
-    """Return the number of words that each group of the layers keeps for reuse."""
+    """Return, for each possible fusion group, the number of words kept on chip for reuse between pyramids (tiles)."""
     linked = Linked.of(layers)
     return {
         (begin, end): words
@@ -69,7 +73,8 @@ def storage_words(layers: Layers) -> dict[Span, int]:
 
 
 def storage_traffic(layers: Layers) -> list[StoragePoint]:
-    """Return the front of reuse storage against traffic of maps, over all groupings; sorted by storage.
+    """Return the Pareto front of on-chip storage against feature-map traffic, over all fusion groupings, sorted by
+    storage.
 
     Groups run one after the other in the same buffers, so a grouping needs the largest group's storage (the thesis).
     """
@@ -86,7 +91,8 @@ def storage_traffic(layers: Layers) -> list[StoragePoint]:
 
 
 def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
-    """Return the front of multipliers against traffic of maps, over all groupings (DeCoILFNet, Fig. 7).
+    """Return the Pareto front of multipliers against feature-map traffic, over all fusion groupings (DeCoILFNet, Fig.
+    7).
 
     The points are sorted by multipliers.
 
@@ -110,14 +116,17 @@ def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
 
 
 def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
-    """Return the multipliers of a convolution: all taps of ``1 / depth_groups`` of the input channels; 0 for a pool."""
+    """Return the multipliers of a convolution for all taps of ``1 / depth_groups`` of its input channels; 0 for a
+    pool.
+    """
     if layer.channelwise or not layer.weight_count:
         return 0
     return layer.taps * ceil_div(layer.channels // layer.groups, depth_groups)
 
 
 def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
-    """Return the front of storage, multiplications and traffic, with reuse or recomputation chosen for each group.
+    """Return the Pareto front of storage, multiplications and traffic, where each fusion group reuses or recomputes
+    overlaps.
 
     A group that recomputes stores nothing, reads its input with the overlaps, and needs more multiplications. The
     points are sorted by storage.
@@ -171,7 +180,7 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
 
 
 def dsp_cycles(choices: Sequence[Sequence[Choice]]) -> list[CyclesPoint]:
-    """Return the front of multipliers against the slowest layer's cycles, over all combinations of the layers' choices.
+    """Return the Pareto front of multipliers against the slowest layer's cycles, over all unroll factors of the layers.
 
     The points are sorted by multipliers.
 
@@ -199,7 +208,7 @@ def _moved(layers: Sequence[Op], begin: int, end: int) -> int:
 
 
 def check_groups(layers: Layers, groups: Sequence[Span]) -> None:
-    """Refuse groups that do not hold each layer once and in order, or do not end where the network can be cut."""
+    """Refuse fusion groups that do not hold each layer once and in order, or end where the network cannot be cut."""
     linked = Linked.of(layers)
     edges, count = [0, *(end for _, end in groups)], len(linked.layers)
     if edges[-1] != count or any(a >= b for a, b in pairwise(edges)) or [a for a, _ in groups] != edges[:-1]:

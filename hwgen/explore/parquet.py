@@ -1,4 +1,4 @@
-"""Tables as Parquet, by pyarrow."""
+"""Writer of tables as Parquet files, with pyarrow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["require", "written"]
 
 
 def require() -> None:
-    """Refuse to begin without pyarrow.
+    """Raise an error if the package pyarrow is not installed.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def require() -> None:
 
 
 def written(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the contents of a Parquet file with these rows.
+    """Return the given table rows as the bytes of a Parquet file.
 
     A column of integers has the type int64, a column of floats float64.
 
@@ -50,5 +50,5 @@ def written(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that Parquet has a type for: ``4x8`` for a pair."""
+    """Return a table value as a type that Parquet has, with a tuple joined into text such as ``4x8``."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else value

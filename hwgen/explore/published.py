@@ -1,4 +1,4 @@
-"""Points that the papers print for their networks, to show beside the fronts.
+"""Points that papers published for their networks, to show beside the computed Pareto fronts.
 
 The thesis is Alwani's (2015); DeCoILFNet was published in 2018. docs/figures/published.md lists which of their figures
 the fronts reproduce.
@@ -13,7 +13,7 @@ from hwgen.network import shapes
 from hwgen.network.graph import Network
 
 DEPTH_GROUPS: Mapping[str, int] = {"conv2_2": 2}
-"""Serial depth groups in DeCoILFNet's build of VGG-16's first seven layers; 1 for all other layers.
+"""Number of serial depth groups per layer in DeCoILFNet's build of VGG-16's first seven layers; 1 for all others.
 
 No other groups fit both its DSPs and its times.
 """
@@ -34,12 +34,14 @@ _POINTS = {
 
 
 def points(network: Network) -> tuple[Point, ...]:
-    """Return the published points of a network's fronts; none if no paper explored it."""
+    """Return the points that papers published for a network's Pareto fronts; none if no paper explored the network."""
     return next((published_points for name, published_points in _POINTS.items() if _same(network, name)), ())
 
 
 def depth_groups(network: Network) -> dict[str, int]:
-    """Return the serial depth groups of layers in DeCoILFNet's build, by name; empty for other networks."""
+    """Return the number of serial depth groups of each layer in DeCoILFNet's build of VGG-16; empty for other
+    networks.
+    """
     if not _same(network, "vgg16:7"):
         return {}
     built = shapes.load("vgg16:7").layers

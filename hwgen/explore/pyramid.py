@@ -1,4 +1,5 @@
-"""Storage, arithmetic and traffic of fused layers that are computed in pyramids (Alwani 2015, chapters 3 and 4).
+"""Storage, arithmetic and traffic of fused layers that are computed tile by tile, in pyramids (Alwani 2015, chapters 3
+and 4).
 
 A pyramid is the part of every layer's map that one tile of the group's last output depends on. The group is computed
 pyramid by pyramid, row by row. Values that neighbouring pyramids share are either kept on chip (*reuse*) or computed
@@ -24,15 +25,18 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.ops import Op
 
 Pair = tuple[int, int]
-"""Rows, then columns."""
+"""Pair of a number of rows and a number of columns."""
 
 SOURCE = -1
-"""Index of a group's input map. Layers have indices from 0, and a map has the index of the layer that produces it."""
+"""Index that stands for the input map of a group of layers.
+
+Layers have indices from 0, and a map has the index of the layer that produces it.
+"""
 
 
 @dataclass(frozen=True)
 class Linked:
-    """Layers in topological order, with the maps that they read.
+    """Layers in topological order, with the indices of the feature maps that each layer reads.
 
     Parameters
     ----------
@@ -50,7 +54,10 @@ class Linked:
 
     @classmethod
     def of(cls, layers: Layers) -> Linked:
-        """Return the linked layers of a network or of a chain of layers. Linked layers are returned unchanged."""
+        """Return the layers of a network, or of a chain of layers, together with the maps that each layer reads.
+
+        Linked layers are returned unchanged.
+        """
         if isinstance(layers, Linked):
             return layers
         if isinstance(layers, Network):
@@ -61,23 +68,23 @@ class Linked:
         return cls(tuple(layers), tuple((index - 1,) for index in range(len(layers))), tuple(range(len(layers) + 1)))
 
     def head(self, end: int) -> Linked:
-        """Return the first layers, up to a boundary."""
+        """Return the linked layers before layer index ``end``, which must be a boundary of groups."""
         return Linked(
             self.layers[:end], self.sources[:end], tuple(boundary for boundary in self.boundaries if boundary <= end)
         )
 
 
 Layers = Sequence[Op] | Network | Linked
-"""Layers of a group or of a whole network: a chain, or layers with the maps that they read."""
+"""Layers of a fusion group or a whole network: a chain of operators, a network, or layers with links."""
 
 
 _FAR = np.iinfo(np.int64).max
-"""Row or column beyond any map."""
+"""Row or column index beyond any feature map."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """Pyramid at one layer's input; pairs are (rows, columns).
+    """Size and advance of a pyramid (the inputs that one output tile depends on) at one layer's input.
 
     Parameters
     ----------
@@ -96,7 +103,7 @@ class Level:
 
 
 def back_map(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[Level]:
-    """Return the pyramid under a ``tip`` of the last layer's output, at each layer's input, first layer first.
+    """Return, for each layer, the pyramid of inputs on which an output tile of size ``tip`` depends.
 
     Raises
     ------
@@ -117,7 +124,7 @@ def back_map(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[Level]:
 
 
 def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
-    """Return the on-chip words that one group keeps for reuse.
+    """Return the on-chip words that one fusion group keeps so that pyramids (tiles) reuse their overlaps.
 
     They are the sum of ``N (K - S) (W + step)`` over the maps that the group's layers read, as in the thesis's
     exploration tool (Fig. 4.1). ``W`` is the width without padding (the band at the bottom), ``step`` the new rows of a
@@ -128,7 +135,9 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
 
 def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
-    """Return `reuse_words` of every group that ends with the last layer, one per boundary where a group begins."""
+    """Return the on-chip words kept for reuse by every fusion group that ends with the last layer, by its first
+    layer.
+    """
     linked = Linked.of(layers)
     _check(linked, tip)
     tips = tips_of_tails(linked, tip)
@@ -137,7 +146,7 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return the tip of the pyramids of every group that ends with the last layer.
+    """Return the output tile size (tip) of every fusion group that ends with the last layer, at least ``tip``.
 
     It is the smallest tip, at least ``tip``, with which all maps of the group advance by whole pixels. Only upsampling
     needs more than ``tip``.
@@ -150,7 +159,9 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
 
 
 def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
-    """Return, per boundary but the last, the number of outputs by which all maps behind it advance by whole pixels."""
+    """Return, for each layer at which a group can begin, the smallest output step that advances all its maps by
+    whole pixels.
+    """
     outputs, whole = {}, 1
     for index in range(len(linked.layers) - 1, SOURCE - 1, -1):
         whole = lcm(whole, paces[index].denominator)
@@ -159,7 +170,8 @@ def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
 
 
 def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
-    """Return the rows (axis 0) or columns of each map per output of the last layer; 0 if it needs the whole map.
+    """Return how many rows (axis 0) or columns each feature map advances per output of the last layer; 0: whole map
+    needed.
 
     If the paths to the last layer have different paces, no band of the map moves along with both. Then the whole map is
     needed.
@@ -173,7 +185,7 @@ def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
 
 
 def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
-    """Return, for each map, the layers that read it, and the index of their input."""
+    """Return, for each feature map, the indices of the layers that read it and which of their inputs it is."""
     readers: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for layer, sources in enumerate(linked.sources):
         for input_index, source in enumerate(sources):
@@ -182,7 +194,9 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return `reuse_words_of_tails` with one tip for all groups."""
+    """Return, for each group that ends with the last layer, the words kept for reuse with one output tile size
+    ``tip``.
+    """
     rows, columns = (_overlaps(linked, axis, tip[axis]) for axis in (0, 1))
     paces, layers, words = [_paces(linked, axis) for axis in (0, 1)], linked.layers, {}
     total = 0
@@ -200,7 +214,7 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
 
 
 def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]:
-    """Return the rows (axis 0) or columns of each map that are kept from one pyramid to the next.
+    """Return the rows (axis 0) or columns of each feature map that one pyramid keeps for the next.
 
     The first figure is the largest overlap of any layer's windows. The second is the part that the layer most behind
     must still read when the layer most ahead has what it needs.
@@ -219,7 +233,7 @@ def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]
 
 
 def implementation_words(layers: Sequence[Op], tip: Pair = (1, 1)) -> int:
-    """Return the on-chip words of reuse in the thesis's implementation (55.88 KB, section 3.4.5).
+    """Return the on-chip words for reuse that the implementation of Alwani's thesis takes (section 3.4.5).
 
     Widths include padding, the rows are those of the first pyramid, and the group's own input does not count.
     """
@@ -234,7 +248,7 @@ def implementation_words(layers: Sequence[Op], tip: Pair = (1, 1)) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Arithmetic of the convolutions, per frame.
+    """Multiplications, additions and input words of fused layers per frame, without and with recomputed overlaps.
 
     Parameters
     ----------
@@ -253,7 +267,7 @@ class Work:
 
 
 def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
-    """Return the work of one group whose pyramids share nothing, each clipped at the zero padding.
+    """Return the arithmetic of one fusion group whose pyramids (tiles) share nothing and recompute their overlaps.
 
     Additions are counted as in the thesis, ``K*K - 1`` for ``K*K`` multiplications. Where several layers read a map, a
     pyramid has the smallest rectangle that covers all their needs.
@@ -262,7 +276,7 @@ def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
 
 
 def recomputation_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Work]:
-    """Return `recomputation` of every group that ends with the last layer, one entry per boundary where a group begins.
+    """Return the arithmetic with recomputed overlaps of every fusion group that ends with the last layer.
 
     A pyramid is mapped back from the tip, so all groups of one tip share its levels.
     """
@@ -298,12 +312,14 @@ def _works_of_tails(linked: Linked, tip: Pair) -> list[Work]:
 
 
 def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
-    """Return the words of feature maps that move off chip: each group's input and output, once, without halos."""
+    """Return the words of feature maps that fusion groups move off chip: each group's input and output once, without
+    halos.
+    """
     return sum(group[0].input_words + group[-1].output_words for group in groups)
 
 
 def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
-    """Return the rows (axis 0) or columns of each map, summed over all pyramids.
+    """Return the rows (axis 0) or columns of each feature map that pyramids compute, summed over all pyramids.
 
     Every pyramid's interval is mapped back layer by layer and clipped to the map.
     """
@@ -322,7 +338,7 @@ def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
 
 
 def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the interval of an input that the outputs of a layer need, in each pyramid.
+    """Return the interval of input rows or columns that given outputs of a layer need, for each pyramid.
 
     A window wholly in the padding needs nothing.
     """
@@ -336,7 +352,7 @@ def _back(size: int, extent: int, stride: int) -> int:
 
 
 def _overlap(layer: Op) -> Pair:
-    """Return the rows and columns that neighbouring windows share; 0 where the stride skips pixels."""
+    """Return the rows and columns that neighbouring windows of a layer share; 0 where the stride skips pixels."""
     extent, stride = layer.window.extent, layer.window.stride
     return max(extent[0] - stride[0], 0), max(extent[1] - stride[1], 0)
 

@@ -1,4 +1,6 @@
-"""Many plans of one or several networks as one table, with the Pareto-optimal plans marked."""
+"""Sweep that plans one or several networks with many option values, as one table with the Pareto-optimal plans
+marked.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from hwgen.network.graph import Network
 from hwgen.plan import Plan, Request, kept
 
 MAX_PLANS = 100_000
-"""Largest number of plans in a sweep."""
+"""Largest number of plans that one sweep computes."""
 
 FIGURES = (
     "latency",
@@ -35,12 +37,12 @@ FIGURES += ("map_bytes", "weight_bytes")
 """Columns of a plan: cycles, milliseconds at its clock, frames per second, resources, off-chip bytes per frame."""
 
 GOALS = ("interval_ms", "latency_ms", "dsp", "bram36", "lut", "ff", "map_bytes")
-"""Figures of which less is better, as objectives of a front."""
+"""Names of the table columns that can be minimised as objectives of the sweep's Pareto front."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Plans of some networks on some boards, for all combinations of options.
+    """Request to plan some networks for some boards with every combination of option values.
 
     Parameters
     ----------
@@ -98,7 +100,7 @@ class Sweep:
 
     @property
     def count(self) -> int:
-        """Number of plans."""
+        """Number of plans that the sweep computes: networks times boards times option values."""
         total = len(self.networks) * len(self.boards)
         for values in self.options.values():
             total *= len(values)
@@ -106,11 +108,11 @@ class Sweep:
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
-        """Every combination of the options, the last option changing fastest."""
+        """List of all combinations of the swept option values; the last option changes fastest."""
         return [dict(zip(self.options, values, strict=True)) for values in product(*self.options.values())]
 
     def run(self, pool: work.Pool) -> Table:
-        """Compute all plans in a pool of processes, and return their table."""
+        """Compute all plans of the sweep in a pool of processes, and return them as a table."""
         pairs = [(network, board) for network in range(len(self.networks)) for board in range(len(self.boards))]
         points = [(*pair, combination) for pair in pairs for combination in self.combinations]
         rows = work.run(pool, row, points, shared=(tuple(self.networks), tuple(self.boards)), what="sweep", unit="plan")
@@ -118,7 +120,7 @@ class Sweep:
 
 
 def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, int, dict[str, Any]]) -> dict[str, Any]:
-    """Return the table's row of one plan, or of its refusal."""
+    """Compute one plan, and return its table row, or a row with the reason for which there is no plan."""
     network, board, options = networks[point[0]], boards[point[1]], point[2]
     cells: dict[str, Any] = {"model": network.name, "board": board.name}
     cells |= {f"asked_{name}": value for name, value in options.items()}
@@ -136,7 +138,7 @@ def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, 
 
 
 def figures(plan: Plan) -> dict[str, Any]:
-    """Return the `FIGURES` of a plan."""
+    """Return the figures of a plan as table cells: cycles, milliseconds, resources and off-chip bytes."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic, kilohertz = plan.traffic_bytes, plan.board.clock_mhz * 1000
     return {
@@ -154,7 +156,7 @@ def figures(plan: Plan) -> dict[str, Any]:
 
 
 def mark(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows with ``front`` true in the Pareto-optimal rows of each model.
+    """Return copies of the table rows with an entry ``front``: whether the row's plan is Pareto-optimal for its model.
 
     A row dominates another if it is no worse in all goals and better in one. Of rows that are equal in all goals the
     first stands for all. A plan that can't be built is not in the front.
@@ -170,7 +172,7 @@ def mark(rows: Sequence[Mapping[str, Any]], goals: Sequence[str]) -> list[dict[s
 
 
 def _undominated(rows_by_costs: Mapping[tuple[float, ...], int]) -> list[int]:
-    """Return the rows whose costs no other costs dominate. All costs are different."""
+    """Return the indices of the table rows whose costs are Pareto-optimal. All costs are different."""
     kept: list[tuple[float, ...]] = []
     for costs in sorted(rows_by_costs):  # later costs never dominate earlier ones
         if not any(all(a <= b for a, b in zip(other, costs, strict=True)) for other in kept):
@@ -180,7 +182,7 @@ def _undominated(rows_by_costs: Mapping[tuple[float, ...], int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a sweep.
+    """Table of all plans of a sweep, one row per combination of network, board and options.
 
     Attributes
     ----------
@@ -202,31 +204,31 @@ class Table:
     html: Callable[[Table], str] | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str | None:
-        """Return the table as HTML for a notebook, with the plans of the front marked."""
+        """Return the table as HTML for a notebook, with the Pareto-optimal plans marked."""
         return None if self.html is None else self.html(self)
 
     @property
     def columns(self) -> list[str]:
-        """Keys of each row, in order."""
+        """Names of the table's columns, in order."""
         return list(self.rows[0])
 
     @property
     def models(self) -> list[str]:
-        """Names of the models, in the order of the request."""
+        """Names of the models in the table, in the order of the request."""
         return list(dict.fromkeys(row["model"] for row in self.rows))
 
     @property
     def planned(self) -> list[dict[str, Any]]:
-        """Rows with a plan."""
+        """Table rows whose request was not refused and so has a plan."""
         return [row for row in self.rows if row["refusal"] is None]
 
     def best(self, model: str) -> list[dict[str, Any]]:
-        """Return the rows of a model's front, sorted by the goals."""
+        """Return the table rows of a model's Pareto-optimal plans, sorted by the objectives."""
         rows = [row for row in self.rows if row["front"] and row["model"] == model]
         return sorted(rows, key=lambda row: tuple(row[goal] for goal in self.front))
 
     def csv(self) -> bytes:
-        """Return the table as CSV, with a line of names. Missing values are empty."""
+        """Return the table of plans as CSV bytes, with a header line. Missing values are empty."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self.columns, lineterminator="\n")
         writer.writeheader()
@@ -234,7 +236,7 @@ class Table:
         return text.getvalue().encode()
 
     def parquet(self) -> bytes:
-        """Return the table as Parquet.
+        """Return the table of plans as the bytes of a Parquet file.
 
         Raises
         ------

@@ -24,11 +24,11 @@ from hwgen.program.tiles import Cost, Room, Tiling, chunks, pieces, pitch, plane
 from hwgen.schedule.engine_core import group_steps
 
 Span = tuple[int, int]
-#: Number of byte addresses of the engine's port.
+#: Number of byte addresses that the engine's memory port can reach.
 ADDRESSES = 1 << 32
 #: Estimated cycles between the jobs of a tile and the first read of its outputs.
 LAG_CYCLES = 2000
-#: Estimated cycles of the port by which loads can run ahead of the array.
+#: Estimated number of cycles by which the memory port's loads can run ahead of the array, or the array ahead of the port.
 AHEAD_CYCLES = 4000
 
 

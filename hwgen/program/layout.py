@@ -66,8 +66,10 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Return the weights of a channelwise layer as bytes in the engine's order. ``weights`` has the shape ``(steps,
-    fields, 8)``: field by field, and lane by lane in a field.
+    """Return the weights of a channelwise layer as bytes in the engine's order.
+
+    The array ``weights`` has the shape ``(steps, fields, 8)``. Bytes follow field by field, and lane by lane in a
+    field.
     """
     count, fields, lanes = weights.shape
     packed = np.zeros((count, maps), np.int8)

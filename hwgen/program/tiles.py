@@ -301,9 +301,7 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
 
 
 def _heights(task: Pass) -> np.ndarray:
-    """Return the candidate heights of an output tile and of the box of tiles that share their input, int64 ``(n,
-    2)``.
-    """
+    """Return the candidate heights of a tile and of a box of tiles that share their input, int64 ``(n, 2)``."""
     sizes = [
         (rows, min(rows * tiles, -(-task.rows // rows) * rows))
         for rows in range(task.edge, (1 if task.is_scattered else task.rows) + 1, task.edge)

@@ -22,7 +22,7 @@ from hwgen.schedule.engine_core import CoreSchedule, columns
 
 #: Users of the memory port, by their index in `EngineCycles.bursts`.
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
-#: Fields of a job that state what it loads and stores.
+#: Fields of a job's load and store that state the map, weights, parameters and outputs to transfer, and what to wait for.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words", "addend")
 _WEIGHTS = ("w_address", "w_steps")
 _PARAMETERS = ("p_address", "p_words")

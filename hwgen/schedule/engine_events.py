@@ -13,7 +13,7 @@ import numpy as np
 
 from hwgen.schedule.compiled import compiled, inner
 
-#: Cycle after all others; its negative is before all others.
+#: Cycle number that stands for never: it is after all other cycles, and its negative is before all others.
 NEVER = 1 << 60
 
 # The compute core.
@@ -21,11 +21,11 @@ NEVER = 1 << 60
 #: Entries of `Core.state`: sizes and latencies of the circuit.
 ARRAY_PIXELS, SLOTS, WORDS_LATENCY, FINISH, FETCH, START = range(6)
 SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START = range(6, 11)
-#: Rows of `Core.jobs`: fields of a job's part for the array, fields of its part for the drain, then cycles. The queue
-#: of parts for the array has two rows (offered, accepted), and so has the drain's queue.
+#: Rows of `Core.jobs`, one column per job: fields of the job's part for the array, fields of its part for the drain,
+#: then the cycles in which these parts are offered and accepted and the job is loaded, stored, computed and drained.
 GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, PIXELS, WAIT_STORED = range(8)
 COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(8, 16)
-#: Indices of the two queues.
+#: Indices of the two queues of a compute core: parts of jobs for the array, and parts of jobs for the drain.
 COMPUTE, DRAIN = range(2)
 #: Offset in `Core.state`: entry ``KNOWN + row`` is the number of known cycles in a row of `Core.jobs`.
 KNOWN = 3
@@ -38,7 +38,8 @@ _TAKEN, _FREE_FROM, _DRAIN_TAKEN = 19, 20, 21
 _JOB, _LEFT, _LAST_STEP, _OPENED, NUM_GROUPS, _NUM_COMPLETE, NUM_RELEASED, NUM_YIELDED = range(23, 31)
 _DRAIN_JOB, _PIXELS_LEFT, _BEGUN, _SELECTS, _SELECTED_FIRST, _SELECTED_LAST, FINISHED = range(31, 38)
 CORE_STATE = 38
-#: Columns of `Core.sums`.
+#: Columns of `Core.sums`, one row per pixel group: cycle from which its sums can be selected, cycle in which its slot is
+#: free, and cycles of its first and last output beat.
 COMPLETE, RELEASED, FIRST_BEAT, LAST_BEAT = range(4)
 
 
@@ -278,9 +279,9 @@ def advance(core: Core, until: int) -> None:
 
 # Bursts of the memory port.
 
-#: Columns of the boxes that `split` divides into bursts.
+#: Columns of the table of boxes in memory that `split` divides into bursts.
 JOB, ADDRESS, ROW_STRIDE, BLOCK_STRIDE, BOX_BLOCKS, ROWS, WORDS, WIDE, WRITES = range(9)
-#: Marks of a burst.
+#: Bits that mark a burst as the first of its job, the last of its job, or the first of its box.
 FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
 
 
@@ -329,7 +330,7 @@ def split(
 
 # The memory port.
 
-#: Users of the port, in the order of priority.
+#: Users of the memory port (fetch of jobs, store unit, load unit), in the order of priority.
 FETCHES, STORES, LOADS = range(3)
 #: Rows of `Port.jobs`: number of jobs that must be computed, and stored, before the job is loaded; then cycles. The
 #: cycles are: arrival of the job, offers of its parts to load, compute, drain and store, and the ends of its parts in
@@ -343,7 +344,7 @@ _JOBS, _QUEUE, _OUTSTANDING, _PACE, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = ra
 _FREE, _LAST_WORD, NUM_GRANTED, _ENDED = 7, 8, 9, 10
 _KNOWN = 12
 _PORT_STATE = _KNOWN + _ROWS
-#: Rows of `Port.bursts`.
+#: Rows of `Port.bursts`, one column per burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
 _BEATS, _JOB_OF, _MARKS = range(3)
 #: Columns of `Port.units`: the next burst, the end of all bursts, the cycle in which the next burst was made, the cycle
 #: from which it waits for the port, and the cycle of the last grant.
@@ -351,8 +352,8 @@ _NEXT, _END, _ASKED, _WAITING, _GRANTED = range(5)
 
 #: Smallest number of cycles from a burst to the next burst of the same box, and to the first burst of the next box.
 _NEXT_BURST, _NEXT_BOX = 2, 3
-#: Cycles from ``begin`` to the first job's burst; from a job's last word to the offer of its parts; from a job's last
-#: word to the next job's burst.
+#: Cycles from the program's begin to the burst that fetches the first job; from a job's last word to the offer of its
+#: parts; from a job's last word to the burst that fetches the next job.
 _FIRST_JOB, _OFFER, _NEXT_JOB = 3, 3, 4
 #: Cycles from a part's offer to its first burst, for a load and for a store.
 _FIRST_LOAD, _FIRST_STORE = 3, 2

@@ -26,7 +26,7 @@ from hwgen.schedule.settle import Times, Wait
 
 Config = TypeVar("Config", bound=LayerConfig)
 
-#: Depth that stands for an endless FIFO.
+#: FIFO depth that stands for an endless FIFO.
 ENDLESS = 1 << 40
 
 

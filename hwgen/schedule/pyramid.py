@@ -30,7 +30,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
     def __init__(self, config: PyramidLayerConfig):
         super().__init__(config)
         self._register = config.reuse.latency if config.reuse.needed else 0
-        #: Step of each beat that enters, in the order of the beats.
+        #: Step of the reuse buffer in which each new input beat enters, in the order of the beats.
         self._new = np.concatenate(_new_steps(config))
         first, last, filled, waits, walks = zip(*tiles_of(config.pyramids, config.window.window_cycles), strict=True)
         #: First and last step, presence of a beat and of a wait, and window cycles of each tile, as in `Tile`.

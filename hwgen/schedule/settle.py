@@ -28,20 +28,21 @@ Times = np.ndarray  # int64 or int32, in cycles: one entry per event, in order o
 #: Delay of an event that waits for nothing, in a sequence whose other events wait.
 NO_WAIT = -(1 << 60)
 
-#: Time before all events; and time after all events, in 32 and in 64 bits.
+#: Time, in cycles, that is before all events; and time that is after all events, in 32 and in 64 bits.
 BEFORE_ALL = -1
 _AFTER_ALL = {np.dtype(np.int32): (1 << 31) - 1, np.dtype(np.int64): 1 << 62}
 
-#: Number of cycles by which a loop may compute an event before another event that is earlier.
+#: Largest number of cycles by which the solver computes an event ahead of an earlier event of another sequence.
 SLACK = 100
 
 #: Number of visits to sequences after which the loops return to Python, within about a second, so that Ctrl-C works.
 VISITS = 1 << 20
 
-#: Results of a run of the loops.
+#: Results of a compiled loop: all events are computed, an event is later than its latest time, events wait in a circle,
+#: the undo journal is full, times exceed 32 bits, or the loop paused.
 _DONE, _LATE, _STUCK, _FULL, _WIDEN, _PAUSED = range(6)
 
-#: Columns of the table of sequences, then columns of the table of waits.
+#: Columns of the table of sequences (see `System`), then columns of the table of waits (fields of `Wait`).
 _FIRST, _COUNT, _GAP, _LOW, _HIGH, _AT = range(6)
 _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9)
 
@@ -125,7 +126,7 @@ class System:
         self._times = np.full(int(counts.sum()), BEFORE_ALL, dtype=np.int32)
         self._solved = False
         self._journal: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        #: All times at the mark, if all events were computed again since.
+        #: Times of all events at the last `mark`, if all events were computed again since; otherwise ``None``.
         self._marked: Times | None = None
 
     def _set_waits(self, waits: list[Wait]) -> None:
@@ -662,8 +663,8 @@ def _first_known(waits, tables, out_of, readers, left, sequence):
 
 @_compiled
 def _pass_back(latest, sequences, waits, tables, delays, row, low, high):
-    """Limit the latest times of a constraint's source events by those of its target's events ``low`` to ``high -
-    1``.
+    """Limit the latest times of a constraint's source events by those of its target's events in ``range(low,
+    high)``.
     """
     every, lead, period, begin = waits[row, _EVERY], waits[row, _LEAD], waits[row, _PERIOD], waits[row, _INDEX]
     target, origin = sequences[waits[row, _TARGET], _FIRST], sequences[waits[row, _SOURCE], _FIRST]

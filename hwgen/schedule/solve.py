@@ -52,7 +52,7 @@ MAX_FRAMES = 64
 #: cycle in fewer frames than this is detected before an output is late.
 MAX_PATTERN_FRAMES = 21
 
-#: Number of last frames that must all take longer than the pace where a layer falls behind, at most.
+#: Largest number of last frames that must all take longer than the pace before a layer counts as falling behind.
 LAST_FRAMES = 8
 
 #: Smallest result of `enough_frames`. No frame ends before the next can begin, as its latency exceeds the slowest
@@ -69,7 +69,7 @@ MAX_EVENTS = 3 << 27
 #: Number of events of a run, about 1 GB, above which fewer rows are scheduled if the result can be extrapolated.
 LONG_RUN_EVENTS = 1 << 27
 
-#: Number of events of one layer that are processed at once for a shallow FIFO.
+#: Number of events of one layer that are processed at once when the credits of a FIFO are counted.
 CHUNK_EVENTS = 8_000
 
 
@@ -92,7 +92,7 @@ class Cycles:
     steady: bool
 
 
-#: Class of events of each layer configuration.
+#: Subclass of `LayerEvents` that schedules the layers of each class of configuration.
 _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
     LayerConfig: LineEvents,
     JoinLayerConfig: JoinEvents,
@@ -146,7 +146,7 @@ class Schedule:
         self._layers = [_EVENTS[type(layer)](layer) for layer in config.layers]
         self._streams = (*config.entries, *config.links)
         self._waits: list[Wait] = []
-        #: Index of the wait for room in each FIFO, and of the wait for space in each line buffer.
+        #: Index in ``_waits`` of the wait for room in each FIFO, and of the wait for space in each layer's line buffer.
         self._room: list[int] = []
         self._space: dict[int, int] = {}
         self._system = self._build()
