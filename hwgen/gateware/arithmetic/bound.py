@@ -1,4 +1,4 @@
-"""Addition of the zero point and saturation, with bounds that are known only at run time."""
+"""Circuit that adds an output's zero point and saturates the sum, with bounds that are known only at run time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hwgen.gateware.lookup import delayed
 
 @dataclass(frozen=True, kw_only=True)
 class BoundConfig:
-    """Configuration of a lane of `Bound`.
+    """Configuration of `Bound`, the circuit that adds a zero point to a value and saturates the sum to 8 bits.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class BoundConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        """Resources of an adder, two comparisons, and an 8-bit multiplexer."""
+        """FPGA resources (LUTs, flip-flops) of one `Bound`: an adder, two comparisons, and an 8-bit multiplexer."""
         return Resources(lut=3 * self.bits + 3, ff=self.bits + 9)
 
     def component(self) -> Bound:
@@ -50,7 +50,7 @@ class BoundConfig:
 
 
 class Bound(ConfiguredComponent[BoundConfig]):
-    """Saturating adder: ``clip(whole + carry + zero_point, low, high)``.
+    """Saturating adder that computes the 8-bit output ``clip(whole + carry + zero_point, low, high)``.
 
     Parameters
     ----------

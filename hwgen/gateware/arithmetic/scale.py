@@ -1,4 +1,4 @@
-"""Scaling of sums by a bias, a significand and a shift that are known only at run time.
+"""Circuit that scales accumulators by a bias, a significand and a shift that are known only at run time.
 
 A lane of a requantiser with run-time parameters is a `Scale`, followed by a
 `hwgen.gateware.arithmetic.bound.Bound`::
@@ -54,7 +54,7 @@ _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleConfig:
-    """Configuration of a lane of `Scale`.
+    """Configuration of `Scale`, the circuit that scales accumulators by factors that are known only at run time.
 
     Parameters
     ----------
@@ -80,7 +80,10 @@ class ScaleConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        """Resources as measured with Yosys. Only one adder depends on a width, ``sum_bits``."""
+        """FPGA resources of one `Scale` circuit, as measured with Yosys.
+
+        Only one adder depends on a width, ``sum_bits``.
+        """
         return Resources(dsp=1, lut=332, ff=307)
 
     def component(self) -> Scale:
@@ -88,7 +91,7 @@ class ScaleConfig:
 
 
 class Scale(ConfiguredComponent[ScaleConfig]):
-    """Scaler: ``rint(float32(float32(sum + bias) * significand / 2**shift))``, as the sum of two outputs.
+    """Scaler that outputs ``rint(float32(float32(sum + bias) * significand / 2**shift))`` as two numbers to be added.
 
     Parameters
     ----------
@@ -137,7 +140,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return m
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
-        """Return sign, left shift, and mantissa (25 bits) of ``sum + bias``; 4 cycles."""
+        """Return the sign, the left shift and the rounded 25-bit mantissa of ``sum + bias``, 4 cycles later."""
         total = Signal(signed(_TOTAL_BITS + 1), name="biased_sum", reset_less=True)
         m.d.sync += total.eq(self.sum + self.bias)
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
@@ -161,7 +164,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return delayed(m, "mantissa_sign", sign, 1), by, rounded
 
     def _elaborate_product(self, m: Module, mantissa: Value) -> Value:
-        """Return mantissa times significand, 48 bits; 4 cycles.
+        """Return the 48-bit product of the sum's mantissa and the scale's significand, 4 cycles later.
 
         Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is inverted, and is therefore
         one too small until a carry corrects it in the addition of the next row.
@@ -194,7 +197,11 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """Return how many of the ten positions below 256 are fractions, and whether a higher bit is whole; 4 cycles."""
+        """Return the right shift that moves the product's 1/2 bit to bit 0, and whether the product is too large.
+
+        The shift, at most 10, applies to the ten highest bits of the product. Both results are available 4 cycles
+        later.
+        """
         fraction_bits = Signal(signed(SHIFT_BITS + 2), name="fraction_places", reset_less=True)
         m.d.sync += fraction_bits.eq(
             (Cat(Const(1, 1), self.shift) + Cat(~carried, shifted - _FIRST_PLACE - 1).as_signed()) >> 1
@@ -207,7 +214,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
     def _elaborate_rounding(
         self, m: Module, product: Value, fraction_bits: Value, beyond: Value
     ) -> tuple[Value, Value]:
-        """Return the whole part of the product, and whether to round it up; 2 cycles."""
+        """Return the integer part of the scaled product, and whether rounding to nearest even adds 1; 2 cycles."""
         upper, lower = product[_UPPER:], product[:_UPPER]
         # Bits below the half and above half a float32 step: bits that are always there, and bits that depend on the
         # shift.
@@ -235,7 +242,9 @@ _DIGITS = _LUT_BITS // 2 + 1
 
 
 def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tuple[Value, Value, Value]:
-    """Return ``value`` shifted left by up to three steps, while all dropped bits equal ``sign``; a cycle later.
+    """Return ``value`` shifted left by up to three times ``step`` bits, as far as all dropped bits equal ``sign``.
+
+    All results are available a cycle later.
 
     Return the shifted value, its sign, and the number of steps.
     """
@@ -248,7 +257,7 @@ def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tu
 
 
 def _row(mantissa: Value, digit: Value) -> Value:
-    """Return ``mantissa`` times ``digit[0] + digit[1] - 2 * digit[2]``, minus 1 if ``digit[2]`` is set.
+    """Return a mantissa times a Booth digit, ``digit[0] + digit[1] - 2 * digit[2]``, minus 1 if ``digit[2]`` is set.
 
     The result is a two's complement number.
     """
@@ -260,6 +269,9 @@ def _row(mantissa: Value, digit: Value) -> Value:
 
 
 def _all(m: Module, name: str, bits: Sequence[Value]) -> Value:
-    """Return whether all ``bits`` are set, a cycle later. Each group of six bits has a register."""
+    """Return a signal that tells, one cycle later, whether all of ``bits`` are 1.
+
+    Each group of six bits has a register.
+    """
     groups = [reduce(and_, bits[start : start + 6]) for start in range(0, len(bits), 6)]
     return named(delayed(m, name, Cat(groups), 1).all(), "all_set")

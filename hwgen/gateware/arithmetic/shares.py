@@ -1,4 +1,4 @@
-"""Fixed-point format of sums that are computed by run-time tables.
+"""Fixed-point format in which run-time tables store each operand's share of a sum of two quantised maps.
 
 One table stores the share of the sum for each value of an operand. Another table stores, for each value of the 8 low
 bits of a sum's whole part, the smallest fraction that is rounded up.

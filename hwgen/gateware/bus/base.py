@@ -1,4 +1,4 @@
-"""Base of the bus shells, which connect a circuit to the buses of a board, and names of their ports."""
+"""Base classes of the bus shells, which connect an accelerator or an engine to the AXI buses of a board."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ CONTROL = "s_axi_control"
 
 
 class BusStream(Protocol):
-    """A stream of frames on the bus."""
+    """Interface of an AXI4-Stream of frames: its name, its word size and its frame size."""
 
     @property
     def name(self) -> str:
-        """Name of the stream: the first part of its ports' names."""
+        """Name of the AXI4-Stream, with which the names of its ports begin, for example ``s_axis``."""
         ...
 
     @property
     def width(self) -> int:
-        """Number of bytes in a word."""
+        """Number of bytes in a word of the AXI4-Stream."""
         ...
 
     @property
     def frame_bytes(self) -> int:
-        """Number of bytes in a frame."""
+        """Number of bytes in one frame on the AXI4-Stream."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Address space of a bus master: the master's name, the size in bytes, and the width of its data in bits."""
+    """Address space that a bus master of the design accesses: the master's name, the size, and the data width."""
 
     name: str
     bytes: int
@@ -49,57 +49,60 @@ class Space:
 
 
 class BusShellConfig(ABC):
-    """Configuration of a bus shell, the logic between a circuit and the buses of a board."""
+    """Configuration of a bus shell, the logic between an accelerator or engine and the AXI buses of a board."""
 
     circuit: ClassVar[str]
-    """Name of the circuit's instance beside the shell, and noun for the circuit in texts."""
+    """Name of the wrapped circuit in its instance and in texts: ``accelerator`` or ``engine``."""
     inputs: Sequence[BusStream]
     outputs: Sequence[BusStream]
     build_hash: int
-    """Identity of the design, 64 bits."""
+    """Build hash of the design, which a register holds: a 64-bit digest of the Verilog and the memory files."""
 
     @abstractmethod
     def title(self, top: str) -> str:
-        """Return a title of the circuit for people; its module is ``top``."""
+        """Return the human-readable title of the wrapped circuit, whose Verilog module is ``top``."""
 
     @property
     @abstractmethod
     def registers(self) -> tuple[Register, ...]:
-        """Registers of the map, sorted by byte offset."""
+        """Registers of the shell's AXI4-Lite register map, sorted by byte offset."""
 
     @property
     def bank(self) -> BankConfig:
-        """Configuration of the component that implements the registers."""
+        """Configuration of the register bank, the component that implements the shell's registers on AXI4-Lite."""
         return BankConfig(registers=self.registers)
 
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """Resources of the shell, without the circuit's."""
+        """FPGA resources of the bus shell, without the circuit that the shell connects."""
 
     @property
     @abstractmethod
     def signature(self) -> wiring.Signature:
-        """Signature of the shell's component, on both sides."""
+        """Signature of the shell's component: the buses of the board, and the ports of the wrapped circuit."""
 
     @property
     @abstractmethod
     def prefixes(self) -> Mapping[str, str]:
-        """Name of each bus by its name in the signature."""
+        """Prefix of each bus's port names in the wrapper, by the name of the bus in the shell's signature."""
 
     @property
     @abstractmethod
     def parameters(self) -> Mapping[str, Mapping[str, str]]:
-        """Parameters of interfaces for Vivado, by the interface's name (UG994, Common Internal Bus Interfaces)."""
+        """Vivado interface parameters (key and value), by the name of the bus or port.
+
+        UG994, Common Internal Bus Interfaces, lists them.
+        """
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """Address spaces that the circuit reads and writes as a bus master."""
+        """Address spaces that the wrapped circuit reads and writes as a bus master; none by default."""
         return ()
 
     @property
     def ports(self) -> dict[str, wiring.Member]:
-        """Ports of the wrapper by their names, in order."""
+        """Ports of the wrapper module by name, in order: clock, reset, bus signals, interrupt."""
         members: dict[str, wiring.Member] = {"aclk": In(1), "aresetn": In(1)}
         for path, member in self.signature.members.flatten():
             if name := self.port(path):
@@ -107,23 +110,26 @@ class BusShellConfig(ABC):
         return members | {"interrupt": Out(1)}
 
     def port(self, path: Sequence[str | int]) -> str:
-        """Return the name of the wrapper's port for a signal of the shell; empty if the signal is not part of a bus."""
+        """Return the wrapper's port name for a signal path in the shell's signature.
+
+        The name is empty if the signal is not part of a bus.
+        """
         return f"{self.prefixes[str(path[0])]}_{path[1]}" if len(path) == 2 and path[0] in self.prefixes else ""
 
     @abstractmethod
     def component(self) -> BusShell:
-        """Return the hardware."""
+        """Return the bus shell as an Amaranth component."""
 
     @abstractmethod
     def wrapper(self, top: str) -> wiring.Component:
-        """Return the wrapper module for a board, around a circuit whose module is ``top``."""
+        """Return the bus wrapper, which contains the shell and an instance of the circuit's Verilog module ``top``."""
 
 
 AnyShellConfig = TypeVar("AnyShellConfig", bound=BusShellConfig)
 
 
 class BusShell(ConfiguredComponent[AnyShellConfig]):
-    """Component of a bus shell: registers, and the logic between the circuit and the buses."""
+    """Base class of bus shells: registers, and the logic between the wrapped circuit and the board's buses."""
 
     interrupt: Any
 
@@ -132,8 +138,8 @@ class BusShell(ConfiguredComponent[AnyShellConfig]):
 
     @abstractmethod
     def elaborate(self, platform: Any) -> Module:
-        """Return the circuit."""
+        """Return the bus shell's logic as an Amaranth module."""
 
     @abstractmethod
     def connections(self, domain: ClockDomain) -> dict[str, Any]:
-        """Return the ports of the circuit's instance, by the names that they have in Verilog."""
+        """Return the wrapped circuit's port connections as arguments of Amaranth's `Instance`, such as ``i_clk``."""

@@ -1,4 +1,4 @@
-"""Registers of an engine's bus wrapper."""
+"""Register map of the programmable engine's bus wrapper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ERRORS = {
 
 
 def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register, ...]:
-    """Return the registers of an engine, sorted by byte offset.
+    """Return the registers of a programmable engine's bus wrapper, sorted by byte offset.
 
     Parameters
     ----------

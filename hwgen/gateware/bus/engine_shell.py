@@ -1,4 +1,4 @@
-"""Bus shell of an engine: registers on AXI4-Lite that start programs, an interrupt, and the bus to memory."""
+"""Bus shell of the programmable engine: AXI4-Lite registers that start programs, an interrupt, and the memory bus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMORY = "m_axi_mem"
 
 @dataclass(frozen=True, kw_only=True)
 class EngineShellConfig(BusShellConfig):
-    """Configuration of the bus shell of an engine.
+    """Configuration of the bus shell that connects a programmable engine to registers, an interrupt and memory.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def memory(self) -> axi.Master:
-        """Signature of the bus to memory."""
+        """Signature of the engine's AXI4 master bus to memory."""
         return axi.Master(data_bytes=self.engine.bus_bytes)
 
     @cached_property
@@ -101,7 +101,10 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def parameters(self) -> dict[str, dict[str, str]]:
-        """Parameters of interfaces for Vivado; for the bus to memory see PG373, Advanced Settings Parameters."""
+        """Vivado interface parameters of clock, reset, interrupt and memory bus, by bus or port name.
+
+        For the bus to memory see PG373, Advanced Settings Parameters.
+        """
         engine = self.engine
         return {
             "aclk": {"ASSOCIATED_BUSIF": f"{MEMORY}:{CONTROL}", "ASSOCIATED_RESET": "aresetn"},
@@ -128,7 +131,7 @@ class EngineShellConfig(BusShellConfig):
 
 
 class EngineWrapper(Wrapper):
-    """Shell and engine in one module, clocked by ``aclk``.
+    """Bus wrapper of the programmable engine: the bus shell and the engine in one module, clocked by ``aclk``.
 
     Members, beside those of every wrapper
     -------
@@ -138,7 +141,7 @@ class EngineWrapper(Wrapper):
 
 
 class EngineShell(BusShell[EngineShellConfig]):
-    """Bus shell of an engine: registers that start runs and report their end.
+    """Bus shell of the programmable engine: registers that start runs of programs and report their end.
 
     Parameters
     ----------
@@ -207,9 +210,9 @@ class EngineShell(BusShell[EngineShellConfig]):
         return ports
 
     def _run(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Start and stop runs, and connect the engine to memory.
+        """Add the logic that starts and stops the engine's runs, and connect the engine's memory bus to the board.
 
-        Returns whether a run is in progress, and whether it ends in this cycle.
+        Return whether a run is in progress, and whether it ends in this cycle.
         """
         busy = Signal(name="busy")
         requested = Signal(name="start_request")
@@ -239,7 +242,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return busy, ended
 
     def _times(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
-        """Count the cycles of the last run, and of all runs, from start to end."""
+        """Drive the registers that count the clock cycles of the engine's last run and of all its runs."""
         since = Signal(32, name="cycles_since_start")
         last = Signal(32, name="frame_cycles_held")
         cycles = Signal(64, name="busy_cycles")
@@ -252,7 +255,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         m.d.comb += [bank.frame_cycles.eq(last), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _traffic(self, m: Module, bank: Bank) -> None:
-        """Count beats on the bus to memory, and cycles in which the bus stalls."""
+        """Count the beats that are read and written on the memory bus, and the cycles in which the bus stalls."""
         bus = self.mem
         addressed = bus.awvalid & ~bus.awready
         for name, counts in (
@@ -267,7 +270,7 @@ class EngineShell(BusShell[EngineShellConfig]):
             self._counter(m, bank, f"m_axi_mem_{name}", happens)
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> None:
-        """Add a register that counts the cycles in which ``counts`` is high."""
+        """Drive the register ``name`` with a 32-bit count of the cycles in which ``counts`` is high."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         m.d.comb += getattr(bank, name).eq(count)

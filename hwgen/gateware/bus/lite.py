@@ -46,7 +46,7 @@ LITE = wiring.Signature(
 
 @dataclass(frozen=True, kw_only=True)
 class BankConfig:
-    """Configuration of a register bank.
+    """Configuration of a bank of control and status registers on AXI4-Lite.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return m
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
-        """Return the write enable, the word index, the data, and the mask of enabled bits."""
+        """Accept AXI4-Lite writes, and return write enable, register index, data and the mask of enabled bits."""
         bus, write = self.bus, Signal(name="write_enable")
         word, has_word = Signal(ADDRESS_BITS - 2, name="write_word_index"), Signal(name="has_write_address")
         data, strobe, has_data = (
@@ -158,7 +158,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return write, word, data, Cat(enable.replicate(8) for enable in strobe)
 
     def _reads(self, m: Module) -> tuple[Value, Value]:
-        """Return the read enable, and the word index."""
+        """Accept AXI4-Lite reads, and return the read enable and the index of the register to read."""
         bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):
@@ -168,7 +168,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return read, bus.araddr[2:]
 
     def _hold(self, m: Module, register: Register, hit: Value, data: Value, mask: Value) -> None:
-        """Store the bits that software writes into a register, by its access."""
+        """Add the logic that applies software's writes to one register, by the register's access (``rw`` ..)."""
         name = register.name.lower()
         port = getattr(self, name)
         if register.access == "w":

@@ -1,4 +1,4 @@
-"""Register map of a bus wrapper: the one description of which hardware, software files and documents are made."""
+"""Description of a bus wrapper's register map, from which hardware, software files and documents are generated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Register:
-    """Register: a 32-bit word of the address space.
+    """Register of a bus wrapper: a 32-bit word of the AXI4-Lite address space.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Register:
 
 
 def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
-    """Return the registers ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS`` for some events."""
+    """Return the registers ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event field."""
     return (
         Register(
             name="INTERRUPT_ENABLE",
@@ -123,13 +123,15 @@ def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
 
 
 def whole(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
-    """Return a read-only register with one field of 32 bits."""
+    """Return the description of a read-only register with one field of 32 bits."""
     value = Field(name="VALUE", low=0, bits=32, about=about, reset=reset)
     return Register(name=name, offset=offset, access="r", about=about, fields=(value,))
 
 
 def identifying(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
-    """Return the first four registers of every map, which identify the hardware and its version.
+    """Return the four registers that identify a wrapper's hardware: ``IDENTITY``, ``VERSION`` and the build hash.
+
+    They are the first registers of every map.
 
     Parameters
     ----------
@@ -161,7 +163,7 @@ def identifying(identity: int, version: int, build_hash: int) -> tuple[Register,
 def registers_of(
     inputs: Sequence[str], outputs: Sequence[str], build_hash: int, *, weights: bool = False
 ) -> tuple[Register, ...]:
-    """Return the registers of an accelerator's wrapper, sorted by byte offset.
+    """Return the registers of a streaming accelerator's bus wrapper, sorted by byte offset.
 
     Parameters
     ----------
@@ -269,7 +271,7 @@ def registers_of(
 
 
 def to_json(registers: Sequence[Register]) -> list[dict[str, Any]]:
-    """Return the description of a register map for ``registers.json``."""
+    """Return the description of a register map as dictionaries for the file ``registers.json``."""
     return [
         {
             "name": register.name,

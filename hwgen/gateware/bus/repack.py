@@ -1,4 +1,7 @@
-"""Width conversion between the beats of a stream and the words of a bus. Values keep their order."""
+"""Width converter between the beats of an accelerator's stream and the words of an AXI4-Stream.
+
+Values keep their order.
+"""
 
 from __future__ import annotations
 
@@ -47,24 +50,30 @@ class Pieces:
 
     @classmethod
     def of_beats(cls, beat: BeatFormat, beats: int) -> Pieces:
-        """Return the division into the beats of a stream. Lanes past the last channel of a group do not count."""
+        """Return the division of a frame's values into the beats of an accelerator's stream.
+
+        Lanes past the last channel of a group do not count.
+        """
         sizes = tuple(len(channels) * beat.pixels for channels in beat.fold_channels)
         return cls(sizes=sizes[:1] if len(set(sizes)) == 1 else sizes, count=beats, final=sizes[-1])
 
     @classmethod
     def of_words(cls, size: int, values: int) -> Pieces:
-        """Return the division into words of ``size`` values. The last word of a frame has the remaining values."""
+        """Return the division of a frame's values into bus words of ``size`` values.
+
+        The last word of a frame has the remaining values.
+        """
         count = -(-values // size)
         return cls(sizes=(size,), count=count, final=values - (count - 1) * size)
 
     @property
     def max_values(self) -> int:
-        """Number of values in the largest piece."""
+        """Number of values in the largest piece (beat or word) of a frame."""
         return max(self.sizes)
 
     @property
     def min_values(self) -> int:
-        """Number of values in the smallest piece."""
+        """Number of values in the smallest piece (beat or word) of a frame."""
         return min(*self.sizes, self.final)
 
     @property
@@ -80,7 +89,7 @@ _SLOT_LUTS = ((1, 0.8), (2, 1.0), (3, 1.4), (4, 2.6), (8, 4.5), (0, 5.1))
 
 @dataclass(frozen=True, kw_only=True)
 class RepackConfig:
-    """Configuration of a width converter.
+    """Configuration of a width converter between stream beats and bus words of different sizes.
 
     Parameters
     ----------
@@ -105,13 +114,16 @@ class RepackConfig:
 
     @cached_property
     def unit(self) -> int:
-        """Number of values in a unit. A unit is never split."""
+        """Number of values in a unit, the largest group of values that no input or output piece splits.
+
+        A unit is never split.
+        """
         sides = self.takes, self.gives
         return gcd(*(size for side in sides for size in (*side.sizes, side.final)))
 
     @cached_property
     def depth(self) -> int:
-        """Number of units that are stored: the minimum with which one side waits only for the other side.
+        """Capacity of the width converter, in units of values: the minimum at which one side waits only for the other.
 
         The handshakes of both sides are independent within a cycle, which takes room for one more of the smaller
         pieces. Where pieces have several sizes, there is also room for the difference.
@@ -123,7 +135,7 @@ class RepackConfig:
 
     @property
     def interval(self) -> int:
-        """Cycles per frame without stalls: one piece per cycle on the side with more pieces."""
+        """Cycles per frame in the width converter without stalls: one piece per cycle on the side with more pieces."""
         return max(self.takes.count, self.gives.count)
 
     @cached_property
@@ -145,7 +157,9 @@ class RepackConfig:
 
 
 class Repack(ConfiguredComponent[RepackConfig]):
-    """Width converter. It stores a few pieces, and shifts values towards slot 0 as pieces leave.
+    """Width converter that takes a frame's values in pieces of one size, and sends pieces of another size.
+
+    It stores a few pieces, and shifts values towards slot 0 as pieces leave.
 
     Parameters
     ----------
@@ -209,7 +223,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
         return m
 
     def _above(self, slots: list[Signal], index: int, units: Value) -> Value:
-        """Return the value that moves into a slot when a piece of ``units`` units leaves."""
+        """Return the value that moves into slot ``index`` of the converter when a piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})
         value: Value | None = None
@@ -219,7 +233,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
 
 
 def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
-    """Return the number of units in the next piece, and whether the piece is the last of a frame."""
+    """Count the pieces of a frame, and return the next piece's number of units and whether this piece is the last."""
     piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
     m.d.comb += last.eq(piece == pieces.count - 1)
     sizes = [size // unit for size in pieces.sizes]

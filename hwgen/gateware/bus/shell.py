@@ -53,7 +53,7 @@ def axis(width: int) -> wiring.Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class EndConfig:
-    """Stream of an accelerator, and its form on the bus.
+    """Input or output stream of an accelerator, and the AXI4-Stream that carries its values on the bus.
 
     Parameters
     ----------
@@ -85,26 +85,26 @@ class EndConfig:
 
     @property
     def value_bytes(self) -> int:
-        """Bytes per value: the smallest of 1, 2, 4 and 8 that holds it."""
+        """Bytes per value on the AXI4-Stream: the smallest of 1, 2, 4 and 8 that can hold one value."""
         return self.port.beat.value_bytes
 
     def words_of(self, width: int) -> Pieces:
-        """Return the division of a frame into words of ``width`` bytes."""
+        """Return the division of a frame's values into AXI4-Stream words of ``width`` bytes."""
         return Pieces.of_words(width // self.value_bytes, self.beats.values)
 
     @cached_property
     def beats(self) -> Pieces:
-        """Division of a frame into beats of the accelerator."""
+        """Division of a frame's values into beats of the accelerator's stream."""
         return Pieces.of_beats(self.port.beat, self.port.beats)
 
     @cached_property
     def words(self) -> Pieces:
-        """Division of a frame into words of the bus."""
+        """Division of a frame's values into words of the AXI4-Stream."""
         return self.words_of(self.width)
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes per frame."""
+        """Number of bytes in one frame on the AXI4-Stream."""
         return self.beats.values * self.value_bytes
 
     @property
@@ -118,12 +118,12 @@ class EndConfig:
         return (1 << self.words.final * self.value_bytes) - 1
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
-        """Return the configuration of a width converter between two divisions of this stream."""
+        """Return the configuration of a width converter between two divisions of a frame: beats and words."""
         return RepackConfig(shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
 
     @property
     def guard(self) -> GuardConfig:
-        """Configuration of the frame guard, which counts the words of a frame."""
+        """Configuration of the frame guard, which completes short frames and drops surplus words of the AXI4-Stream."""
         size, count = self.width // self.value_bytes, self.words.count
         word = BeatFormat(
             channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed
@@ -132,7 +132,10 @@ class EndConfig:
 
 
 def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[EndConfig, ...]:
-    """Return the bus streams for the inputs or outputs of an accelerator. ``widths`` are the widths of `EndConfig`."""
+    """Return the AXI4-Stream configurations for all inputs, or all outputs, of an accelerator.
+
+    ``widths`` are the widths of `EndConfig`.
+    """
     return tuple(
         EndConfig(name=numbered(name, index, len(ports)), port=port, width=width)
         for index, (port, width) in enumerate(zip(ports, widths or [0] * len(ports), strict=True))
@@ -141,7 +144,7 @@ def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tup
 
 @dataclass(frozen=True, kw_only=True)
 class ShellConfig(BusShellConfig):
-    """Configuration of the bus shell of an accelerator.
+    """Configuration of the bus shell that connects an accelerator to AXI4-Streams, registers and an interrupt.
 
     Parameters
     ----------
@@ -229,7 +232,7 @@ class ShellConfig(BusShellConfig):
 
 
 class AcceleratorWrapper(Wrapper):
-    """Shell and accelerator in one module, clocked by ``aclk``.
+    """Bus wrapper of an accelerator: the bus shell and the accelerator in one module, clocked by ``aclk``.
 
     Members, beside those of every wrapper
     -------
@@ -239,7 +242,7 @@ class AcceleratorWrapper(Wrapper):
 
 
 class Shell(BusShell[ShellConfig]):
-    """Bus shell of an accelerator: registers, and a width converter for each stream.
+    """Bus shell of an accelerator: registers on AXI4-Lite, and a width converter for each AXI4-Stream.
 
     Parameters
     ----------
@@ -317,9 +320,9 @@ class Shell(BusShell[ShellConfig]):
         return ports
 
     def _weights(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Send weight words from the registers to the accelerator. At most one word waits.
+        """Send the weight words that software writes into registers to the accelerator's weight loader.
 
-        Returns a pulse when a load fails, and the state bits of the register ``STATUS``.
+        At most one word waits. Return a pulse when a load fails, and the state bits of the register ``STATUS``.
         """
         stream, state = self.weights, self.weights_state
         written, full = bank.weights_written | bank.weights_last_written, Signal(name="weights_wait")
@@ -337,7 +340,10 @@ class Shell(BusShell[ShellConfig]):
         return state.error | lost, Cat(state.good, full)
 
     def _input(self, m: Module, end: EndConfig, open_: Value) -> list[Value]:
-        """Connect an input stream of the bus to the accelerator. Return pulses for a short and for a long frame."""
+        """Connect an input AXI4-Stream to the accelerator, through a frame guard and a width converter.
+
+        Return pulses for a short and for a long frame.
+        """
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         guard = ResetInserter(self.reset)(Guard(end.guard))
         m.submodules[f"{end.name}_guard"] = guard
@@ -373,7 +379,7 @@ class Shell(BusShell[ShellConfig]):
         return [guard.error.short | lacks, guard.error.long | exceeds]
 
     def _output(self, m: Module, end: EndConfig) -> None:
-        """Connect an output stream of the accelerator to the bus."""
+        """Connect an output stream of the accelerator to the AXI4-Stream bus, through a width converter."""
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         repack = Repack(end.repack(end.beats, end.words))
         m.submodules[f"{end.name}_repack"] = ResetInserter(self.reset)(repack)
@@ -396,9 +402,10 @@ class Shell(BusShell[ShellConfig]):
             m.d.comb += word.eq(value.as_signed() if beat.signed else value)
 
     def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add the counters. Return a pulse when a frame has left on all outputs, and whether any frame is in flight.
+        """Drive the registers that count frames and stalled cycles of every stream.
 
-        Both are one cycle late.
+        Return a pulse when a frame has left on all outputs, and whether any frame is in flight. Both are one cycle
+        late.
         """
         busy, done, frames = Signal(name="busy"), Signal(name="frame_done"), bank.frames
         begun: list[Value] = []
@@ -433,7 +440,7 @@ class Shell(BusShell[ShellConfig]):
         return done, busy
 
     def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
-        """Count the cycles between frames, and the cycles with frames in flight."""
+        """Drive the registers that count cycles between the ends of frames, and cycles with frames in flight."""
         since, interval, follows = (
             Signal(32, name="cycles_since_frame"),
             Signal(32, name="interval_held"),
@@ -452,7 +459,7 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += [bank.interval.eq(interval), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
-        """Add a register that counts the cycles in which ``counts`` is high, and return it."""
+        """Count the cycles in which ``counts`` is high, in the 32-bit register ``name``, and return the count."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         with m.If(self.reset):

@@ -1,1 +1,1 @@
-"""Run-time weights: memories whose words are loaded, and the components that check and distribute a load."""
+"""Components for weights that are loaded at run time: loader, distribution chain and memories."""

@@ -1,4 +1,4 @@
-"""Link of the load chain: writes the words of one layer's memories, and passes all other words on."""
+"""Link of the chain that carries run-time weights: writes one layer's words into memories, and passes others on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.gateware.lookup import dense_table
 
 @dataclass(frozen=True, kw_only=True)
 class DistributeConfig:
-    """Configuration of one link of the load chain.
+    """Configuration of one link of the chain that carries run-time weights from layer to layer.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class DistributeConfig:
 
     @property
     def words(self) -> int:
-        """Number of 32-bit words that fill all memories."""
+        """Number of 32-bit load words that fill all memories of this chain link."""
         return sum(store.words for store in self.stores)
 
     @property
     def max_parts(self) -> int:
-        """Number of 32-bit words in one word of the widest memory."""
+        """Number of 32-bit load words that make up one word of the link's widest memory."""
         return max(store.parts for store in self.stores)
 
     @cached_property
@@ -67,7 +67,7 @@ class DistributeConfig:
 
 
 class Distribute(ConfiguredComponent[DistributeConfig]):
-    """Link of the load chain: takes the words of its memories, and passes the words of later links on.
+    """Link of the weight-loading chain: takes the words of its own memories, and passes later links' words on.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Digest of a design without its loaded contents, and the words of a load.
+"""Digest of a design's hardware, and the 32-bit words that load a model's weights into this hardware.
 
 The digest describes the hardware alone: two models with the same layers have the same digest, whatever their weights.
 """
@@ -17,7 +17,7 @@ LONGEST = 80
 
 
 def words_of(layers: Sequence[Any]) -> list[int]:
-    """Return the 32-bit words that load the contents of the layers' configurations, in the order of the chain."""
+    """Return the 32-bit words that load the weights and constants of all layers, in the order of the load chain."""
     return [
         word
         for layer in layers
@@ -42,7 +42,7 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dict[str, str]]:
-    """Return a description of the hardware without loaded contents: the fields of each layer, by its name.
+    """Return a description of a design's hardware without loaded weights: configuration fields by layer name.
 
     The entry ``""`` describes the connections of the layers.
     """
@@ -51,5 +51,5 @@ def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dic
 
 
 def digest_of(description: dict[str, dict[str, str]]) -> int:
-    """Return the digest of a description, 64 bits."""
+    """Return the 64-bit digest of a hardware description, by which a loader refuses another design's weights."""
     return int.from_bytes(hashlib.sha256(repr(description).encode()).digest()[:8], "little")

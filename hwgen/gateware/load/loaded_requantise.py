@@ -33,7 +33,9 @@ MAX_SUM_BITS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRequantiseConfig(ChannelsConfig):
-    """Configuration of a requantiser whose constants are loaded: `RequantiseConfig` with ``float32``, any constants.
+    """Configuration of a requantiser whose biases, scales, zero point and bounds are loaded at run time.
+
+    It corresponds to `RequantiseConfig` with ``float32``, for any constants.
 
     Parameters
     ----------
@@ -101,7 +103,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
         return {"present": self.present}
 
     def compute(self, channel: int, accumulator: int) -> int:
-        """Return the output for one accumulator of a channel, by definition."""
+        """Return the requantised output for one accumulator value of a channel, as a model of the circuit."""
         total = (accumulator << self.fraction) + self.bias[channel]
         scaled = scale_sum(total, self.significand[channel], self.shift[channel], True)
         return min(max(scaled + self.zero_point, self.low), self.high)
@@ -110,7 +112,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Memories that are loaded: biases and scales of all channels, and one word of constants of the layer."""
+        """Memories that are loaded at run time: biases and scales of all channels, and a word of layer constants."""
         depth = len(self.beats)
         return (
             Store(name="bias", width=BIAS_BITS * self.lanes, depth=depth),
@@ -120,7 +122,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial contents of each of ``stores``."""
+        """Initial words of each memory that is loaded at run time, in the order of ``stores``."""
         scales = [
             significand | shift << SIGNIFICAND_BITS
             for significand, shift in zip(self.significand, self.shift, strict=True)
@@ -140,7 +142,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def blank(self) -> LoadedRequantiseConfig:
-        """Configuration of the same hardware with neutral contents."""
+        """Configuration of this requantiser with neutral constants, which describes the hardware alone."""
         ones = (1 << (SIGNIFICAND_BITS - 1),) * self.channels
         zeros = (0,) * self.channels
         return replace(self, bias=zeros, significand=ones, shift=zeros, zero_point=0, low=0, high=0)
@@ -149,27 +151,27 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def scale(self) -> ScaleConfig:
-        """Configuration of the scaler of a lane."""
+        """Configuration of each lane's `Scale`, which adds the bias to an accumulator and multiplies by the scale."""
         return ScaleConfig(sum_bits=self.accumulator_bits + self.fraction)
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration of the saturating adder of a lane."""
+        """Configuration of each lane's `Bound`, which adds the output's zero point and saturates."""
         return BoundConfig(bits=PLACES + 1)
 
     @property
     def sum_cycle(self) -> int:
-        """Cycles from a beat to the addition of the bias."""
+        """Clock cycles from an input beat of accumulators to the addition of the bias."""
         return 1 + self.tables_in_block_ram
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its outputs."""
+        """Clock cycles from an input beat of accumulators to its requantised outputs."""
         return self.sum_cycle + self.scale.latency + self.bound.latency
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices: one per lane and pixel."""
+        """Number of DSP slices in the requantiser: one per lane (channel) and pixel of a beat."""
         return self.lanes * self.pixels
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Addition of two feature maps by tables that are loaded at run time.
+"""Addition of two quantised feature maps by lookup tables that are loaded at run time.
 
 `hwgen.gateware.table_sum` is the same with constant tables. The tables store shares in fixed point
 (`hwgen.gateware.arithmetic.shares`). Their `FRACTION` fractional bits suffice for the same scales as in the engine.
@@ -25,12 +25,14 @@ from hwgen.gateware.lookup import by_bits, delayed
 from hwgen.gateware.value_tables import MAX_BITS, PairTables
 
 _HALF = 1 << (MAX_BITS - 1)
-"""Offset that is subtracted from unsigned outputs, because `Bound` computes signed outputs."""
+"""Half of an 8-bit range, subtracted from unsigned outputs because the saturating adder computes signed outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedTableSumConfig(PairTables):
-    """Configuration of an addition by loaded tables: ``round(tables[0][a] + tables[1][b]) + zero_point``, saturated.
+    """Configuration of an adder of two maps by loaded tables: ``round(tables[0][a] + tables[1][b]) + zero_point``.
+
+    The result is saturated.
 
     Parameters
     ----------
@@ -72,19 +74,22 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration of the saturating adder of a lane."""
+        """Configuration of each lane's saturating adder, which adds the zero point to the sum."""
         return BoundConfig(bits=WHOLE_BITS)
 
     @property
     def latency(self) -> int:
-        """Cycles from a step to its sums: six for tables and addition, then the saturation."""
+        """Clock cycles from a pair of input beats to their sums: six for tables and addition, then the saturation."""
         return 6 + self.bound.latency
 
     # Loaded memories.
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Memories that are loaded. Each exists once per lane and pixel, with the same contents."""
+        """Memories that are loaded at run time: two tables of shares, the rounding table, and a word of constants.
+
+        Each exists once per lane and pixel, with the same contents.
+        """
         return (
             *(
                 Store(name=f"share_{operand}", width=SHARE_BITS, depth=len(table))
@@ -96,7 +101,7 @@ class LoadedTableSumConfig(PairTables):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial contents of each of ``stores``."""
+        """Initial words of each memory that is loaded at run time, in the order of ``stores``."""
         shares = (
             tuple(by_bits(table, signed=beat.signed))
             for table, beat in zip(self.tables, self.window.inputs, strict=True)
@@ -108,7 +113,7 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def blank(self) -> LoadedTableSumConfig:
-        """Configuration of the same hardware with neutral contents."""
+        """Configuration of this adder with neutral tables and constants, which describes the hardware alone."""
         tables = tuple((0,) * len(table) for table in self.tables)
         return replace(self, tables=tables, rounding=(0,) * len(self.rounding), zero_point=0, low=0, high=0)
 
@@ -129,7 +134,7 @@ class LoadedTableSumConfig(PairTables):
 
 
 class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
-    """Adder by loaded tables: looks both operands up, adds, rounds and saturates.
+    """Adder of two quantised maps by loaded tables: looks both operands up, adds, rounds and saturates.
 
     Parameters
     ----------
@@ -168,14 +173,17 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         return output[: config.bits]
 
     def _stored(self, m: Module, name: str, store_index: int, index: Value) -> Value:
-        """Return an entry of a table, two cycles later, or the value of the rule, a register, without a delay."""
+        """Add a memory that is loaded at run time, and return its entry at ``index``, two cycles later.
+
+        The one-word memory of the zero point and the bounds is a register, and has no delay.
+        """
         store, contents = self.config.stores[store_index], self.config.stored_contents[store_index]
         write: wiring.PureInterface = getattr(self.writes, store.name)
         word = stored(m, store, contents, write, index, name=f"{name}_{store.name}" if name else store.name)
         return word if store.depth == 1 else delayed(m, f"{name}_{store.name}_value", word, 1)
 
     def _elaborate_sum(self, m: Module, name: str, operands: Sequence[Value]) -> tuple[Value, Value]:
-        """Return the integer part of a sum, and whether it is rounded up, 6 cycles later."""
+        """Return the integer part of the two operands' sum, and whether the sum is rounded up, 6 cycles later."""
         shares = [self._stored(m, name, index, value).as_signed() for index, value in enumerate(operands)]
         total = Signal(signed(SHARE_BITS + 1), name=f"{name}_sum", reset_less=True)
         m.d.sync += total.eq(shares[0] + shares[1])

@@ -37,7 +37,10 @@ STATE = wiring.Signature({"good": Out(1), "error": Out(1), "clear": In(1)})
 
 
 def packet(digest: int, words: Iterable[int]) -> bytes:
-    """Return the bytes of a load, little endian."""
+    """Return the bytes of a load of weights: the design's digest, the words of all memories, and a CRC-32.
+
+    All are little endian.
+    """
     words = list(words)
     body = pack("<Q", digest) + pack(f"<{len(words)}I", *words)
     return body + pack("<I", zlib.crc32(body))
@@ -45,7 +48,7 @@ def packet(digest: int, words: Iterable[int]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderConfig:
-    """Configuration of a loader.
+    """Configuration of the loader of run-time weights, which checks a load and holds frames back meanwhile.
 
     Parameters
     ----------
@@ -76,7 +79,7 @@ class LoaderConfig:
 
     @property
     def packet_words(self) -> int:
-        """Number of words in a load, digest and CRC included."""
+        """Number of 32-bit words in a load of weights, digest and CRC included."""
         return DIGEST_WORDS + self.words + 1
 
     @cached_property
@@ -95,7 +98,7 @@ class LoaderConfig:
 
 
 class Loader(ConfiguredComponent[LoaderConfig]):
-    """Loader: checks a load, sends its words to the memories, and holds frames back meanwhile.
+    """Loader of run-time weights: checks a load, sends its words to the memories, and holds frames back meanwhile.
 
     Parameters
     ----------
@@ -146,7 +149,10 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return m
 
     def _elaborate_load(self, m: Module, closing: Signal, good: Signal, idle: Value) -> Signal:
-        """Check the words of loads, and send them into the chain. Return a pulse when a load has failed."""
+        """Check the digest and the CRC of loads of weights, and send their words into the chain to the memories.
+
+        Return a pulse when a load has failed.
+        """
         config, word = self.config, self.i.payload
         final = config.packet_words - 1
         word_index, fits, surplus = (
@@ -196,7 +202,9 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return wrong
 
     def _elaborate_frames(self, m: Module, closing: Value, good: Value) -> Value:
-        """Decide which inputs can begin a frame. Return whether no frame is in flight, and none can begin.
+        """Decide which input streams can begin a frame, so that no frame is in flight while weights are loaded.
+
+        Return whether no frame is in flight, and none can begin.
 
         With several inputs, an input that is behind continues until all inputs have begun as many frames.
         """

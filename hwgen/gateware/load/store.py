@@ -1,4 +1,4 @@
-"""Memories whose words are loaded at run time, and the words of a load.
+"""Memories whose words are loaded at run time, and their division into the 32-bit words of a load.
 
 A load consists of 32-bit parts. The memories are filled in turn, each from address 0 on. A memory's word is split into
 as many parts as it needs, the lowest bits first. `hwgen.gateware.load.loader` adds the digest and the CRC.
@@ -29,7 +29,7 @@ CHAIN = stream.Signature(
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """Memory whose words are loaded at run time.
+    """Memory of a layer whose words (weights, constants or tables) are loaded at run time.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ class Store:
 
     @property
     def parts(self) -> int:
-        """Number of 32-bit parts in a word of the memory."""
+        """Number of 32-bit parts (words of a load) that make up one word of the memory."""
         return -(-self.width // PART_BITS)
 
     @property
     def words(self) -> int:
-        """Number of 32-bit parts that fill the memory."""
+        """Number of 32-bit parts (words of a load) that fill the memory."""
         return self.parts * self.depth
 
     @property
@@ -69,7 +69,10 @@ class Store:
         return wiring.Signature({"enable": Out(1), "address": Out(range(self.depth)), "data": Out(self.width)})
 
     def cut(self, contents: Sequence[int]) -> Iterator[int]:
-        """Yield the 32-bit parts that fill the memory with ``contents``. Negative words are in two's complement."""
+        """Yield the 32-bit parts (words of a load) that fill the memory with ``contents``.
+
+        Negative words are in two's complement.
+        """
         mask = (1 << PART_BITS) - 1
         for word in contents:
             rest = word % (1 << self.width)
@@ -78,7 +81,7 @@ class Store:
                 rest >>= PART_BITS
 
     def joined(self, words: Sequence[int]) -> tuple[int, ...]:
-        """Return the contents of which `cut` makes these parts, as unsigned words."""
+        """Return the memory's contents, as unsigned words, from the 32-bit parts into which `cut` divides them."""
         starts = range(0, self.words, self.parts)
         return tuple(
             sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.parts]))
@@ -87,7 +90,7 @@ class Store:
 
 
 def writes_of(stores: Iterable[Store]) -> wiring.Signature:
-    """Return the signature of the write ports of some memories, by name, from the side of their source."""
+    """Return the signature with one write port for each loaded memory, by name, from the side of the writer."""
     return wiring.Signature({store.name: Out(store.write) for store in stores})
 
 
@@ -101,7 +104,7 @@ def stored(
     where: str | None = None,
     name: str = "",
 ) -> Value:
-    """Add a memory that is loaded, and return its word at ``address``, one cycle later.
+    """Add a memory that is loaded at run time, and return its word at ``address``, one cycle later.
 
     A memory of one word is a register, and returns the word without a delay.
 

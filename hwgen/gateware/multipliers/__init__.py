@@ -13,13 +13,16 @@ from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 __all__ = ["MULTIPLIERS", "PLAIN", "Demand", "Multiplier", "Operands", "multiplier_of"]
 
 PLAIN = DspSlice()
-"""Multiplier that can compute every layer."""
+"""Multiplier with one product per DSP slice, which can compute every convolution."""
 MULTIPLIERS: dict[int | str, Multiplier] = {multiplier.name: multiplier for multiplier in (PLAIN, PackedDspSlice())}
-"""Multipliers by name. With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen."""
+"""Multipliers of a convolution by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
+
+With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen.
+"""
 
 
 def multiplier_of(name: int | str) -> Multiplier:
-    """Return the multiplier called ``name``.
+    """Return the multiplier of convolutions with the given ``macs_per_dsp`` name, for example 1 or 2.
 
     Raises
     ------

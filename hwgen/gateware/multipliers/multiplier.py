@@ -16,7 +16,7 @@ _COUNTS = {2: "two", 3: "three", 4: "four"}
 
 @dataclass(frozen=True, kw_only=True)
 class Operands:
-    """Shapes and ranges of the operands of a convolution.
+    """Shapes and ranges of the operands of a convolution: activations and weights.
 
     Parameters
     ----------
@@ -60,7 +60,9 @@ class Demand:
 
 @dataclass(frozen=True)
 class Multiplier(ABC):
-    """Multiplier of a convolution. A *unit* computes one product per cycle for each of ``lanes`` output channels.
+    """Interface of a multiplier of a convolution: how DSP slices multiply activations by weights.
+
+    A *unit* computes one product per cycle for each of ``lanes`` output channels.
 
     All products of a unit share an activation. Units form chains: every unit adds its product to the sum of the unit
     before, one cycle later. At the end of a chain, `split` separates the sums of the output channels.
@@ -69,31 +71,34 @@ class Multiplier(ABC):
     name: ClassVar[int | str]
     """Value of ``macs_per_dsp`` in plans and options that selects the multiplier."""
     lanes: ClassVar[int] = 1
-    """Number of output channels that share a unit."""
+    """Number of output channels whose products one multiplier unit computes from a shared activation."""
     slices: ClassVar[int] = 1
-    """Number of DSP slices in a unit."""
+    """Number of DSP slices in a multiplier unit, which computes one product per output channel and cycle."""
     carries: ClassVar[bool] = False
-    """Whether sums from `split` lack a carry, one for each chain."""
+    """Whether the sums that `split` returns lack a carry bit for each chain, which must be added later."""
     computes_windows: ClassVar[bool] = False
-    """Whether a layer with constant weights sums a whole window and its bias in one tree of adders."""
+    """Whether, with this multiplier, a layer with constant weights sums a whole window in one tree of adders."""
     mark: ClassVar[str] = ""
-    """Sign behind the number of multipliers in the plan's table."""
+    """Sign printed behind a layer's number of multipliers in the plan's table, for example ``*``."""
     legend: ClassVar[str] = ""
-    """Line below the plan's table that explains ``mark``."""
+    """Line printed below the plan's table that explains the sign ``mark``."""
     detail: ClassVar[str] = ""
-    """Text behind the number of multipliers in the report."""
+    """Text printed behind the number of multipliers in the report, for example ", two multiply-adds each"."""
 
     @property
     def fallback(self) -> Multiplier:
-        """Multiplier of layers that this multiplier cannot compute."""
+        """Multiplier to use instead for layers that this multiplier cannot compute."""
         return self
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
-        """Return whether the multiplier can compute a layer if ``lanes`` output channels are computed at once."""
+        """Return whether the multiplier can compute a layer with this weight range and activation width.
+
+        The layer computes ``lanes`` output channels at once. ``channelwise`` is true for a depthwise convolution.
+        """
         return True
 
     def reason(self, channelwise: bool) -> str:
-        """Return the reason for which a layer has the `fallback`, as a noun phrase for the plan's notes."""
+        """Return the reason, as a noun phrase for the plan's notes, why a layer uses the `fallback` multiplier."""
         return ""
 
     def for_lanes(self, lanes: int) -> Multiplier:
@@ -111,7 +116,7 @@ class Multiplier(ABC):
         """
 
     def too_few(self, lanes: int) -> str:
-        """Return the refusal of a plan in which ``lanes`` output channels at once do not fill a unit."""
+        """Return the error message for a plan whose ``lanes`` output channels at once are too few to fill a unit."""
         must = f"macs_per_dsp must be {self.fallback.name} with unroll out {lanes}"
         return f"{must}, not {self.name}: {_COUNTS[self.lanes]} output channels share a slice"
 
@@ -119,14 +124,14 @@ class Multiplier(ABC):
 
     @abstractmethod
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
-        """Return the smallest and the largest weight of ``weight_bits`` bits that the multiplier can have."""
+        """Return the smallest and the largest weight of ``weight_bits`` bits that the multiplier supports."""
 
     def offset(self, activation: Shape) -> int:
         """Return the value that is subtracted from an activation to get the operand: 0, or half of the range."""
         return 0
 
     def operand(self, activation: Shape) -> Shape:
-        """Return the shape of the operand for an activation."""
+        """Return the shape of the multiplier's operand for an activation, after the offset is subtracted."""
         return activation
 
     def is_soft(self, operand: Shape, weight_bits: int) -> bool:
@@ -136,11 +141,11 @@ class Multiplier(ABC):
     # Weights
 
     def unit_bits(self, operands: Operands) -> int:
-        """Return the width of a unit's weights in memory, in bits."""
+        """Return the number of bits that the weights of one multiplier unit take in the weight memory."""
         return operands.weight_bits
 
     def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
-        """Return the memory words for weights of a unit.
+        """Return the weight memory's words that encode the weights of one multiplier unit.
 
         ``weights`` has a sequence of weights for each output channel of the unit.
         """
@@ -148,39 +153,39 @@ class Multiplier(ABC):
         return [weight & ((1 << operands.weight_bits) - 1) for weight in lane]
 
     def spread(self, stored: Value, weight_bits: int) -> Value:
-        """Return the weight operand for a memory word."""
+        """Return the multiplier's weight operand, decoded from a word of the weight memory."""
         return stored.as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return the weight range that represents all ranges with the same circuit."""
+        """Return the weight range that stands for all weight ranges with the same circuit."""
         return self.weight_range(operands.weight_bits)
 
     # Chains
 
     def longest_chain(self, chain: int) -> int:
-        """Return the maximum number of units in a chain if the plan allows ``chain`` units."""
+        """Return the maximum number of multiplier units in a chain, if the plan allows ``chain`` units."""
         return chain
 
     def chain_cycles(self, positions: int) -> int:
-        """Return the latency of a chain of ``positions`` units, less one cycle.
+        """Return the latency of a chain of ``positions`` multiplier units, less one cycle.
 
         The latency counts from the operands of the first unit to the sum of the last unit.
         """
         return positions
 
     def product_bits(self, operands: Operands) -> int:
-        """Return the width of a unit's product, in bits."""
+        """Return the width of a multiplier unit's product, in bits."""
         operand = self.operand(operands.activation)
         return operands.weight_bits + operand.width + (not operand.signed)
 
     def chain_bits(self, operands: Operands, sum_bits: int) -> int:
-        """Return the maximum width of a sum along a chain, in bits, if the sums of a lane fit ``sum_bits``."""
+        """Return the maximum width of sums along a chain, in bits, if an output channel's sum fits ``sum_bits``."""
         return sum_bits
 
     def chain(
         self, m: Module, terms: Sequence[tuple[int, Value, Value]], product_bits: int, sum_bits: int, name: str
     ) -> Signal:
-        """Add a chain to a module and return its sum.
+        """Add a chain of multiplier units to a module, and return the signal with the sum of their products.
 
         Every unit has a register for its product and a register for the sum with the unit before:
         ``product <= activation * weight``, ``sum <= previous sum + product``.
@@ -209,9 +214,12 @@ class Multiplier(ABC):
         return total
 
     def field_bits(self, operands: Operands) -> int | None:
-        """Return the width of a lane's field in a chain's sum, in bits; ``None`` if the sum has a single lane."""
+        """Return the width of each output channel's field in a chain's packed sum, in bits.
+
+        The width is ``None`` if the sum has a single output channel.
+        """
         return None
 
     def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
-        """Return each output channel's sums, from the chains' sums, and the carries that these sums lack."""
+        """Separate the chains' sums by output channel, and return them with the carries that these sums lack."""
         return [([*sums], [])]

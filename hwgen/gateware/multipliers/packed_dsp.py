@@ -82,14 +82,17 @@ class PackedDspSlice(Multiplier):
         return Shape(activation.width, signed=True)
 
     def upper_bits(self, operands: Operands) -> int:
-        """Return the width of the stored upper weight, in bits. It is stored less one if the lower one is negative."""
+        """Return the width of the upper one of two packed weights in memory, in bits.
+
+        It is stored less one if the lower one is negative.
+        """
         return operands.weight_bits + (operands.weight_range[0] - 1 < -1 << (operands.weight_bits - 1))
 
     def unit_bits(self, operands: Operands) -> int:
         return operands.weight_bits + self.upper_bits(operands)
 
     def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
-        """Return words with both weights side by side, the upper weight less one if the lower weight is negative.
+        """Return memory words of two weights side by side, the upper weight less one if the lower one is negative.
 
         The upper field is ``((w1 << 17) + w0) >> 17``.
         """
@@ -104,7 +107,7 @@ class PackedDspSlice(Multiplier):
         return Cat(lower, lower[-1].replicate(FIELD - len(lower)), upper).as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return the widest weight range with the same ``field_bits`` and ``upper_bits``."""
+        """Return the widest weight range whose packed fields have the same widths (``field_bits``, ``upper_bits``)."""
         _, largest = self.weight_range(operands.weight_bits)
         unit_peak = operands.positions << (operands.activation.width - 1)
         largest = min(largest, ((1 << self.field_bits(operands) - 1) - 2) // unit_peak)

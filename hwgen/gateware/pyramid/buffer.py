@@ -1,9 +1,9 @@
-"""Tile buffer of a pyramid's layer, and the walk over its windows (Alwani 2015, section 3.4; listing 3.4).
+"""Tile buffer of a layer in a pyramid accelerator, and the sequencer that reads the tiles' windows.
 
-The buffer stores two tiles in the two halves of its memories. One tile is filled while the windows of the other are
-read. Position 0 is the first pixel of the tile's first window. So window ``n`` of a tile always begins at position
-``n S``. Positions in the padding are never written; their values are replaced when they are read. Tiles at the borders
-of the map have fewer windows.
+See Alwani 2015, section 3.4 and listing 3.4. The buffer stores two tiles in the two halves of its memories. One tile is
+filled while the windows of the other are read. Position 0 is the first pixel of the tile's first window. So window
+``n`` of a tile always begins at position ``n S``. Positions in the padding are never written; their values are replaced
+when they are read. Tiles at the borders of the map have fewer windows.
 
 Rows and columns are interleaved over banks. There are at least as many banks as a patch has rows and columns, so any
 patch is read in one cycle. Columns have more banks if a beat holds more pixels. Both have more banks if two taps of a
@@ -30,7 +30,7 @@ from hwgen.gateware.pyramid.timing import HALVES
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidBufferConfig:
-    """Configuration of a tile buffer, and of the walk over the windows of its tiles.
+    """Configuration of a tile buffer, which stores input tiles of a pyramid's layer and reads their windows.
 
     Parameters
     ----------
@@ -74,46 +74,49 @@ class PyramidBufferConfig:
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Spans of rows that have windows."""
+        """Row ranges of successive input tiles, without ranges that have no window."""
         return tuple(cut for cut in self.rows.cut(1) if cut.span.windows)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Spans of columns that have windows, in beats."""
+        """Column ranges of successive input tiles, divided into beats, without ranges that have no window."""
         return tuple(cut for cut in self.columns.cut(self.window.input.pixels) if cut.span.windows)
 
     @property
     def row_banks(self) -> int:
-        """Number of banks of rows."""
+        """Number of memory banks over which the rows of a tile are interleaved."""
         return banks_apart(self.window.patch_rows)
 
     @property
     def column_banks(self) -> int:
-        """Number of banks of columns."""
+        """Number of memory banks over which the columns of a tile are interleaved."""
         return banks_apart(self.window.patch_columns, self.window.input.pixels)
 
     @property
     def row_words(self) -> int:
-        """Number of words that one row of a tile needs in one bank."""
+        """Number of words that one row of a tile needs in one memory bank of the tile buffer."""
         return -(-self.columns.tile // self.column_banks) * self.window.input.folds
 
     @property
     def half_depth(self) -> int:
-        """Number of words that one tile needs in one bank. A word is one pixel of one fold."""
+        """Number of words that one tile needs in one memory bank of the tile buffer.
+
+        A word is one pixel of one input fold (``Tn`` channels).
+        """
         return -(-self.rows.tile // self.row_banks) * self.row_words
 
     @property
     def bank_depth(self) -> int:
-        """Number of words in one bank, for both tiles."""
+        """Number of words in one memory bank of the tile buffer, for both of its tiles."""
         return HALVES * self.half_depth
 
     @property
     def memory_bits(self) -> int:
-        """Number of bits in all banks."""
+        """Number of memory bits of the tile buffer, over all banks."""
         return self.row_banks * self.column_banks * self.bank_depth * self.window.word_bits
 
     def phase_bits(self, axis: int) -> int:
-        """Return the width of the index of the bank in which a window begins: of rows (0) or columns (1).
+        """Return the width of the index of the bank in which a window begins, for rows (``axis`` 0) or columns (1).
 
         The width is 0 if all windows begin in the first bank.
         """
@@ -124,7 +127,7 @@ class PyramidBufferConfig:
 
     @cached_property
     def registers_words(self) -> bool:
-        """Whether the block RAMs use their output registers: more than one LUT level follows them."""
+        """Whether the tile buffer's block RAMs use output registers, because more than one LUT level follows them."""
         axis = 0 if self.row_banks > 1 else 1
         ways = (self.row_banks, self.column_banks)[axis] if self.phase_bits(axis) else 1
         num_memories, _ = MEMORIES.stacked(self.window.word_bits, self.bank_depth)
@@ -132,17 +135,17 @@ class PyramidBufferConfig:
 
     @property
     def pieces(self) -> int:
-        """Number of memories that make up a bank."""
+        """Number of memories that make up one bank of the tile buffer."""
         return len(piece_words(self.window.word_bits, self.bank_depth))
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its taps on ``o``, in cycles."""
+        """Clock cycles from a step (the read of some taps of a window) to its taps at the output ``o``."""
         return 4 + (self.row_banks > 1 or self.registers_words) + self.window.chooses
 
     @property
     def windows(self) -> int:
-        """Number of windows per frame.
+        """Number of convolution windows that the tile buffer reads per frame.
 
         It exceeds the number of windows of the map if pyramids compute windows again. It is smaller if no later layer
         needs some windows.
@@ -151,18 +154,18 @@ class PyramidBufferConfig:
 
     @cached_property
     def tiles(self) -> tuple[tuple[Span, Span], ...]:
-        """Spans of rows and columns of the pyramids that have windows, in order."""
+        """Row range and column range of each input tile that has windows, in raster order."""
         return tuple((row, column) for row in self.rows.walks for column in self.columns.walks)
 
     @cached_property
     def fills(self) -> tuple[int, ...]:
-        """Number of beats of each tile with windows; 0 if all of its windows are in the padding."""
+        """Number of input beats that fill each tile; 0 for a tile whose windows are entirely in the padding."""
         folds = self.window.input.folds
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
     def walks(self) -> tuple[int, ...]:
-        """Number of cycles that the walk over each tile takes."""
+        """Number of cycles in which all windows of a tile are read, for each tile."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
     @cached_property
@@ -209,14 +212,14 @@ class PyramidBufferConfig:
 
     @property
     def _fill_phases(self) -> int:
-        """Number of banks in which the first pixel of a beat can be."""
+        """Number of different column banks in which the first pixel of an input beat can be stored."""
         banks, pixels = self.column_banks, self.window.input.pixels
         begins = _begins(self.columns, tuple(cut for cut in self.column_cuts if cut.used))
         return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
 
     @property
     def _counter_ff(self) -> int:
-        """Number of registers of the counters, without the read addresses."""
+        """Number of flip-flops in the tile buffer's counters, without the read addresses."""
         window, folds = self.window, self.window.input.folds
         total = 2 * HALVES + 5 + 2 * counter_bits(folds)
         total += counter_bits(window.tap_folds) + counter_bits(window.output_folds)
@@ -227,7 +230,7 @@ class PyramidBufferConfig:
         return total + self._axis_ff(0) + self._axis_ff(1)
 
     def _axis_ff(self, axis_index: int) -> int:
-        """Return the number of registers of the counters of rows (0) or columns (1)."""
+        """Return the number of flip-flops in the tile buffer's row counters (0) or column counters (1)."""
         axis, cuts = (self.rows, self.columns)[axis_index], (self.row_cuts, self.column_cuts)[axis_index]
         banks, patch = (self.row_banks, self.column_banks)[axis_index], self.window.patch[axis_index]
         pitch, base = ((self.row_words, self.half_depth), (self.window.input.folds, 0))[axis_index]
@@ -252,7 +255,7 @@ class PyramidBufferConfig:
 
 
 def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
-    """Return, for each span, the tile position of the first pixel of the first beat that its windows need.
+    """Return, for each tile, the position along one axis of the first pixel of the first beat that its windows need.
 
     Position 0 is the first pixel of the tile's first window, which can be in the padding. The result is negative if
     the beat begins before this pixel.
@@ -261,10 +264,10 @@ def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
-    """Return, for each span, the tile positions at which the map begins and ends; ``None`` if all windows are inside.
+    """Return, for each tile, the positions along one axis at which the map begins and ends.
 
-    If the map ends behind the last pixel that the tile's windows read, the result is the end of the tile. The entries
-    of all spans inside the map are then equal.
+    The result is ``None`` if all windows are inside the map. If the map ends behind the last pixel that the tile's
+    windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
     """
     begins = [max(0, -axis.origin(span)) for span in axis.walks]
     ends = [span.end - axis.origin(span) for span in axis.walks]
@@ -278,13 +281,13 @@ def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
 
 
 class _WriteAddress:
-    """Write address of one axis: the bank and the word of the lowest pixel of a beat.
+    """Write address of the tile buffer for rows or columns: bank and word address of a beat's lowest pixel.
 
     A beat of several pixels can begin before its tile, or end behind it. Pixels outside of the tile are not written.
     """
 
     def __init__(self, axis: Axis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
-        """Create the counters.
+        """Create the registers of a tile buffer's write address for rows or columns.
 
         Parameters
         ----------
@@ -331,7 +334,7 @@ class _WriteAddress:
     def elaborate(
         self, m: Module, *, step: Value, restart: Value, step_span: Value, other_half: Value | None = None
     ) -> None:
-        """Advance the counters.
+        """Advance the write address by a beat, to the next tile's range, or back to the first beat of its range.
 
         Parameters
         ----------
@@ -371,7 +374,7 @@ class _WriteAddress:
             m.d.sync += self.following_word.eq(word + self._pitch)
 
     def writes(self, lane: int) -> Value:
-        """Return whether the pixel in ``lane`` belongs to the tile."""
+        """Return whether the pixel at index ``lane`` of the input beat belongs to the tile and is written."""
         before = [begin + lane < 0 for begin in self._begins]
         behind = [
             begin + (count - 1) * self._pixels + lane >= self._tile
@@ -386,7 +389,7 @@ class _WriteAddress:
 
 
 def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Value]:
-    """Return the bank index ``pixels`` further on, and the number of words to add."""
+    """Return the bank index of the pixel ``pixels`` further on, and the number of words to add to the word address."""
     words, turn = divmod(pixels, banks)
     if not turn:
         return phase, Const(words * pitch)
@@ -396,10 +399,10 @@ def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Va
 
 
 class _ReadAddress:
-    """Read address of one axis: the bank and the word at which the current patch of the current window begins."""
+    """Read address of the tile buffer for rows or columns: bank and word of the first pixel that a step reads."""
 
     def __init__(self, m: Module, axis: Axis, name: str, *, offsets: range, banks: int, pitch: int):
-        """Create the counters.
+        """Create the registers of a tile buffer's read address for rows or columns.
 
         Parameters
         ----------
@@ -437,7 +440,9 @@ class _ReadAddress:
         return sparse_table(self.span, dict(enumerate(values)))
 
     def elaborate(self, *, patch: Value, window: Value, restart: Value, span: Value) -> None:
-        """Advance the counters.
+        """Advance the read address to the next patch of the window, the next window, or the next tile's range.
+
+        A patch is the pixels that are read at once.
 
         Parameters
         ----------
@@ -477,7 +482,10 @@ class _ReadAddress:
     inside_delay = 3
 
     def inside(self) -> Value | None:
-        """Return one bit per pixel of the patch: whether it is inside the map. ``None`` if all always are."""
+        """Return one bit per row or column that is read at once: whether it is inside the map, not in the padding.
+
+        The result is ``None`` if all always are inside.
+        """
         axis = self._axis
         if (limits := _limits(axis)) is None:
             return None
@@ -506,7 +514,10 @@ class _ReadAddress:
 
 
 class _InputFold:
-    """Input fold of a step, counted over all groups. An output fold reads the input folds of its group only."""
+    """Counter of the input fold (``Tn`` input channels) that a step reads, counted over all channel groups.
+
+    An output fold reads the input folds of its group only.
+    """
 
     def __init__(self, m: Module, window: LineBufferConfig, *, step: Value, fold_ends: Value, window_last: Value):
         self.inner = Signal(range(window.group_folds), name="inner_fold_index")
@@ -528,10 +539,10 @@ class _InputFold:
 
 
 class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
-    """Tile buffer with two tiles, and the walk over their windows. Its ports equal the ports of a line buffer.
+    """Tile buffer that fills one input tile of a layer while it reads the convolution windows of another one.
 
-    Windows of a tile are walked row by row. The loop order of a window is: output folds, patches, input folds
-    (innermost).
+    Its ports equal the ports of a line buffer. Windows of a tile are read row by row. The loop order of a window is:
+    output folds, patches, input folds (innermost).
 
     Parameters
     ----------
@@ -603,7 +614,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return m
 
     def _elaborate_writer(self, m: Module, ports: dict, free: Value) -> Value:
-        """Write the beats to the banks. Return whether a tile becomes complete in this cycle."""
+        """Write input beats into the tile buffer's banks. Return whether a tile becomes complete in this cycle."""
         config = self.config
         folds = config.window.input.folds
         fold = Signal(range(folds), name="write_fold_index")
@@ -656,7 +667,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_writes(
         self, m: Module, ports: dict, row: _WriteAddress, column: _WriteAddress, fold: Value, taken: Value
     ) -> None:
-        """Drive the write ports: the pixels of a beat go to consecutive column banks, beginning with the phase."""
+        """Drive the banks' write ports: the pixels of a beat go to consecutive column banks."""
         source = self.config.window.input
         pixels = range(source.pixels)
         words = [Cat(lane[pixel] for lane in self.i.payload.data) for pixel in pixels]
@@ -680,7 +691,10 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
                             m.d.comb += port.addr.eq(behind)
 
     def _elaborate_reader(self, m: Module, ports: dict, has_tile: Value) -> Value:
-        """Walk over the windows, and read their patches. Return whether this cycle issues the last step of a tile."""
+        """Read the windows of complete tiles, step by step.
+
+        Return whether this cycle issues the last step of a tile.
+        """
         config, window = self.config, self.config.window
         folds = window.input.folds
         row = _ReadAddress(
@@ -735,14 +749,14 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_addresses(
         self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress, offset: Value
     ) -> None:
-        """Compute the read addresses: in stage 1 the sums of each axis, in stage 2 their total."""
+        """Compute the read addresses of all banks: in stage 1 the sums of each axis, in stage 2 their total."""
         config = self.config
         shape = range(config.bank_depth)
         offset_1 = Signal(shape, name="fold_offset_1", reset_less=True)
         m.d.sync += offset_1.eq(offset)
 
         def words(position: _ReadAddress, name: str, offsets: range, banks: int, pitch: int) -> list[Signal]:
-            """Return, for each bank, the word to read.
+            """Return, for each bank along one axis, the address of the word to read.
 
             A patch begins in bank ``phase``. Banks below the phase hold its last pixels, one pitch further on.
             """
@@ -762,7 +776,10 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
-        """Select, for each pixel of the patch, the word of its bank. Pixels in the padding are replaced."""
+        """Select, for each pixel that a step reads, the word of the bank that stores the pixel.
+
+        Pixels in the padding are replaced.
+        """
         config, window = self.config, self.config.window
         values = {bank: word for bank, (_, word) in ports.items()}
         stage = 3 + config.registers_words
@@ -799,7 +816,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
 
     @staticmethod
     def _turned(m: Module, name: str, phase: Value, offset: int, banks: list[Value]) -> Value:
-        """Return the word of the bank that is ``offset`` banks after ``phase``."""
+        """Return the word of the bank that follows bank ``phase`` by ``offset``, counted cyclically."""
         if len(banks) == 1:
             return banks[0]
         result = Signal(banks[0].shape(), name=f"{name}_selected")
@@ -810,7 +827,10 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return result
 
     def _inside(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
-        """Return one bit per pixel of the patch: whether it is inside the map. ``None`` if no tile has padding."""
+        """Return one bit per pixel that a step reads: whether the pixel is inside the map, not in the padding.
+
+        The result is ``None`` if no tile has padding.
+        """
         height, width = self.config.window.patch
         rows, columns = row.inside(), column.inside()
         if rows is None and columns is None:
@@ -825,7 +845,10 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
 
     def _elaborate_taps(self, m: Module, pixels: dict, turn: Value) -> None:
-        """Drive the taps of the step. If a patch has more pixels than a step uses, one more stage selects the taps."""
+        """Drive the output ``o`` with the kernel taps of a step, selected from the pixels that were read.
+
+        If more pixels are read than a step uses, one more stage selects the taps.
+        """
         window = self.config.window
         taps = list(pixels.values())
         if window.chooses:

@@ -21,7 +21,7 @@ from hwgen.gateware.stream import Order
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidLayerConfig(LayerConfig):
-    """Configuration of the hardware of one layer that is computed tile by tile.
+    """Configuration of the hardware of one layer in a pyramid accelerator, which is computed tile by tile.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def reuse(self) -> PyramidReuseBufferConfig:
-        """Configuration of the buffer of pixels that neighbouring pyramids share."""
+        """Configuration of the buffer that keeps input pixels which neighbouring pyramids share."""
         return PyramidReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
 
     @property
@@ -84,7 +84,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def least_rows(self) -> int:
-        """Number of rows of ``window``. No buffer depends on it."""
+        """Number of line buffer rows in ``window``, on which no buffer of a pyramid layer depends."""
         return self.window.rows
 
     @property
@@ -93,7 +93,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def pyramids(self) -> tuple[Pyramid, ...]:
-        """Pyramids of a frame, in order."""
+        """Input tile and windows of this layer in each pyramid of a frame, in order."""
         folds = self.window.input.folds
         result, begin = [], 0
         for row in self.tiles.rows.cut(1):
@@ -106,7 +106,7 @@ class PyramidLayerConfig(LayerConfig):
         return tuple(result)
 
     def walk_ends(self, frames: int) -> list[int]:
-        """Return the cycle of each tile's last step, if neither neighbour delays the layer.
+        """Return the cycle of each tile's last window step, if neither neighbouring layer delays this layer.
 
         Cycle 0 is the cycle in which the first beat is offered.
         """
@@ -131,25 +131,27 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def start_up(self) -> int:
-        """Number of cycles from a reset to the first transfer of a beat."""
+        """Number of cycles from a reset to the first transfer of an input beat of the layer."""
         return self.reuse.start if self.reuse.needed else 0
 
     @property
     def pyramid_cycles(self) -> int:
-        """Number of cycles per pyramid in a sequence of largest pyramids: the longer of fill and walk."""
+        """Number of cycles per pyramid of the largest size: the longer of filling the tile and reading its windows."""
         window = self.window.window_cycles
         return max(max(pyramid.beats, pyramid.windows * window) for pyramid in self.pyramids)
 
     @cached_property
     def cycles(self) -> int:
-        """Number of cycles per frame, if neither neighbour delays the layer."""
+        """Number of cycles that the layer takes per frame, if neither neighbouring layer delays it."""
         ends = self.walk_ends(4)
         count = len(self.tiles.tiles)
         return ends[-1] - ends[-1 - count]
 
 
 class PyramidWindow(ConfiguredComponent[PyramidLayerConfig]):
-    """Window walk of a layer, in place of a line buffer: accepts new pixels, and sends the steps of all windows.
+    """Window generator of a layer in a pyramid accelerator: takes new pixels, and sends the taps of all windows.
+
+    It replaces a line buffer.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ IN_FLIGHT = 3
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidReuseBufferConfig:
-    """Configuration of the reuse buffer of one layer's input.
+    """Configuration of the reuse buffer, which keeps input pixels of a layer that neighbouring pyramids share.
 
     Parameters
     ----------
@@ -76,32 +76,35 @@ class PyramidReuseBufferConfig:
 
     @cached_property
     def row_cuts(self) -> tuple[Cut, ...]:
-        """Spans of rows that have pixels."""
+        """Row ranges of successive input tiles, without empty ranges."""
         return tuple(cut for cut in self.rows.cut(1) if cut.size)
 
     @cached_property
     def column_cuts(self) -> tuple[Cut, ...]:
-        """Spans of columns that have pixels, in beats."""
+        """Column ranges of successive input tiles, divided into beats, without empty ranges."""
         return tuple(cut for cut in self.columns.cut(self.input.pixels) if cut.size)
 
     @property
     def needed(self) -> bool:
-        """Whether a buffer is needed: some beats are kept, or are dropped because no window needs them."""
+        """Whether the layer needs a reuse buffer, because beats are kept for later tiles or no window needs them."""
         return any(cut.kept or cut.unused for cut in self.row_cuts + self.column_cuts)
 
     @property
     def bottom_words(self) -> int:
-        """Number of values in the bottom band: ``N (K - S) W``."""
+        """Number of values in the bottom band, the rows kept for the next row of pyramids: ``N (K - S) W``."""
         return self.input.channels * self.rows.kept * self.input.width
 
     @property
     def right_words(self) -> int:
-        """Number of values in the right band: ``N (K - S)`` for each new row of a pyramid."""
+        """Number of values in the right band, the columns kept for the next pyramid.
+
+        These are ``N (K - S)`` for each new row of a pyramid.
+        """
         return self.input.channels * self.columns.kept * self.rows.new
 
     @property
     def words(self) -> int:
-        """Number of values that are kept, counted as in the thesis's exploration tool (Fig. 4.1).
+        """Number of values that the reuse buffer keeps, counted as in Alwani's exploration tool (2015, Fig. 4.1).
 
         A beat of several pixels is stored as a whole. Only its kept pixels count here.
         """
@@ -109,51 +112,57 @@ class PyramidReuseBufferConfig:
 
     @property
     def bottom_depth(self) -> int:
-        """Number of beats in the bottom band."""
+        """Depth, in beats, of the memory for rows that are kept for the next row of pyramids."""
         return self.rows.kept * self.bottom_pitch
 
     @property
     def bottom_pitch(self) -> int:
-        """Number of beats of a row in the bottom band, with the columns of the map behind the last tile."""
+        """Number of beats per row in the memory for rows that are kept for the next row of pyramids.
+
+        The columns of the map behind the last tile are included.
+        """
         behind = self.input.width - self.column_cuts[-1].span.end
         steps = sum(cut.new for cut in self.column_cuts) - (-behind // self.input.pixels)
         return steps * self.input.folds
 
     @property
     def right_depth(self) -> int:
-        """Number of beats in the right band."""
+        """Depth, in beats, of the memory for columns that are kept for the next pyramid."""
         return self.rows.new * self.right_pitch
 
     @property
     def right_pitch(self) -> int:
-        """Number of beats of a row in the right band."""
+        """Number of beats per row in the memory for columns that are kept for the next pyramid."""
         return max(cut.kept for cut in self.column_cuts) * self.input.folds
 
     @property
     def memory_bits(self) -> int:
-        """Number of bits of both bands, with all lanes of their beats."""
+        """Number of memory bits of the reuse buffer: kept rows and kept columns, with all lanes of their beats."""
         return (self.bottom_depth + self.right_depth) * self.input.data_bits
 
     @property
     def beats_in(self) -> int:
-        """Number of input beats per frame."""
+        """Number of beats that the reuse buffer takes per frame."""
         return self.rows.pixels * sum(cut.new for cut in self.column_cuts) * self.input.folds
 
     @cached_property
     def beats_out(self) -> int:
-        """Number of output beats per frame."""
+        """Number of beats that the reuse buffer sends per frame."""
         rows, columns = (sum(cut.used for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     @property
     def cycles(self) -> int:
-        """Number of cycles per frame without stalls: one for each beat of each tile, kept or new."""
+        """Cycles per frame in the reuse buffer without stalls: one for each beat of each tile, kept or new."""
         rows, columns = (sum(cut.size for cut in cuts) for cuts in (self.row_cuts, self.column_cuts))
         return rows * columns * self.input.folds
 
     @property
     def distance(self) -> int:
-        """Smallest number of beats between a beat that is kept and the beat that reads it; 0 if no beat is kept."""
+        """Smallest number of beats between storing a kept beat and reading it for a later tile.
+
+        It is 0 if no beat is kept.
+        """
         folds = self.input.folds
         distances = []
         if self.right_depth:  # the kept beats of a row are read in the order in which they were written
@@ -190,7 +199,7 @@ class PyramidReuseBufferConfig:
 
     @property
     def _table_entries(self) -> int:
-        """Number of entries of the span tables that differ from the most common value."""
+        """Number of entries in the reuse buffer's tables of tile sizes that differ from a table's most common value."""
         total = 0
         for cuts in (self.row_cuts, self.column_cuts):
             total += sum(uncommon(getattr(cut, name) for cut in cuts) for name in ("size", "kept", "unused"))
@@ -199,7 +208,7 @@ class PyramidReuseBufferConfig:
 
     @property
     def _counter_ff(self) -> int:
-        """Number of registers of the counters."""
+        """Number of flip-flops in the reuse buffer's counters."""
         folds = self.input.folds
         total = counter_bits(folds) + 6
         for cuts in (self.row_cuts, self.column_cuts):
@@ -217,7 +226,7 @@ class PyramidReuseBufferConfig:
 
 
 class _Position:
-    """Position of a beat on one axis: the index of its span, and its index in the span.
+    """Counters of a beat's row or column position: the index of its tile, and the beat's index within the tile.
 
     The tables have few different entries, because spans inside the map are equal.
     """
@@ -236,34 +245,34 @@ class _Position:
         self.next_is_last = named(self.span == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _keeps(self) -> list[int]:
-        """Return, for each span, the index of its first beat that the next span needs too."""
+        """Return, for each tile along one axis, the index of its first beat that the next tile needs too."""
         keeps = [
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
         ]
         return [*keeps, self._cuts[-1].size]
 
     def first_of_second(self, folds: int) -> int:
-        """Return the distance from the first span to the second, in beats; 0 if there is one span only.
+        """Return the distance along one axis from the first tile to the second, in beats; 0 if there is only one tile.
 
         ``folds`` is the number of beats per pixel.
         """
         return self._advances[0] * folds if len(self._cuts) > 1 else 0
 
     def advance_next(self, folds: int) -> Value:
-        """Return the distance from the next span to the span behind it, in beats."""
+        """Return the distance along one axis from the next tile to the tile behind it, in beats."""
         return self._table([beats * folds for beats in (*self._advances[1:], self._advances[0])])
 
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span, dict(enumerate(values)))
 
     def _below(self, limits: list[int]) -> Value:
-        """Return whether the beat is below its span's limit."""
+        """Return whether the beat's index in its tile is below the tile's entry in ``limits``."""
         if not any(limits):
             return Const(0, 1)
         return named(self.beat < self._table(limits), "is_below_limit")
 
     def step(self, m: Module) -> None:
-        """Advance to the next beat. At the end of the span, return to its first beat."""
+        """Advance the position to the tile's next beat along the axis, or from its last beat to its first."""
         m.d.sync += self.beat.eq(Mux(self.ends, 0, self.beat + 1))
 
     def step_span(self, m: Module) -> None:
@@ -271,7 +280,10 @@ class _Position:
 
 
 def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """Return ``value`` of a beat in each pipeline stage: address, memory read, entry, output register."""
+    """Return the values that belong to a beat in each pipeline stage, where ``value`` belongs to the newest beat.
+
+    The stages are: address, memory read, entry, output register.
+    """
     values = [value]
     for stage in range(1, IN_FLIGHT + 1):
         register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
@@ -282,7 +294,7 @@ def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool
 
 
 class _Band:
-    """Band: a memory with a read address and a write address that advance with the beats.
+    """Memory of kept rows or columns, with a read address and a write address that advance with the beats.
 
     A word is addressed two beats before its reader reaches the entry, and is then in the memory's output register. If a
     beat in flight still has to write this word, ``from_beat`` tells the beat at the entry which beat has the word.
@@ -299,7 +311,7 @@ class _Band:
     def connect(
         self, *, moves: Value, leaves: Value, value: Value, near: bool, read: Value, write: Value, stores: Value
     ) -> None:
-        """Connect the memory to the pipeline of beats.
+        """Connect the memory of kept rows or columns to the reuse buffer's pipeline of beats.
 
         Parameters
         ----------
@@ -335,7 +347,7 @@ class _Band:
 
 
 class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
-    """Reuse buffer: accepts the new pixels of each pyramid, and sends whole tiles.
+    """Reuse buffer of a layer's input: takes the new pixels of each pyramid, adds kept pixels, and sends whole tiles.
 
     Parameters
     ----------
@@ -428,7 +440,9 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Create the right band: the kept columns of each new row of a pyramid, the first column first.
+        """Create the right band: the memory of columns that the next pyramid of the same row needs too.
+
+        It stores the kept columns of each new row of a pyramid, the first column first.
 
         Return the band, and its addresses and write condition as arguments of `_Band.connect`.
         """
@@ -448,7 +462,9 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Create the bottom band: the kept rows in the map's full width, the first row first.
+        """Create the bottom band: the memory of rows that the next row of pyramids needs too.
+
+        It stores the kept rows in the map's full width, the first row first.
 
         Return the band, and its addresses and write condition as arguments of `_Band.connect`.
         """

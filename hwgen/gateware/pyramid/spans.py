@@ -1,4 +1,6 @@
-"""Spans of one axis of a layer: its division into tiles of successive pyramids (Alwani 2015, sections 3.1 and 3.2).
+"""Division of one axis of a layer's input, rows or columns, into the tiles of successive pyramids.
+
+See Alwani 2015, sections 3.1 and 3.2.
 
 A tile of a layer's input is a rectangle: one span of rows times one span of columns. Pyramids follow each other in
 raster order, and every span of rows is combined with every span of columns. The two axes are therefore independent.
@@ -15,7 +17,7 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """One pyramid's section of an axis of a layer's input, in pixels of the map, and its windows.
+    """Range of rows or columns of a layer's input that one pyramid (a tile through all fused layers) needs.
 
     Parameters
     ----------
@@ -34,23 +36,25 @@ class Span:
 
     @property
     def size(self) -> int:
-        """Number of pixels of the tile."""
+        """Number of rows or columns of the pyramid's input tile."""
         return self.end - self.begin
 
     @property
     def kept(self) -> int:
-        """Number of pixels that are kept from the pyramid before."""
+        """Number of rows or columns of the tile that are kept from the pyramid before."""
         return self.fresh - self.begin
 
     @property
     def new(self) -> int:
-        """Number of new pixels."""
+        """Number of rows or columns of the tile that are not kept from the pyramid before."""
         return self.end - self.fresh
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A span, divided into beats of several neighbouring pixels. Lanes outside of the span have undefined values.
+    """Range of a tile's rows or columns (a span), divided into stream beats of several neighbouring pixels.
+
+    Lanes outside of the span have undefined values.
 
     Parameters
     ----------
@@ -74,18 +78,18 @@ class Cut:
 
     @property
     def new(self) -> int:
-        """Number of new beats."""
+        """Number of the tile's beats, along the axis, that have no pixel kept from the pyramid before."""
         return self.size - self.kept
 
     @property
     def used(self) -> int:
-        """Number of beats that windows need."""
+        """Number of the tile's beats, along the axis, that its windows need."""
         return self.size - self.unused
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Axis of a layer's input: its window geometry, and the spans of all pyramids in order.
+    """Rows or columns of a layer's input: the window geometry, and the ranges that successive pyramids need.
 
     Parameters
     ----------
@@ -134,28 +138,30 @@ class Axis:
             raise ConfigError(f"the first span must keep nothing, not {self.loads[0]!r}")
 
     def origin(self, span: Span) -> int:
-        """Return the first pixel of a span's first window. It is negative in the padding."""
+        """Return the row or column at which the first window of a pyramid's range begins; negative in the padding."""
         return span.window * self.stride - self.padding
 
     @cached_property
     def loads(self) -> tuple[Span, ...]:
-        """Spans that have pixels."""
+        """Ranges of rows or columns of successive pyramids, without empty ranges."""
         return tuple(span for span in self.spans if span.size)
 
     @cached_property
     def walks(self) -> tuple[Span, ...]:
-        """Spans that have windows."""
+        """Ranges of rows or columns of successive pyramids, without ranges that have no window."""
         return tuple(span for span in self.spans if span.windows)
 
     def used(self, span: Span) -> range:
-        """Return the pixels of a span that its windows need.
+        """Return the rows or columns of a pyramid's range that its windows need.
 
         Pixels that the stride skips before the first window do not count. A span without windows needs no pixel.
         """
         return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
 
     def cut(self, pixels: int) -> tuple[Cut, ...]:
-        """Return all spans, divided into beats of ``pixels`` pixels. The new pixels of a span begin with a beat.
+        """Return the ranges of all pyramids along this axis, divided into beats of ``pixels`` pixels.
+
+        The new pixels of a span begin with a beat.
 
         If a span keeps pixels, its beats continue the beats of the span before. The first kept pixel can then be in
         the middle of a beat. A span that keeps nothing begins with a beat, unless the next spans keep some of its
@@ -175,7 +181,7 @@ class Axis:
         return tuple(cuts)
 
     def _grid(self, span_index: int, pixels: int) -> int:
-        """Return a pixel at which a beat begins, for a span that keeps nothing and for the spans that continue it."""
+        """Return a pixel at which a beat begins, for a range that keeps no pixels and the ranges that continue it."""
         joints = []
         for span in self.spans[span_index + 1 :]:
             if span.size and not span.kept:
@@ -199,30 +205,36 @@ class Axis:
 
     @property
     def kept(self) -> int:
-        """Largest number of pixels that a pyramid keeps: extent minus stride between two pyramids inside the map."""
+        """Largest number of rows or columns that a pyramid keeps from the pyramid before.
+
+        It is extent minus stride between two pyramids inside the map.
+        """
         return max(span.kept for span in self.spans)
 
     @property
     def new(self) -> int:
-        """Largest number of new pixels of a pyramid."""
+        """Largest number of new rows or columns of a pyramid, not kept from the pyramid before."""
         return max(span.new for span in self.spans)
 
     @property
     def overlaps(self) -> bool:
-        """Whether some pixels are new in more than one pyramid."""
+        """Whether some rows or columns are computed or fetched again, as new pixels of more than one pyramid."""
         return any(after.fresh < before.end for before, after in pairwise(self.loads))
 
     @property
     def pixels(self) -> int:
-        """Number of new pixels, summed over all pyramids."""
+        """Number of new rows or columns, summed over all pyramids along this axis."""
         return sum(span.new for span in self.spans)
 
     @property
     def tile(self) -> int:
-        """Largest number of pixels that a pyramid's windows cover, padding included: ``S (R - 1)`` plus the extent."""
+        """Largest number of rows or columns that a pyramid's windows cover, padding included.
+
+        It is ``S (R - 1)`` plus the extent.
+        """
         return (max(span.windows for span in self.spans) - 1) * self.stride + self.extent
 
     @property
     def windows(self) -> int:
-        """Number of windows, summed over all pyramids."""
+        """Number of windows along this axis, summed over all pyramids."""
         return sum(span.windows for span in self.spans)

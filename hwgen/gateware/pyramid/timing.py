@@ -1,4 +1,4 @@
-"""Timing of tiles: the cycles in which tiles are filled and walked, and the causes of delays.
+"""Cycle model of a pyramid layer's tile buffer: when tiles are filled, and when their windows are read.
 
 A *step* is the passage of one beat of a tile through the reuse buffer, kept or new. Steps are numbered through a run.
 Two steps are at least one cycle apart, so step ``n`` is offered to the tile buffer in cycle ``n + lag``. The *lag*
@@ -58,7 +58,7 @@ class Pyramid(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Timing parameters of a pyramid that has windows, as input of `walk_tiles`.
+    """Timing parameters of one tile in a pyramid layer's tile buffer, as input of the cycle model `walk_tiles`.
 
     Parameters
     ----------
@@ -81,7 +81,10 @@ class Tile(NamedTuple):
 
 
 def tiles_of(pyramids: Iterable[Pyramid], window_cycles: int) -> list[Tile]:
-    """Return the tiles of a frame, in order. ``window_cycles`` is the number of cycles per window."""
+    """Return the timing parameters of all tiles of a frame, in order, for the cycle model `walk_tiles`.
+
+    ``window_cycles`` is the number of cycles per window.
+    """
     walked = [pyramid for pyramid in pyramids if pyramid.windows]
     opening = next(index for index, pyramid in enumerate(walked) if pyramid.filled)
     tiles = []
@@ -104,7 +107,7 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the earliest cycles in which successive tiles are filled and walked.
+    """Return the earliest cycles in which successive tiles of a layer are filled and their windows are read.
 
     Parameters
     ----------
