@@ -1,1 +1,1 @@
-"""Hardware: Amaranth components, and the accelerator that they form. Each file contains one family of components."""
+"""Hardware of the accelerators: Amaranth components for layers, arithmetic, buffers and streams, a family per file."""

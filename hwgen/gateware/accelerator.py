@@ -1,4 +1,4 @@
-"""Accelerator: layers that are connected by streams, as a chain or as a graph."""
+"""Streaming accelerator: the top module that connects the layers of a CNN by streams, as a chain or as a graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ SOURCE = -1
 
 @dataclass(frozen=True)
 class Link:
-    """Stream from one of a layer's FIFOs, or from an input of the accelerator, into a layer or to an output.
+    """Stream between two layers of an accelerator, or between a layer and an input or output of the accelerator.
+
+    The sender is an output FIFO of a layer, or an input of the accelerator.
 
     Parameters
     ----------
@@ -50,7 +52,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorConfig:
-    """Configuration of the hardware of a fusion group.
+    """Configuration of an accelerator: the hardware of CNN layers that compute at once, without off-chip maps between.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ class AcceleratorConfig:
     """
 
     titles: ClassVar[Mapping[str, str]] = {}
-    """Names of components that the report lists beside the layers. There are none: all belong to layers."""
+    """Names of components that the resource report lists beside the layers: none, as all belong to layers."""
 
     name: str
     layers: tuple[LayerConfig, ...]
@@ -129,7 +131,7 @@ class AcceleratorConfig:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Streams from all FIFOs, by layer, and for each layer in the order of the readers."""
+        """Streams that leave the output FIFOs of all layers, ordered by layer, then by the layer's readers."""
         readers: list[list[tuple[int, int]]] = [[] for _ in self.layers]
         for sink, sources in enumerate(self.sources):
             for port, source in enumerate(sources):
@@ -145,7 +147,7 @@ class AcceleratorConfig:
 
     @cached_property
     def entries(self) -> tuple[Link, ...]:
-        """Streams from the accelerator's inputs, in the order of the inputs."""
+        """Streams from the accelerator's inputs to the layers that read them, in the order of the inputs."""
         entries = [
             Link(source, 0, sink, port)
             for sink, sources in enumerate(self.sources)
@@ -156,40 +158,40 @@ class AcceleratorConfig:
 
     @property
     def inner_links(self) -> tuple[Link, ...]:
-        """Streams of ``links`` that lead to a layer."""
+        """Streams from one layer to another layer: all ``links`` but those to the accelerator's outputs."""
         return tuple(link for link in self.links if link.sink < len(self.layers))
 
     @property
     def fifo_depths(self) -> list[int]:
-        """Depths of all FIFOs in beats, in the order of ``links``."""
+        """Depths of all layers' output FIFOs, in beats, in the order of the streams ``links``."""
         return [depth for layer in self.layers for depth in layer.fifo_depths]
 
     def by_layer(self, of_fifos: Sequence[T]) -> list[tuple[T, ...]]:
-        """Return the values ``of_fifos``, one per FIFO in the order of ``links``, grouped by layer."""
+        """Return per-FIFO values, given in the order of ``links``, as one tuple per layer."""
         rest = iter(of_fifos)
         return [tuple(islice(rest, len(layer.outputs))) for layer in self.layers]
 
     @property
     def is_chain(self) -> bool:
-        """Whether each layer reads only the output of the layer before, and only the last layer has an output."""
+        """Whether the layers form a simple chain: each reads the layer before, and only the last drives an output."""
         alone = self.outputs == (len(self.layers) - 1,)
         return alone and all(sources == (index - 1,) for index, sources in enumerate(self.sources))
 
     @property
     def input(self) -> BeatFormat:
-        """Beat format of the only input."""
+        """Beat format of the accelerator's only input stream."""
         return self._only_input.beat
 
     @property
     def _only_input(self) -> Port:
-        """Port of the only input. Raises ConfigError if there are several inputs."""
+        """Stream port of the accelerator's only input. Raises ConfigError if there are several inputs."""
         if len(self.entries) > 1:
             raise ConfigError(f"{self.name}: inputs are {len(self.entries)}, not one: {', '.join(self.input_names)}")
         return self.input_ports[0]
 
     @cached_property
     def input_ports(self) -> tuple[Port, ...]:
-        """Ports of the inputs: ``i``, or ``i_NAME`` for each of several inputs."""
+        """Input stream ports of the accelerator: ``i``, or ``i_NAME`` for each of several inputs."""
         several = len(self.entries) > 1
         names = identifiers(f"i_{name}" for name in self.input_names) if several else ["i"]
         ports = []
@@ -200,17 +202,17 @@ class AcceleratorConfig:
 
     @cached_property
     def guards(self) -> tuple[GuardConfig, ...]:
-        """Configurations of the frame guards, one in front of each input."""
+        """Configurations of the guards that complete short input frames and drop surplus beats, one guard per input."""
         return tuple(GuardConfig(beat=port.beat, beats=port.beats) for port in self.input_ports)
 
     @property
     def error_ports(self) -> tuple[str, ...]:
-        """Names of the frame error ports of the guards: ``frame_error``, or ``frame_error_NAME`` for each input."""
+        """Names of the ports that report frames of wrong length: ``frame_error``, or ``frame_error_NAME`` per input."""
         return tuple(f"frame_error{port.name.removeprefix('i')}" for port in self.input_ports)
 
     @cached_property
     def loader(self) -> LoaderConfig | None:
-        """Configuration of the loader of run-time weights; ``None`` if all weights are constants."""
+        """Configuration of the loader of run-time weights; ``None`` if all weights are constants of the hardware."""
         words = sum(store.words for layer in self.layers for store in layer.stores)
         if not words:
             return None
@@ -220,12 +222,12 @@ class AcceleratorConfig:
 
     @property
     def description(self) -> dict[str, dict[str, str]]:
-        """Description of the hardware without its loaded contents: texts by layer and field."""
+        """Text description of the hardware without loaded weights, by layer and field, to compute its digest from."""
         return describe(self.layers, self.sources, self.outputs)
 
     @property
     def load(self) -> bytes:
-        """Bytes of the load that contains this configuration's weights (`hwgen.gateware.load.loader`).
+        """Packet of bytes that loads this configuration's weights at run time (`hwgen.gateware.load.loader`).
 
         Raises
         ------
@@ -238,19 +240,19 @@ class AcceleratorConfig:
 
     @property
     def output(self) -> BeatFormat:
-        """Beat format of the only output."""
+        """Beat format of the accelerator's only output stream."""
         return self._only_output.beat
 
     @property
     def _only_output(self) -> Port:
-        """Port of the only output. Raises ConfigError if there are several outputs."""
+        """Stream port of the accelerator's only output. Raises ConfigError if there are several outputs."""
         if len(self.outputs) > 1:
             raise ConfigError(f"{self.name}: outputs are {len(self.outputs)}, not one: {', '.join(self.output_names)}")
         return self.output_ports[0]
 
     @cached_property
     def output_ports(self) -> tuple[Port, ...]:
-        """Ports of the outputs: ``o``, or ``o_NAME`` for each of several outputs."""
+        """Output stream ports of the accelerator: ``o``, or ``o_NAME`` for each of several outputs."""
         several = len(self.outputs) > 1
         names = identifiers(f"o_{name}" for name in self.output_names) if several else ["o"]
         ports = []
@@ -262,27 +264,27 @@ class AcceleratorConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Output formats of all layers, in order."""
+        """Beat formats of all layers' outputs, in layer order, for observation of the layers in a simulation."""
         return tuple(layer.output for layer in self.layers)
 
     @property
     def start_up(self) -> int:
-        """Number of cycles from a reset to the first transfer of a beat."""
+        """Number of cycles from a reset until the accelerator can accept the first input beat."""
         return self.layers[0].start_up
 
     @property
     def input_order(self) -> Order:
-        """Order of the pixels of the only input."""
+        """Order in which the pixels of the accelerator's only input arrive."""
         return self._only_input.order
 
     @property
     def output_order(self) -> Order:
-        """Order of the pixels of the only output."""
+        """Order in which the pixels of the accelerator's only output leave."""
         return self._only_output.order
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Orders of the pixels of ``taps``."""
+        """Orders in which the output pixels of each layer leave the layer, in layer order."""
         return tuple(layer.output_order for layer in self.layers)
 
     @property
@@ -291,13 +293,13 @@ class AcceleratorConfig:
 
     @property
     def resources(self) -> Resources:
-        """Estimated resources of all layers, guards and the loader."""
+        """Estimated FPGA resources of the whole accelerator: all layers, frame guards and the weight loader."""
         loader = () if self.loader is None else (self.loader,)
         return sum((component.resources for component in (*self.guards, *loader, *self.layers)), Resources())
 
 
 class Accelerator(ConfiguredComponent[AcceleratorConfig]):
-    """Accelerator of a fusion group. All layers compute at once, and no intermediate map leaves the chip.
+    """Streaming accelerator: all its CNN layers compute at once, and no map between them leaves the chip.
 
     Parameters
     ----------
@@ -384,7 +386,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
         return m
 
     def _elaborate_loader(self, m: Module, loader: Loader, layers: Sequence[Layer]) -> None:
-        """Connect the loader and all layers with loaded contents in a chain, and its end back to the loader."""
+        """Connect the weight loader and all layers with run-time weights in a ring that the weights travel through."""
         connect(m, accelerator=wiring.flipped(self.weights), load=loader.i)
         connect(m, accelerator=wiring.flipped(self.weights_state), load=loader.state)
         links = [layer for layer in layers if layer.config.stores]
@@ -397,7 +399,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
     def _elaborate_gate(
         m: Module, loader: Loader, index: int, source: wiring.PureInterface, sink: wiring.PureInterface
     ) -> None:
-        """Connect an input of the accelerator, whose frames wait while weights are loaded."""
+        """Connect an input of the accelerator to its guard so that no frame begins while weights are loaded."""
         names = (f"{name}_{index}" for name in ("offered", "last", "taken", "open"))
         offered, last, taken, open_ = (getattr(loader, name) for name in names)
         m.d.comb += [

@@ -26,7 +26,7 @@ NEARBY = 8
 
 @dataclass(frozen=True, kw_only=True)
 class SumConfig(ChannelwisePoolConfig):
-    """Configuration of integer sums of each channel over a window.
+    """Configuration of an average pool's adder: integer sums of each channel over the pooling window.
 
     Padding, and missing taps of the last tap fold, count as ``window.pad_value``. Every sum therefore has
     ``term_count`` terms.
@@ -39,12 +39,15 @@ class SumConfig(ChannelwisePoolConfig):
 
     @property
     def term_count(self) -> int:
-        """Number of terms of a sum."""
+        """Number of addends of one pooling window's sum, padding included."""
         return self.window.tap_folds * self.window.taps
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """Widths of the sums in each level of the adder tree over the taps of a step, leaves first, in bits."""
+        """Widths in bits of the sums on each level of the adder tree, leaves first.
+
+        The tree adds the taps that arrive in one cycle.
+        """
         size, widths = self.window.taps, []
         for level in range((size - 1).bit_length()):
             widths.append(self._bits(min(2 << level, size)))
@@ -55,23 +58,23 @@ class SumConfig(ChannelwisePoolConfig):
 
     @property
     def accumulates(self) -> bool:
-        """Whether a sum needs several steps, and therefore an accumulator."""
+        """Whether a window's taps arrive over several cycles, so that the sum needs an accumulator."""
         return self.window.steps > 1
 
     @property
     def latency(self) -> int:
-        """Latency from the last step of a fold to its sums, in cycles."""
+        """Cycles from the last taps of a pooling window to the window's sums on ``o``."""
         return len(self.levels) + self.accumulates
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest sum."""
+        """Smallest and largest possible sum of a pooling window."""
         lowest, highest = self.input_range
         return self.term_count * lowest, self.term_count * highest
 
     @property
     def result(self) -> Shape:
-        """Shape of a sum."""
+        """Amaranth shape of a pooling window's sum."""
         return signed(signed_bits(*self.sum_range))
 
     @cached_property
@@ -100,7 +103,9 @@ class SumConfig(ChannelwisePoolConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FloatSumConfig(ChannelwisePoolConfig):
-    """Configuration of float32 sums of each channel over a window, tap by tap in row-major order.
+    """Configuration of an average pool's adder with float32 rounding: sums of each channel over the window, tap by tap.
+
+    The taps are added in row-major order.
 
     A value ``x`` has the term ``unit * (x - zero_point)``, in multiples of a step that makes all numbers integers. Each
     term and each partial sum is rounded to 24 significant bits, ties to even.
@@ -140,13 +145,13 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def terms(self) -> tuple[int, ...]:
-        """Terms of all input values, from the smallest value to the largest."""
+        """Addends of the window sum for all input values, from the smallest input value to the largest."""
         lowest, highest = self.input_range
         return tuple(to_float32((x - self.zero_point) * self.unit) for x in range(lowest, highest + 1))
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest sum after each tap."""
+        """Smallest and largest possible partial sum of a window after each tap is added."""
         lowest, highest = (
             accumulate([end] * self.window.taps, lambda total, term: to_float32(total + term))
             for end in (self.terms[0], self.terms[-1])
@@ -155,12 +160,12 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest sum."""
+        """Smallest and largest possible sum of a whole pooling window."""
         return self.sums[-1]
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """Width of the exact sum of each addition, and largest number of its low bits that rounding drops."""
+        """Sizes of each addition in the chain of adders: bits of the exact sum, most low bits that rounding drops."""
         links = []
         for before, _ in pairwise(self.sums):
             exact = [end + term for end, term in zip(before, (self.terms[0], self.terms[-1]), strict=True)]
@@ -170,27 +175,30 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Latencies from a step to the partial sum after each tap, in cycles."""
+        """Cycles from the arrival of a pooling window to its partial sum after each tap."""
         return tuple(accumulate((3 if excess else 1 for _, excess in self.links), initial=1))
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its sums, in cycles."""
+        """Cycles from the arrival of a pooling window to its sums on ``o``."""
         return self.arrivals[-1]
 
     @property
     def sum_bits(self) -> int:
-        """Width of a sum, signed."""
+        """Width of a window sum in bits, two's complement."""
         return signed_bits(*self.sum_range)
 
     @property
     def count_bits(self) -> int:
-        """Width of the number of taps inside the map; 0 if the result does not contain this number."""
+        """Width in bits of a window's count of taps inside the map; 0 if results do not contain this count.
+
+        Windows at the border contain padding, and an average can exclude it.
+        """
         return self.window.taps.bit_length() if self.window.inside else 0
 
     @property
     def result(self) -> Shape:
-        """Shape of the result: a sum, or a sum with a count above it."""
+        """Amaranth shape of a result: the window's sum, with the count of taps inside the map above it if needed."""
         return unsigned(self.sum_bits + self.count_bits) if self.count_bits else signed(self.sum_bits)
 
     @cached_property
@@ -225,7 +233,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @property
     def term_bits(self) -> int:
-        """Width of a term, signed."""
+        """Width in bits of an addend of the window sum, two's complement."""
         return signed_bits(self.terms[0], self.terms[-1])
 
     def component(self) -> FloatSum:
@@ -233,7 +241,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
 
 class Sum(Arithmetic[SumConfig]):
-    """Integer sums: a pipelined adder tree over the taps, and an accumulator over the steps.
+    """Component that computes integer window sums for average pooling: an adder tree over taps, then an accumulator.
 
     Parameters
     ----------
@@ -279,14 +287,14 @@ class Sum(Arithmetic[SumConfig]):
         return m
 
     def _register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
-        """Return a register with the sum of one or two values. A single value keeps its width."""
+        """Return a new register that stores the sum of two values, or one value unchanged."""
         register = Signal(signed(bits) if len(pair) == 2 else pair[0].shape(), name=name, reset_less=True)
         m.d.sync += register.eq(sum(pair[1:], pair[0]))
         return register
 
 
 class FloatSum(Arithmetic[FloatSumConfig]):
-    """Float32 sums: a chain of adders, each with rounding before the next adder.
+    """Component that computes float32 window sums for average pooling: a chain of adders, each followed by rounding.
 
     Parameters
     ----------
@@ -318,7 +326,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return m
 
     def _sum(self, m: Module, name: str, values: list[Value]) -> Value:
-        """Return the sum of the ``values`` of a window."""
+        """Return the rounded sum of the tap values of one pooling window."""
         config = self.config
         total = self._term(m, f"{name}_tap_0", values[0], 0)
         for tap, (bits, excess) in enumerate(config.links, start=1):
@@ -333,7 +341,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return total
 
     def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
-        """Return the term of ``value``, ``wait + 1`` cycles later."""
+        """Return the addend for an input ``value`` from a lookup table, ``wait + 1`` cycles later."""
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
         # The last stage is a register: a shift register in front of the table would be too slow.
@@ -341,7 +349,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return look_up(m, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
     def _count(self, m: Module, pixel: int) -> Value:
-        """Return the number of taps inside the map, in the cycle of the sum."""
+        """Return the number of window taps inside the map at ``pixel``, delayed to the cycle of the window's sum."""
         config = self.config
         count: Value = Const(0)
         for tap, inside in enumerate(self.i.payload.inside[pixel]):
@@ -354,7 +362,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
 
 
 def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value:
-    """Return, a cycle later, one bit per bit of ``used``: whether this bit or a higher bit is set.
+    """Return, a cycle later, for each flag in ``used`` whether this flag or a higher flag is set.
 
     ``nearby`` bits are combined in this cycle, and the groups in the next.
     """
@@ -368,7 +376,7 @@ def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value
 
 
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
-    """Return ``value`` rounded to 24 significant bits, ties to even, a cycle later.
+    """Return the integer ``value`` rounded to float32's 24 significant bits, ties to even, a cycle later.
 
     At most ``excess`` bits are dropped.
 

@@ -20,7 +20,7 @@ from hwgen.gateware.rounding import signed_bits
 
 @dataclass(frozen=True, kw_only=True)
 class AddBiasConfig(ChannelsConfig):
-    """Configuration of an accumulator plus a bias, for layers that output accumulators (ConvInteger).
+    """Configuration of the adder of biases to accumulators, for layers that output raw accumulators (ConvInteger).
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class AddBiasConfig(ChannelsConfig):
 
     @property
     def latency(self) -> int:
-        """Latency from a beat to its sums, in cycles."""
+        """Cycles from a beat of accumulators to the beat of their sums with the biases."""
         return 2 + self.tables_in_block_ram
 
     @property
@@ -85,7 +85,7 @@ class AddBiasConfig(ChannelsConfig):
 
 
 class AddBias(ChannelsComponent[AddBiasConfig]):
-    """Adder of each channel's bias to its accumulators.
+    """Component that adds each channel's bias to the accumulators of a convolution.
 
     Parameters
     ----------

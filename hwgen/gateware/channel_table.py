@@ -1,4 +1,4 @@
-"""Function of one value that differs between channels: one memory per lane, addressed by channel and value."""
+"""Lookup of each value in a table of its own channel: one memory per lane, addressed by channel and value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hwgen.gateware.weights import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelTableConfig(ValueTables):
-    """Configuration of a lookup with one table per channel.
+    """Configuration of an elementwise function that differs by channel, computed by one lookup table per channel.
 
     Parameters
     ----------
@@ -56,23 +56,26 @@ class ChannelTableConfig(ValueTables):
 
     @property
     def depth(self) -> int:
-        """Number of words in a lane's memory."""
+        """Number of words in the memory of one lane: an output for every value of each of the lane's channels."""
         return self.window.input.folds << self.window.input.bits
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the memories are in block RAM."""
+        """Whether the lookup tables are in block RAM, not in LUTs."""
         if self.tables_in == "lut":
             return self.depth > DEEPEST_LUT_ROM
         return self.tables_in == "block" or self.window.input.folds > 1
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its values, in cycles. Block RAM uses its output register."""
+        """Cycles from an input value to its table entry on ``o``. Block RAM uses its output register."""
         return 1 + self.in_block_ram
 
     def words(self, lane: int) -> list[int]:
-        """Return a lane's memory contents by channel and value bits. Missing channels of the last fold have zeros."""
+        """Return the memory contents of one lane: table entries ordered by channel, then by the value's bits.
+
+        Where the last beat of a pixel has no channel in the lane, the words are 0.
+        """
         beat = self.window.input
         size = 1 << beat.bits
         words: list[int] = []
@@ -103,7 +106,7 @@ class ChannelTableConfig(ValueTables):
 
 
 class ChannelTable(Elementwise[ChannelTableConfig]):
-    """Lookup of each value in the table of its channel.
+    """Component that replaces each value of a feature map by the entry in its channel's lookup table.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tables of the parameters of a beat's channels, and their lookup beat by beat."""
+"""Tables of per-channel parameters, such as biases and scales, and their lookup for each beat of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelsConfig(ABC):
-    """Base class of `AddBiasConfig` and `RequantiseConfig`: channels, their beats, and tables of parameters.
+    """Base class of configurations of per-channel output stages: channels, their beats, and tables of their parameters.
+
+    The stages are `AddBiasConfig` and `RequantiseConfig`.
 
     ``tables_in`` is the memory of the tables, ``lut`` or ``block`` RAM. By default, the number of beats decides.
     """
@@ -52,21 +54,24 @@ class ChannelsConfig(ABC):
 
     @property
     def channels(self) -> int:
-        """Number of channels."""
+        """Number of output channels of the layer, each of which has a bias."""
         return len(self.bias)
 
     @property
     def accumulator(self) -> Shape:
-        """Shape of an accumulator."""
+        """Amaranth shape of one accumulator that the output stage reads."""
         return signed(self.accumulator_bits)
 
     @property
     @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Values of each parameter, by lane and beat."""
+        """Per-channel parameters by name: for each lane, the value for every beat of a pixel."""
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return ``values``, one per channel, by lane and beat. A lane without a channel repeats another value."""
+        """Return per-channel ``values`` arranged as a table: for each lane, the value for every beat of a pixel.
+
+        If a beat has no channel in a lane, another value of the lane fills the entry.
+        """
         lanes = []
         for lane in range(self.lanes):
             column = [values[beat[lane]] if lane < len(beat) else None for beat in self.beats]
@@ -76,17 +81,17 @@ class ChannelsConfig(ABC):
 
     @property
     def present(self) -> list[tuple[int, ...]]:
-        """Flags of whether a lane has a channel, by lane and beat."""
+        """Flags of whether each lane carries a channel: for each lane, one flag for every beat of a pixel."""
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
     def tables_in_block_ram(self) -> bool:
-        """Whether the tables are in block RAM. Their output registers add one cycle to the lookup."""
+        """Whether the parameter tables are in block RAM. Their output registers add one cycle to the lookup."""
         return (self.tables_in or default_memory(len(self.beats))) == "block"
 
     @property
     def memory_bits(self) -> int:
-        """Number of bits of the tables. A column with one value is a constant and needs no memory."""
+        """Number of memory bits of the parameter tables. A lane whose entries are all equal needs no memory."""
         return sum(
             len(column) * shape_of(column).width
             for table in self.tables.values()
@@ -95,7 +100,7 @@ class ChannelsConfig(ABC):
         )
 
     def _count_table(self, cost: Cost, name: str) -> bool:
-        """Add the memory of a parameter's table to ``cost``. Return whether the parameter needs a memory."""
+        """Add the memory of the parameter table ``name`` to ``cost``, and return whether it needs a memory."""
         varying = [column for column in self.tables[name] if len(set(column)) > 1]
         columns: list[int] = []
         for values in () if self.tables_in_block_ram else varying:
@@ -108,7 +113,7 @@ class ChannelsConfig(ABC):
 
 
 class ChannelsComponent(ConfiguredComponent[AnyConfig]):
-    """Component that turns beats of accumulators into beats of outputs, one beat per cycle.
+    """Base class of output stages that turn a beat of accumulators into a beat of outputs in every cycle.
 
     Parameters
     ----------
@@ -125,7 +130,7 @@ class ChannelsComponent(ConfiguredComponent[AnyConfig]):
 
 
 def _pack(fields: Sequence[tuple[int, int]]) -> int:
-    """Return a word of (value, width) fields, with the first field in the lowest bits."""
+    """Return a memory word made of (value, width) fields, with the first field in the lowest bits."""
     word = start = 0
     for value, width in fields:
         word |= value % (1 << width) << start
@@ -134,12 +139,12 @@ def _pack(fields: Sequence[tuple[int, int]]) -> int:
 
 
 def shape_of(values: Sequence[int]) -> Shape:
-    """Return the smallest shape that represents all ``values``."""
+    """Return the narrowest Amaranth shape that represents all integers ``values``."""
     return bits_for_range(min(values), max(values))
 
 
 class Beats:
-    """Pipeline of a beat's valid bit and index, with any delay, and lookup of the beat's parameters."""
+    """Helper that delays a beat's valid bit and index by any number of cycles, and looks up the beat's parameters."""
 
     def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
         self._m, self._config = m, config
@@ -151,19 +156,19 @@ class Beats:
         self._indices: list[Value] = [beat_index]
 
     def valid(self, cycle: int) -> Value:
-        """Return whether a beat arrived ``cycle`` cycles ago."""
+        """Return a signal that is high if an input beat arrived ``cycle`` cycles ago."""
         for stage in range(len(self._valid), cycle + 1):
             self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
         return self._valid[cycle]
 
     def beat_index(self, cycle: int) -> Value:
-        """Return the index of the beat that arrived ``cycle`` cycles ago."""
+        """Return the index within its pixel of the beat that arrived ``cycle`` cycles ago."""
         for stage in range(len(self._indices), cycle + 1):
             self._indices.append(delayed(self._m, f"beat_index_{stage}", self._indices[-1], 1))
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Return, for each value of a beat, its parameter ``name``, for the beat that arrived ``cycle`` cycles ago.
+        """Return parameter ``name`` of each value in the beat that arrived ``cycle`` cycles ago, read from its table.
 
         ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
         because it is too slow for the logic behind it.
@@ -194,10 +199,10 @@ class Beats:
         return self._by_pixel(values)
 
     def _by_pixel(self, values: list[Value]) -> list[Value]:
-        """Repeat the value of each channel for each of its pixels."""
+        """Return the per-channel ``values``, each repeated once for every pixel of a beat."""
         return [value for value in values for _ in range(self._config.pixels)]
 
 
 def beat_values(port: Any) -> list[Value]:
-    """Return all values of a beat: lane 0 first, and the pixels of a channel as neighbours."""
+    """Return all values of a stream port's beat as a flat list: lane by lane, and within a lane pixel by pixel."""
     return [value for channel in port.payload for value in channel]

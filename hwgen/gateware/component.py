@@ -1,4 +1,4 @@
-"""Base class of the gateware's components, each of which has a configuration."""
+"""Base class of all gateware components: an Amaranth component with a configuration object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AnyConfig = TypeVar("AnyConfig")
 
 
 class ConfiguredComponent(wiring.Component, Generic[AnyConfig]):
-    """Component that is built from a frozen configuration.
+    """Base class of Amaranth components that are built from a frozen configuration object.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class ConfiguredComponent(wiring.Component, Generic[AnyConfig]):
 
     @property
     def config(self) -> AnyConfig:
-        """Configuration of the component."""
+        """Frozen configuration from which the component is built."""
         return self._config
 
     def elaborate(self, platform: Any) -> Any:
-        """Return the circuit as a module."""
+        """Return the component's circuit as an Amaranth module; subclasses override this."""
         raise NotImplementedError

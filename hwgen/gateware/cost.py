@@ -1,4 +1,4 @@
-"""Cost model of synthesis: resources of memories, delay lines, multiplexers and tables.
+"""Cost model of FPGA synthesis: LUTs, flip-flops, block RAMs and DSP slices of memories, delay lines and logic.
 
 Every configuration counts the resources of its component with these rules. DSP slices, block RAM and registers follow
 from the structure of the component. LUTs of memories, multiplexers, adders and tables are counted. The LUTs of control
@@ -31,7 +31,7 @@ LUT_INPUTS = LOGIC.lut_inputs
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Resources of a component: DSP slices, block RAMs of 36 kbit (in halves), LUTs and flip-flops."""
+    """FPGA resources of a component: DSP slices, block RAMs of 36 kbit (in halves), LUTs and flip-flops."""
 
     dsp: int = 0
     bram36: float = 0
@@ -52,7 +52,7 @@ class Resources:
 
 @dataclass
 class Cost:
-    """Running count of a component's resources. LUTs can be fractions; ``resources`` rounds their sum."""
+    """Running count of a component's FPGA resources. LUTs can be fractions; ``resources`` rounds their sum."""
 
     dsp: int = 0
     bram36: float = 0
@@ -60,20 +60,20 @@ class Cost:
     ff: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
-        """Add a delay line without reset."""
+        """Add the registers or shift-register LUTs that delay ``bits`` bits by ``cycles`` cycles, without reset."""
         if cycles < LOGIC.shortest_shift_register:
             self.ff += bits * cycles
         else:
             self.lut += bits * -(-cycles // LOGIC.shift_register_cycles)
 
     def shift_register(self, bits: int, registers: int) -> None:
-        """Recount a row of flip-flops as a shift register if the row is long enough."""
+        """Recount a chain of ``registers`` flip-flops per bit as LUT shift registers if the chain is long enough."""
         if registers >= LOGIC.shortest_shift_register:
             self.ff -= bits * registers
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """Add the delay of a tree's last value, which waits on every level with an odd number of values.
+        """Add the delay of an adder tree's unpaired last value, which waits on levels with an odd number of values.
 
         A tree combines values in pairs. On a level with an odd number, the last value has no partner and is delayed.
         Its delay is counted once it has a partner, on the last level of the tree at the latest.
@@ -98,7 +98,7 @@ class Cost:
         return 0
 
     def rom(self, columns: Iterable[int], depth: int, width: int, block: bool | None = None) -> None:
-        """Add a read-only memory and its output register.
+        """Add the resources of a read-only memory and its output register.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class Cost:
         self.lut += column_luts * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int, where: str | None = None) -> None:
-        """Add a memory with a write port and a read port, and the register of the read port.
+        """Add the resources of a memory with one write port, one read port and a read register.
 
         ``where`` is the RAM, ``lut`` or ``block``; if it is ``None``, the depth decides.
         """
@@ -144,17 +144,17 @@ class Cost:
 
 
 def counter_bits(count: int) -> int:
-    """Return the width of a counter from 0 to ``count - 1``, in bits."""
+    """Return the width in bits of a counter from 0 to ``count - 1``."""
     return (count - 1).bit_length()
 
 
 def trailing_zeros(value: int) -> int:
-    """Return the number of zero bits below the lowest one bit of ``value``; 0 for 0."""
+    """Return the number of zero bits below the lowest set bit of ``value``; 0 for 0."""
     return (value & -value).bit_length() - 1 if value else 0
 
 
 def constant_adder_luts(constant: int, bits: int) -> int:
-    """Return the LUTs of an adder of a value and a constant, ``bits`` bits wide.
+    """Return the number of LUTs of a ``bits`` wide adder of a variable and a constant.
 
     The adder is a carry chain. A bit of the chain needs a LUT, as an inverter, only where the constant has a 1.
     """
@@ -162,7 +162,7 @@ def constant_adder_luts(constant: int, bits: int) -> int:
 
 
 def varying_columns(words: Sequence[int], width: int) -> list[int]:
-    """Return the columns of a table that are not constant.
+    """Return the bit columns of a read-only memory's words, without the columns that are constant.
 
     Column ``b`` holds bit ``b`` of all words: bit ``n`` of the column is bit ``b`` of word ``n``.
     """
@@ -175,7 +175,10 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 12)
 def _lookup_luts(column: int, depth: int) -> int:
-    """Return the LUTs of one column of a table, which Yosys builds from multiplexers."""
+    """Return the estimated LUTs of one output bit of a read-only memory that Yosys builds from multiplexers.
+
+    Bit ``n`` of ``column`` is the output bit of word ``n``.
+    """
     bits = counter_bits(depth)
     missing, half = (1 << bits) - depth, 1 << (bits - 1)
     # Yosys is free to choose the words beyond the table. It repeats words of the first half.
@@ -185,7 +188,9 @@ def _lookup_luts(column: int, depth: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _function_luts(function: int, inputs: int) -> int:
-    """Return the LUTs of a Boolean function; bit ``n`` of ``function`` is its value for the inputs ``n``.
+    """Return the estimated LUTs of a Boolean function, given as a truth table in the bits of ``function``.
+
+    Bit ``n`` of ``function`` is the function's value for the inputs ``n``.
 
     A function of up to six inputs takes one LUT. Seven inputs take two LUTs and a multiplexer beside them. Eight inputs
     take a LUT for each different function of the lower six inputs. If one half of the function is constant, the set or
@@ -213,13 +218,13 @@ def _function_luts(function: int, inputs: int) -> int:
 
 @lru_cache(maxsize=1 << 10)
 def _zeros(inputs: int, input_index: int) -> int:
-    """Return a mask of the words in whose address one input is 0."""
+    """Return a mask of the truth-table entries at which the input ``input_index`` is 0."""
     step = 1 << input_index
     return sum(((1 << step) - 1) << begin for begin in range(0, 1 << inputs, 2 * step))
 
 
 def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
-    """Return the two functions of the other inputs that remain if one input is 0, and if the input is 1."""
+    """Return the two halves of a truth table: where one input is 0, and where the input is 1."""
     step = 1 << input_index
     if input_index == inputs - 1:
         return function & ((1 << step) - 1), function >> step
@@ -229,13 +234,13 @@ def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
 
 
 def table_bits(values: Iterable[int]) -> int:
-    """Return the number of registers for an entry of a table: its different columns that are not constant."""
+    """Return the number of registers that store a table entry: its different bit columns that are not constant."""
     values = list(values)
     smallest, bits = min(values), counter_bits(max(values) - min(values) + 1)
     return len(set(varying_columns([value - smallest for value in values], bits)))
 
 
 def uncommon(table: Iterable[int]) -> int:
-    """Return the number of table entries that differ from the commonest value."""
+    """Return the number of table entries that differ from the table's most frequent value."""
     counts = Counter(table)
     return sum(counts.values()) - max(counts.values(), default=0)

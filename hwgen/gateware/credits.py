@@ -1,4 +1,4 @@
-"""Credits: a counter of free FIFO beats, so that a pipeline that cannot stall starts only work that fits the FIFO."""
+"""Credit counter of free FIFO entries: a pipeline that cannot stall starts only work whose results fit the FIFO."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hwgen.gateware.lookup import dense_table
 
 @dataclass(frozen=True, kw_only=True)
 class CreditsConfig:
-    """Configuration of a credit counter with one credit per beat of the FIFO.
+    """Configuration of a credit counter, which counts the free entries of a layer's output FIFO.
 
     Parameters
     ----------
@@ -40,7 +40,9 @@ class CreditsConfig:
 
 
 class Credits(ConfiguredComponent[CreditsConfig]):
-    """Credit counter as a component. Layers use `count_credits` within their other logic.
+    """Credit counter of free FIFO entries as a component of its own.
+
+    Layers use `count_credits` within their other logic.
 
     Parameters
     ----------
@@ -80,7 +82,10 @@ class Credits(ConfiguredComponent[CreditsConfig]):
 def count_credits(
     m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value, name: str = "credits"
 ) -> Value:
-    """Return whether there are enough credits for the output fold ``fold``. ``returned`` adds one credit."""
+    """Add a counter of free FIFO entries, and return whether the results of output fold ``fold`` fit the FIFO.
+
+    ``start`` takes the credits of the fold, and ``returned`` adds one credit.
+    """
     credits = Signal(range(config.depth + 1), init=config.depth, name=name)
     claim = dense_table(m, name.replace("credits", "claim"), fold, config.claims)
     m.d.sync += credits.eq(credits + returned - Mux(start, claim, 0))

@@ -1,4 +1,4 @@
-"""Maximum or minimum of several maps, value by value, with optional lookup tables in front."""
+"""Elementwise maximum or minimum of several feature maps, with optional lookup tables in front of the comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hwgen.gateware.value_tables import ValueTables
 
 @dataclass(frozen=True, kw_only=True)
 class ExtremeConfig(ValueTables):
-    """Configuration of ``max(tables[0][a], tables[1][b], ..)``, or of the minimum.
+    """Configuration of an elementwise maximum or minimum of several maps: ``max(tables[0][a], tables[1][b], ..)``.
 
     Parameters
     ----------
@@ -57,12 +57,15 @@ class ExtremeConfig(ValueTables):
 
     @property
     def levels(self) -> int:
-        """Number of comparison levels. A comparator has one or two values."""
+        """Number of levels of the comparator tree that finds the maximum or minimum.
+
+        A comparator reads one or two values.
+        """
         return (len(self.tables) - 1).bit_length()
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its values, in cycles."""
+        """Cycles from the operands of a step to their maximum or minimum on ``o``."""
         return self.changes + self.levels
 
     @cached_property
@@ -89,7 +92,7 @@ class ExtremeConfig(ValueTables):
 
 
 class Extreme(Elementwise[ExtremeConfig]):
-    """Tree of comparators behind the lookup of the operands.
+    """Component that computes the elementwise maximum or minimum of maps: lookup tables, then a tree of comparators.
 
     Parameters
     ----------
@@ -126,7 +129,10 @@ class Extreme(Elementwise[ExtremeConfig]):
         return Mux(first > second if self.config.greatest else first < second, first, second)
 
     def _recoded(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Return the value after its input's table, a cycle later if any input has a table."""
+        """Return an operand after the lookup table of its map, or unchanged if the map has no table.
+
+        If any map has a table, the operand is one cycle later.
+        """
         config = self.config
         if config.tables[index]:
             return look_up(m, f"{name}_table", config.result, config.words(index), value)

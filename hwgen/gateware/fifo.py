@@ -1,4 +1,4 @@
-"""FIFO behind a pipeline that never stalls."""
+"""Output FIFO of a layer's pipeline that never stalls: written without back-pressure, read as a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FRONT_DEPTH = 4
 
 @dataclass(frozen=True, kw_only=True)
 class FifoConfig:
-    """Configuration of a FIFO that is written without back-pressure and read as a stream.
+    """Configuration of a layer's output FIFO, which is written without back-pressure and read as a stream.
 
     Parameters
     ----------
@@ -63,22 +63,22 @@ class FifoConfig:
 
     @property
     def width(self) -> int:
-        """Width of a beat, in bits."""
+        """Width in bits of a FIFO beat."""
         return self.lanes * self.pixels * self.bits
 
     @property
     def memory_bits(self) -> int:
-        """Number of bits that the FIFO stores."""
+        """Number of memory bits of the FIFO, for ``depth`` beats."""
         return self.depth * self.width
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether beats are in block RAM. The oldest beats are then in LUTs in front of it."""
+        """Whether the FIFO stores its beats in block RAM. The oldest beats are then in LUTs in front of it."""
         return (self.memory_in or default_memory(self.depth)) == "block"
 
     @property
     def beat(self) -> BeatFormat:
-        """Format of an output beat. Only lanes, pixels and value shape are meaningful."""
+        """Beat format of the FIFO's output stream. Only lanes, pixels and value shape are meaningful."""
         return BeatFormat(
             channels=self.lanes,
             height=1,
@@ -111,7 +111,7 @@ class FifoConfig:
 
 
 class Fifo(ConfiguredComponent[FifoConfig]):
-    """FIFO for a writer that counts credits, and therefore never overflows it.
+    """FIFO without input back-pressure: its writer counts credits, and therefore never overflows it.
 
     Parameters
     ----------
@@ -168,7 +168,9 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         return m
 
     def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
-        """Return the oldest beat, from slots in LUTs in front of a block RAM. ``level`` counts the reserved slots.
+        """Return the oldest beat of a FIFO in block RAM, from a small queue in LUTs in front of the block RAM.
+
+        ``level`` counts the reserved slots of the queue.
 
         ``push`` is driven: whether a slot is reserved. ``fetch`` reads the oldest slot.
         """
@@ -209,7 +211,7 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
 def _ring(
     m: Module, name: str, word: Value, depth: int, push: Value, pop: Value, write_slot: Value | None = None
 ) -> tuple[Value, Value]:
-    """Return the word that the last ``pop`` read from a LUT RAM used as a ring, and the next slot to be written.
+    """Return the word that ``pop`` last read from a ring buffer in LUT RAM, and the next slot to be written.
 
     If ``write_slot`` is not ``None``, words are written there.
     """

@@ -1,4 +1,4 @@
-"""Float32 sums of several maps, one map after the other, with ONNX Runtime's rounding."""
+"""Elementwise float32 sum of several maps, added one map after the other with ONNX Runtime's rounding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _QUICK = 8
 
 @dataclass(frozen=True, kw_only=True)
 class FloatJoinConfig(Weightless):
-    """Configuration of the sum of one value per input. Partial sums are rounded to 24 significant bits, ties to even.
+    """Configuration of an elementwise float32 sum of several maps.
+
+    Partial sums are rounded to 24 significant bits, ties to even.
 
     Parameters
     ----------
@@ -51,12 +53,12 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def _ends(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest term of each input."""
+        """Smallest and largest addend of each input map."""
         return tuple((min(table), max(table)) for table in self.tables)
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest partial sum after each input."""
+        """Smallest and largest possible partial sum after each input map is added."""
         lowest, highest = (
             accumulate(ends, lambda total, term: to_float32(total + term)) for ends in zip(*self._ends, strict=True)
         )
@@ -64,7 +66,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """Width of the exact sum of each addition, and largest number of its low bits that rounding drops."""
+        """Sizes of each addition in the chain of adders: bits of the exact sum, most low bits that rounding drops."""
         links = []
         for (before, _), terms in zip(pairwise(self.sums), self._ends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]
@@ -74,31 +76,31 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Latencies from a step to the partial sum after each input, in cycles."""
+        """Cycles from the operands of a step to their partial sum after each input map."""
         cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.links)
         return tuple(accumulate(cycles, initial=1))
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its sums, in cycles."""
+        """Cycles from the operands of a step to their rounded sums on ``o``."""
         return self.arrivals[-1]
 
     @property
     def sum_range(self) -> tuple[int, int]:
-        """Smallest and largest sum."""
+        """Smallest and largest possible sum over all input maps."""
         return self.sums[-1]
 
     @property
     def result(self) -> Shape:
-        """Shape of a sum."""
+        """Amaranth shape of a sum over all input maps."""
         return signed(signed_bits(*self.sum_range))
 
     def term_shape(self, index: int) -> Shape:
-        """Return the shape of an input's terms."""
+        """Return the Amaranth shape of the addends of input map ``index``."""
         return bits_for_range(*self._ends[index])
 
     def words(self, index: int) -> list[int]:
-        """Return the memory contents of an input's table, addressed by the bits of the value."""
+        """Return the contents of the lookup table of input map ``index``: addends, addressed by a value's bits."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
     @cached_property
@@ -127,7 +129,7 @@ class FloatJoinConfig(Weightless):
 
 
 class FloatJoin(Arithmetic[FloatJoinConfig]):
-    """Chain of adders, each with rounding before the next adder.
+    """Component that computes float32 sums of several maps: a chain of adders, each followed by rounding.
 
     Parameters
     ----------
@@ -167,7 +169,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         return m
 
     def _term(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Return the term of an input's value, in the cycle in which the partial sum before it is complete."""
+        """Return the addend of an input map's value, in the cycle in which the previous partial sum is complete."""
         config = self.config
         wait = config.arrivals[index - 1] - 1 if index else 0
         # The last stage is a register: a shift register in front of the table would be too slow.

@@ -1,4 +1,4 @@
-"""Frame guard in front of an accelerator: for any input, the output consists of whole frames."""
+"""Frame guard in front of an accelerator: repairs input frames of wrong length, so that outputs are whole frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)}
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
-    """Configuration of the guard of one input.
+    """Configuration of the frame guard of one accelerator input.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class GuardConfig:
 
 
 class Guard(ConfiguredComponent[GuardConfig]):
-    """Frame guard: completes short frames with zeros, and drops the surplus beats of long frames.
+    """Frame guard on an input stream: completes short frames with zeros, and drops the surplus beats of long frames.
 
     An input frame ends with ``last``. The number of frames does not change, and a frame after a wrong frame is correct.
 

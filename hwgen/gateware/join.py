@@ -1,4 +1,4 @@
-"""Layers without a line buffer: several streams are joined beat by beat.
+"""Layers without a line buffer, such as elementwise sums and concatenation: input streams are joined beat by beat.
 
 A layer that adds two maps takes one beat of both maps in the same cycle. A layer that concatenates maps takes all beats
 of a pixel from the first map, then all beats of this pixel from the second. A join stores nothing: beats that wait for
@@ -29,7 +29,9 @@ from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 @dataclass(frozen=True, kw_only=True)
 class JoinConfig:
-    """Configuration of a join. A step takes one beat of each input, or one beat of one input in turn.
+    """Configuration of a join, which combines several feature-map streams into one stream of operands.
+
+    A step is one cycle of the join: it takes one beat of each input, or one beat of one input in turn.
 
     Parameters
     ----------
@@ -67,32 +69,32 @@ class JoinConfig:
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its values on ``o``, in cycles."""
+        """Cycles from the transfer of input beats to their values on the join's output ``o``."""
         return 1 + LATENCY * self.spread
 
     @property
     def input(self) -> BeatFormat:
-        """Format of the first input."""
+        """Beat format of the first input map."""
         return self.inputs[0]
 
     @property
     def lanes(self) -> int:
-        """Number of channels per step."""
+        """Number of channels that the join outputs per cycle."""
         return self.input.lanes
 
     @property
     def pixels(self) -> int:
-        """Number of pixels per step, ``Tp``."""
+        """Number of neighbouring pixels that the join outputs per cycle, ``Tp``."""
         return self.input.pixels
 
     @property
     def windows(self) -> int:
-        """Number of groups of ``Tp`` pixels per frame."""
+        """Number of groups of ``Tp`` neighbouring pixels per frame."""
         return self.input.height * self.row_steps
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels of each step of a pixel."""
+        """Output channels that the join produces in each of a pixel's cycles."""
         steps: list[range] = []
         before = 0
         for beat in self.inputs if self.in_turn else self.inputs[:1]:
@@ -102,12 +104,12 @@ class JoinConfig:
 
     @property
     def output_folds(self) -> int:
-        """Number of steps per pixel."""
+        """Number of cycles in which the join outputs all channels of a pixel."""
         return sum(beat.folds for beat in (self.inputs if self.in_turn else self.inputs[:1]))
 
     @property
     def window_cycles(self) -> int:
-        """Number of steps per group of pixels."""
+        """Number of cycles in which the join outputs a group of ``Tp`` pixels, all channels included."""
         return self.output_folds
 
     @property
@@ -117,11 +119,13 @@ class JoinConfig:
 
     @property
     def row_steps(self) -> int:
-        """Number of groups of ``Tp`` pixels per row."""
+        """Number of groups of ``Tp`` neighbouring pixels per row of the map."""
         return self.input.row_steps
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which steps take a beat of an input: the shape of an array of steps, and an index into this array.
+        """Return which cycles of the join take a beat of an input, as an array shape and an index.
+
+        The index selects the cycles (steps) in an array of this shape, which holds all steps.
 
         The steps are the steps of a pixel, or of a frame if the input is spread.
         """
@@ -134,12 +138,12 @@ class JoinConfig:
 
     @cached_property
     def step_inputs(self) -> tuple[int, ...]:
-        """Indices of the inputs that the steps of a pixel take, if inputs are taken in turn."""
+        """Index of the input from which each of a pixel's cycles takes a beat, if inputs are taken in turn."""
         return tuple(index for index, beat in enumerate(self.inputs) for _ in range(beat.folds))
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a step: ``operand_N[lane][pixel]`` of each input, with one pixel for a spread input.
+        """Layout of the join's output: ``operand_N[lane][pixel]`` of each input, with one pixel for a spread input.
 
         If inputs are taken in turn: one ``operand``, in the low bits of the widest input's values, and the index
         ``source`` of its input.
@@ -180,7 +184,7 @@ class JoinConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OneMapConfig:
-    """Base configuration of walks over one map without a line buffer, which output its values in another order.
+    """Base configuration of components that output one map's values in another order, without a line buffer.
 
     Parameters
     ----------
@@ -199,12 +203,12 @@ class OneMapConfig:
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Formats of all inputs: only one."""
+        """Beat formats of all input maps: only one."""
         return (self.input,)
 
     @property
     def pixels(self) -> int:
-        """Number of pixels per step, ``Tp``, which equals the number of pixels per input beat."""
+        """Number of neighbouring pixels that are output per cycle, ``Tp``, as many as an input beat contains."""
         return self.input.pixels
 
     @property
@@ -219,32 +223,32 @@ class OneMapConfig:
 
     @property
     def row_steps(self) -> int:
-        """Number of groups of ``Tp`` pixels per row of the output."""
+        """Number of groups of ``Tp`` neighbouring pixels per row of the output map."""
         return -(-self.output_width // self.pixels)
 
     @property
     def windows(self) -> int:
-        """Number of groups of ``Tp`` pixels per frame."""
+        """Number of groups of ``Tp`` neighbouring pixels per frame of the output map."""
         return self.output_height * self.row_steps
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels of each step of a pixel."""
+        """Output channels that are produced in each of a pixel's cycles."""
         return self.input.fold_channels
 
     @property
     def output_folds(self) -> int:
-        """Number of steps per pixel."""
+        """Number of cycles in which all channels of an output pixel are produced."""
         return len(self.step_channels)
 
     @property
     def window_cycles(self) -> int:
-        """Number of steps per group of pixels."""
+        """Number of cycles in which a group of ``Tp`` output pixels is produced, all channels included."""
         return self.output_folds
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """Return the ports of a walk without a line buffer: the ports of `Join`, for the inputs of ``config``."""
+    """Return the ports of a component that reads maps without a line buffer: the ports of `Join`, for ``config``."""
     count = len(config.inputs)
     return {
         **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},
@@ -256,7 +260,9 @@ def walk_ports(config: Any) -> dict[str, wiring.Member]:
 
 
 class Join(ConfiguredComponent[JoinConfig]):
-    """Join of several streams. A step is taken when all of its beats are offered and its results have room.
+    """Component that joins several feature-map streams.
+
+    A step is taken when all of its beats are offered and its results have room.
 
     Parameters
     ----------
@@ -301,7 +307,10 @@ class Join(ConfiguredComponent[JoinConfig]):
         return m
 
     def _elaborate_spread(self, m: Module, inputs: list[Any], step: data.View) -> None:
-        """Take the beats of the last input with the first pixel, and store them for the other pixels."""
+        """Add the logic that stores the last input, a map of one pixel, and combines it with all pixels of the others.
+
+        Its beats are taken with the first pixel, and stored for the other pixels of the frame.
+        """
         config = self.config
         *others, last = inputs
         window = Signal(range(config.windows), name="window_index")
@@ -327,7 +336,7 @@ class Join(ConfiguredComponent[JoinConfig]):
             m.d.comb += Value.cast(self.o.payload[name]).eq(word)
 
     def _elaborate_turns(self, m: Module, inputs: list[Any], step: data.View) -> None:
-        """Take one beat of one input per step."""
+        """Add the logic that takes one beat of one input per cycle, all beats of a pixel from each input in turn."""
         config = self.config
         turn = Signal(range(len(inputs)), name="input_index")
         with m.Switch(self.fold):
@@ -349,7 +358,9 @@ class Join(ConfiguredComponent[JoinConfig]):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinLayerConfig(LayerConfig):
-    """Configuration of a layer without a line buffer. Its ``window`` is a `JoinConfig` or a similar walk.
+    """Configuration of a layer without a line buffer, which reads its input maps through a `JoinConfig` or similar.
+
+    That configuration is the layer's ``window``.
 
     Parameters and errors are as in `LayerConfig`.
     """
@@ -359,7 +370,7 @@ class JoinLayerConfig(LayerConfig):
 
     @property
     def join(self) -> Any:
-        """Walk over the inputs. Other walks without a line buffer have the same interface."""
+        """Configuration of the component that reads the layer's inputs: a `JoinConfig`, or one with its interface."""
         return self.window
 
     @property
@@ -386,5 +397,5 @@ class JoinLayerConfig(LayerConfig):
         return self.join.windows * self.join.window_cycles
 
     def with_rows(self, rows: int) -> JoinLayerConfig:
-        """Return the same configuration, because there are no rows."""
+        """Return this same configuration: a layer without a line buffer has no number of rows to change."""
         return self

@@ -1,4 +1,4 @@
-"""Storage of words that are used several times, without a line buffer."""
+"""Small memory for words of a feature map that are used several times, in layers without a line buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ LATENCY = 2
 
 
 def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
-    """Return the word at ``address``, two cycles later. With ``write``, ``word`` is stored there first.
+    """Add a memory of ``depth`` words, and return the word at ``address``, two cycles later.
+
+    With ``write``, ``word`` is stored there first.
 
     One address is taken per cycle, in any order.
     """
@@ -35,6 +37,6 @@ def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: V
 
 
 def count_kept(cost: Cost, bits: int, depth: int) -> None:
-    """Add the resources of ``depth`` stored words of ``bits`` bits to ``cost``."""
+    """Add to ``cost`` the resources of a memory that stores ``depth`` words of ``bits`` bits for repeated use."""
     cost.ram(bits, depth)
     cost.ff += counter_bits(depth)

@@ -27,20 +27,20 @@ from hwgen.gateware.unload import Unload, UnloadConfig
 
 
 class ComponentConfig(Protocol):
-    """Interface of the configuration of a layer's component."""
+    """Interface of the configuration of one hardware component of a layer."""
 
     @cached_property
     def resources(self) -> Resources:
-        """Estimated resources of the component."""
+        """Estimated FPGA resources of the configured component."""
         ...
 
     def component(self) -> Any:
-        """Return the hardware, an Amaranth component."""
+        """Return a new Amaranth component with this configuration."""
         ...
 
 
 class Compute(ComponentConfig, Protocol):
-    """Interface of a layer's arithmetic, which reads the steps of an output fold and computes the fold's results.
+    """Interface of a layer's arithmetic: in passes over ``Tm`` output channels (folds), it computes results from taps.
 
     A new kind of arithmetic is a new file with a configuration and its component. The configuration is a frozen
     dataclass with a field ``window``. The component has two ports, both streams that are always ready. Port ``i``
@@ -52,37 +52,37 @@ class Compute(ComponentConfig, Protocol):
 
     @property
     def window(self) -> Any:
-        """Configuration of the source of the steps: a line buffer, or a walk without a line buffer (`JoinConfig`)."""
+        """Configuration of the component that feeds operands to the arithmetic: line buffer, or join (`JoinConfig`)."""
         ...
 
     @property
     def lanes(self) -> int:
-        """Number of output channels of a fold, ``Tm``."""
+        """Number of output channels that the arithmetic computes at once, ``Tm``."""
         ...
 
     @property
     def result(self) -> Shape:
-        """Shape of one result."""
+        """Amaranth shape of one result of the arithmetic, such as an accumulator."""
         ...
 
     @property
     def latency(self) -> int:
-        """Cycles from the last step of a fold to its results."""
+        """Cycles from the last operands of a result to the result on port ``o``."""
         ...
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices."""
+        """Number of DSP slices of the arithmetic."""
         ...
 
     @property
     def weight_memory(self) -> str | None:
-        """RAM that stores the weights, ``lut`` or ``block``; ``None`` without weights."""
+        """RAM that stores the layer's weights, ``lut`` or ``block``; ``None`` for a layer without weights."""
         ...
 
     @property
     def window_products(self) -> int:
-        """Number of products of weights and activations for one window, over all output channels."""
+        """Number of products of weights and activations for one output pixel, over all output channels."""
         ...
 
 
@@ -90,7 +90,7 @@ AnyCompute = TypeVar("AnyCompute", bound=Compute)
 
 
 class Arithmetic(ConfiguredComponent[AnyCompute]):
-    """Base class of components of a `Compute`, with the two ports of the interface.
+    """Base class of components that implement a layer's arithmetic (`Compute`), with its stream ports ``i``, ``o``.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Arithmetic(ConfiguredComponent[AnyCompute]):
 
 
 class Elementwise(Arithmetic[AnyCompute]):
-    """Arithmetic that computes every value of a step separately, ``config.latency`` cycles later."""
+    """Base class of arithmetic that computes every output value separately, ``config.latency`` cycles after input."""
 
     def elaborate(self, platform):
         m = Module()
@@ -119,18 +119,18 @@ class Elementwise(Arithmetic[AnyCompute]):
         return m
 
     def elaborate_shared(self, m: Module) -> None:
-        """Add the logic that all values of a step share."""
+        """Add the logic that all lanes and pixels of the elementwise arithmetic share; by default, none."""
 
     @abstractmethod
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
-        """Return the value of a lane and a pixel.
+        """Add the logic of one lane and pixel of the elementwise arithmetic, and return its output value.
 
         Names of signals and submodules must begin with ``name``.
         """
 
 
 class Weightless:
-    """Base class of configurations of arithmetic without weights, with equal numbers of input and output lanes."""
+    """Base class of configurations of arithmetic without weights, with as many output lanes as input lanes."""
 
     window: Any
 
@@ -146,7 +146,7 @@ class Weightless:
 
 
 class Finish(ComponentConfig, Protocol):
-    """Interface of the stage that computes outputs from results of the arithmetic, one FIFO beat per cycle.
+    """Interface of a layer's last stage, such as requantisation, which turns results into outputs, a beat per cycle.
 
     The component has two ports, both streams that are always ready. Port ``i`` reads a beat in any cycle. Port ``o``
     writes the outputs ``latency`` cycles later. Lanes without a channel are 0.
@@ -154,18 +154,18 @@ class Finish(ComponentConfig, Protocol):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its outputs."""
+        """Cycles from a beat of results to the beat of its outputs."""
         ...
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices."""
+        """Number of DSP slices of the layer's last stage."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """Configuration of the hardware of one layer.
+    """Configuration of the hardware of one CNN layer: line buffer, arithmetic, requantisation and output FIFOs.
 
     Parameters
     ----------
@@ -237,53 +237,53 @@ class LayerConfig:
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Configurations of components with memories that are loaded at run time, by name."""
+        """Configurations of the layer's components (arithmetic, last stage) with run-time loaded memories, by name."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Memories that are loaded at run time."""
+        """Memories of the layer, such as weight memories, that are loaded at run time."""
         return tuple(store for part in self.loaded_parts.values() for store in part.stores)
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial contents of each of ``stores``."""
+        """Initial contents, as words, of each of the layer's memories that are loaded at run time."""
         return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
 
     @property
     def distribute(self) -> DistributeConfig | None:
-        """Configuration of the component that writes loaded words to ``stores``; ``None`` without stores."""
+        """Configuration of the component that writes loaded words to the layer's memories; ``None`` without any."""
         return DistributeConfig(stores=self.stores) if self.stores else None
 
     @property
     def blank(self) -> LayerConfig:
-        """Configuration of the same hardware with blank contents in ``stores``."""
+        """Configuration of the same hardware with blank contents in the memories that are loaded at run time."""
         return replace(self, **{name: part.blank for name, part in self.loaded_parts.items()})
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Input streams."""
+        """Beat formats of the layer's input streams."""
         return (self.window.input,)
 
     @property
     def output(self) -> BeatFormat:
-        """Output stream to the first reader."""
+        """Beat format of the layer's output stream to its first reader."""
         return self.outputs[0]
 
     @property
     def input_order(self) -> Order:
-        """Order of the input pixels."""
+        """Order in which the pixels of the layer's input map arrive."""
         return self.window.input.raster
 
     @property
     def output_order(self) -> Order:
-        """Order of the output pixels."""
+        """Order in which the pixels of the layer's output map leave."""
         return self.output.raster
 
     @property
     def pixels(self) -> int:
-        """Number of pixels of an output beat, ``Tp``."""
+        """Number of neighbouring output pixels per beat of the layer, ``Tp``."""
         return self.window.pixels
 
     @cached_property
@@ -301,52 +301,52 @@ class LayerConfig:
 
     @property
     def fold_channels(self) -> tuple[int, ...]:
-        """Number of channels of each output fold; empty where the groups determine the numbers."""
+        """Number of channels that each pass over output channels computes; empty where channel groups determine it."""
         return ()
 
     @cached_property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats that each output fold of a pixel writes to the FIFO."""
+        """Number of FIFO beats of each output fold, a pass that computes ``Tm`` output channels of a pixel."""
         return self.unload.fold_beats
 
     @property
     def start_up(self) -> int:
-        """Cycles from a reset until the layer can read the first beat."""
+        """Number of cycles from a reset until the layer can accept its first input beat."""
         return 0
 
     @property
     def windows(self) -> int:
-        """Number of groups of ``Tp`` windows per frame."""
+        """Number of groups of ``Tp`` neighbouring windows that the layer computes per frame."""
         return self.window.windows
 
     @property
     def beats_in(self) -> int:
-        """Number of input beats per frame; the largest number if there are several inputs."""
+        """Number of input beats of the layer per frame; the largest number if there are several inputs."""
         return self.window.input.beats
 
     @property
     def input_beats(self) -> tuple[int, ...]:
-        """Number of beats per frame of each input."""
+        """Number of beats per frame of each of the layer's inputs."""
         return (self.beats_in,)
 
     @property
     def beats(self) -> int:
-        """Number of FIFO beats per frame."""
+        """Number of beats per frame that the layer writes to each output FIFO."""
         return self.windows * sum(self.fold_beats)
 
     @property
     def beats_out(self) -> int:
-        """Number of beats per frame that the first reader reads."""
+        """Number of beats per frame that the first reader of the layer's output reads."""
         return self.windows * self.output.folds
 
     @property
     def least_rows(self) -> int:
-        """Minimum of ``window.rows``: the rows of one window."""
+        """Minimum number of rows of the layer's line buffer: the rows of one window."""
         return self.window.least_rows
 
     @cached_property
     def fifos(self) -> tuple[FifoConfig, ...]:
-        """Configuration of the FIFO in front of each reader."""
+        """Configurations of the layer's output FIFOs, one in front of each reader of the output."""
         return tuple(
             FifoConfig(
                 lanes=self.fifo_lanes,
@@ -362,23 +362,26 @@ class LayerConfig:
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Configuration of each reader's regrouping, from beats of the FIFO to beats of the reader."""
+        """Configurations of the converters from FIFO beats to the beat width of each reader of the layer's output."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         return tuple(RegroupConfig(counts=counts, lanes=self.fifo_lanes, output=output) for output in self.outputs)
 
     @property
     def credits(self) -> tuple[CreditsConfig, ...]:
-        """Configuration of each FIFO's credits. An output fold starts when all FIFOs have room."""
+        """Configurations of the credit counters of the layer's output FIFOs.
+
+        An output fold starts when all FIFOs have room.
+        """
         return tuple(CreditsConfig(depth=depth, claims=self.fold_beats) for depth in self.fifo_depths)
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
-        """Configurations of the components that read the input and walk over its windows, by name."""
+        """Configurations of the layer's components that read the input and feed windows to the arithmetic, by name."""
         return {"window": self.window}
 
     @property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of all components, by name."""
+        """Configurations of all of the layer's hardware components, by instance name."""
         return {
             **self.walk,
             "compute": self.compute,
@@ -390,7 +393,7 @@ class LayerConfig:
 
     @property
     def _behind(self) -> dict[str, ComponentConfig]:
-        """Configurations of the components in front of the readers, by name."""
+        """Configurations of the components behind the arithmetic, by name: FIFO, converter and credits per reader."""
         components: dict[str, ComponentConfig] = {}
         for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
             components[self.of_reader("fifo", reader)] = fifo
@@ -400,51 +403,54 @@ class LayerConfig:
         return components
 
     def of_reader(self, name: str, reader_index: int) -> str:
-        """Return the name of a reader's component or port: ``name``, with the index if there are several readers."""
+        """Return the name of a reader's component or port: ``name``, with an index if the layer has several readers."""
         return numbered(name, reader_index, len(self.outputs))
 
     @cached_property
     def resources(self) -> Resources:
-        """Estimated resources of all components together."""
+        """Estimated FPGA resources of all of the layer's components together."""
         return sum((config.resources for config in self.components.values()), Resources())
 
     @property
     def input_ports(self) -> tuple[str, ...]:
-        """Names of the layer's input ports."""
+        """Names of the layer's input stream ports: ``i``, or ``i_0``, ``i_1`` .. for several inputs."""
         return tuple(numbered("i", index, len(self.inputs)) for index in range(len(self.inputs)))
 
     @property
     def output_ports(self) -> tuple[str, ...]:
-        """Names of the layer's output ports."""
+        """Names of the layer's output stream ports: ``o``, or ``o_0``, ``o_1`` .. for several readers."""
         return tuple(self.of_reader("o", reader) for reader in range(len(self.outputs)))
 
     def walk_component(self) -> Any:
-        """Return the hardware of ``walk``, a component with the ports of a line buffer."""
+        """Return a new component that reads the input and feeds windows to the arithmetic, like a line buffer."""
         return LineBuffer(self.window)
 
     @property
     def pipeline_latency(self) -> int:
-        """Cycles from the start of an output fold until the FIFO reads its first beat."""
+        """Cycles from the start of an output fold (``Tm`` output channels of a pixel) to its first beat at the FIFO."""
         finish = self.finish.latency if self.finish else 0
         return self.window.steps - 1 + self.window.latency + self.compute.latency + self.unload.latency + finish
 
     @property
     def cycles(self) -> int:
-        """Cycles per frame while neither neighbour makes the layer wait."""
+        """Cycles per frame of the layer on its own, while neither its source nor its readers make it wait."""
         return max(self.window.windows * self.window.window_cycles, self.window.input.beats)
 
     @property
     def window_steps(self) -> int:
-        """Number of steps of the arithmetic for a group of ``Tp`` windows. The walk can need more cycles than steps."""
+        """Number of cycles in which the arithmetic reads operands for one group of ``Tp`` windows.
+
+        The component that feeds the windows can need more cycles.
+        """
         return self.window.window_cycles
 
     def with_rows(self, rows: int) -> LayerConfig:
-        """Return the configuration with ``rows`` rows in the line buffer."""
+        """Return a copy of the layer's configuration with ``rows`` rows in its line buffer."""
         return replace(self, compute=replace(self.compute, window=replace(self.window, rows=rows)))
 
     @property
     def credit_cycles(self) -> int:
-        """Maximum of cycles per frame in which the layer waits for credits, while readers take beats without delay.
+        """Maximum of cycles per frame in which the layer waits for FIFO credits, while readers take beats at once.
 
         A beat's credit returns one latency of the pipeline and the FIFO after the output fold claimed the credit.
         """
@@ -457,7 +463,7 @@ class LayerConfig:
 
 
 class Layer(ConfiguredComponent[LayerConfig]):
-    """Layer with streams of feature maps as inputs and outputs.
+    """Component of one CNN layer, with streams of feature maps as inputs and outputs.
 
     The arithmetic never stalls, because an output fold starts only when the FIFOs have room for all its beats.
 
@@ -492,12 +498,12 @@ class Layer(ConfiguredComponent[LayerConfig]):
 
     @property
     def take(self) -> list[wiring.PureInterface]:
-        """Input ports, in order."""
+        """Input stream ports of the layer component, in order."""
         return [getattr(self, port) for port in self.config.input_ports]
 
     @property
     def give(self) -> list[wiring.PureInterface]:
-        """Output ports, one for each reader."""
+        """Output stream ports of the layer component, one for each reader of the output."""
         return [getattr(self, port) for port in self.config.output_ports]
 
     def elaborate(self, platform):
@@ -533,7 +539,7 @@ class Layer(ConfiguredComponent[LayerConfig]):
     def _elaborate_reader(
         self, m: Module, reader: int, finished: wiring.PureInterface, window: wiring.Component
     ) -> Value:
-        """Add the FIFO of a reader. Return whether the FIFO has room for the output fold that starts next."""
+        """Add the output FIFO of one reader, and return whether it has room for the output fold that starts next."""
         config = self.config
         regroup, o = config.regroups[reader], self.give[reader]
         m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])

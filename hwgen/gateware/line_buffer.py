@@ -1,4 +1,4 @@
-"""Depth-concatenated line buffer: reads pixels, writes the taps of every window (DeCoILFNet, sections III-A and III-B).
+"""Depth-concatenated line buffer: stores image rows, outputs the taps of every window (DeCoILFNet, III-A and III-B).
 
 The buffer is a ring of ``rows`` image rows. A writer fills the ring in raster order. A reader walks over the windows
 and reads ``patch`` taps per cycle directly from the memory. So a window needs no window buffer, and padding, row ends
@@ -57,7 +57,7 @@ from hwgen.gateware.stream import BeatFormat, at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSteps:
-    """Tables of the growth of a pixel count from window to window.
+    """Tables of how much a pixel count of the line buffer grows from one window to the next.
 
     Every window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of the row
     step times the entry of the row, which is 1 or 0.
@@ -79,23 +79,29 @@ class WindowSteps:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, ends: tuple[int, ...], columns: tuple[int, ...], counts: tuple[int, ...]) -> WindowSteps:
-        """Return tables that all configurations with equal entries share. A row can have 65,535 entries."""
+        """Return window tables with these entries, one shared object for equal entries.
+
+        A row can have 65,535 entries.
+        """
         return cls(ends=ends, columns=columns, counts=counts)
 
     @cached_property
     def uncommon(self) -> int:
-        """Number of entries that differ from their table's commonest value. Such an entry costs a comparison."""
+        """Number of table entries that differ from their table's most frequent value.
+
+        Such an entry costs a comparator.
+        """
         return sum(map(uncommon, (self.ends, self.columns, self.counts if self.columns else ())))
 
     @cached_property
     def bits(self) -> int:
-        """Number of registers that store the growth of one window."""
+        """Number of registers that store the growth of the pixel count at one window."""
         return table_bits({0, *self.ends, *self.columns})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineBufferConfig:
-    """Configuration of a line buffer and of the walk over its windows.
+    """Configuration of a line buffer: its ring of image rows, and the order in which it outputs window taps.
 
     Parameters
     ----------
@@ -183,28 +189,31 @@ class LineBufferConfig:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Number of rows and of columns that a window covers, from its first tap to its last."""
+        """Number of rows and of columns that a window covers, from its first tap to its last, dilation included."""
         (height, width), (below, beside) = self.kernel, self.dilation
         return (height - 1) * below + 1, (width - 1) * beside + 1
 
     @property
     def padded(self) -> bool:
-        """Whether a window can reach beyond the map."""
+        """Whether a window can reach beyond the map, into the padding."""
         return max(self.padding) > 0
 
     @property
     def last_pixels(self) -> int:
-        """Number of pixels in a row's last beat."""
+        """Number of pixels in the last input beat of a map row."""
         return self.input.width - (self.input.row_steps - 1) * self.input.pixels
 
     @property
     def skipped(self) -> int:
-        """Number of pixels in a frame's first rows that no window reads. They are released before the frame begins."""
+        """Number of pixels in a frame's first rows that no window reads, because a negative padding crops them.
+
+        They are released before the frame begins.
+        """
         return max(-self.padding[0], 0) * self.input.width
 
     @property
     def least_rows(self) -> int:
-        """Minimum of ``rows`` that holds a window."""
+        """Minimum of ``rows``, the image rows in the line buffer: the rows that one window covers."""
         return min(self.extent[0], self.input.height)
 
     @property
@@ -219,17 +228,17 @@ class LineBufferConfig:
 
     @property
     def row_steps(self) -> int:
-        """Number of groups of ``Tp`` windows in an output row: ``ceil(W_out / Tp)``."""
+        """Number of groups of ``Tp`` neighbouring windows in an output row: ``ceil(W_out / Tp)``."""
         return -(-self.output_width // self.pixels)
 
     @property
     def windows(self) -> int:
-        """Number of groups of ``Tp`` windows per frame."""
+        """Number of groups of ``Tp`` neighbouring windows per frame."""
         return self.output_height * self.row_steps
 
     @property
     def groups(self) -> int:
-        """Number of groups of channels. An output fold reads the input folds of its own group, and no others.
+        """Number of channel groups: an output fold (``Tm`` output channels) reads only the input channels of its group.
 
         With two groups, six input folds and four output folds, output folds 0 and 1 read input folds 0 to 2, and output
         folds 2 and 3 read input folds 3 to 5. In a channelwise walk every input fold is a group.
@@ -238,17 +247,23 @@ class LineBufferConfig:
 
     @property
     def group_folds(self) -> int:
-        """Number of input folds in a group, which an output fold reads."""
+        """Number of input folds, sets of ``Tn`` input channels, in a channel group.
+
+        An output fold reads all of them.
+        """
         return self.input.folds // self.groups
 
     @property
     def group_output_folds(self) -> int:
-        """Number of output folds in a group, which read the same input folds."""
+        """Number of output folds, passes over ``Tm`` output channels, in a channel group.
+
+        All of them read the same input folds.
+        """
         return self.output_folds // self.groups
 
     @cached_property
     def patch(self) -> tuple[int, int]:
-        """Number of rows and of columns of the taps that are read in one cycle, with as few rows as possible.
+        """Number of rows and of columns of the patch of taps that is read in one cycle, with as few rows as possible.
 
         If patches of ``taps`` taps tile the kernel, a patch has just these taps. Otherwise the patch is the whole
         window, and multiplexers behind the memory select the taps of a step.
@@ -259,12 +274,17 @@ class LineBufferConfig:
 
     @property
     def chooses(self) -> bool:
-        """Whether a patch has more taps than a step, so that multiplexers select the taps of a step."""
+        """Whether more taps are read per cycle than are used, so that multiplexers select the taps of each cycle."""
         return self.patch[0] * self.patch[1] > self.taps
 
     @cached_property
     def step_taps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Taps (row, column) of each tap fold, in the order of the walk. The last fold can have fewer taps."""
+        """Kernel taps (row, column) that are output together, for each of the cycles that read a window.
+
+        The cycles are in the order of the walk. The last entry, or tap fold, can have fewer taps.
+
+        In the order of the walk. The last entry, or tap fold, can have fewer taps.
+        """
         height, width = self.kernel
         if self.chooses:
             taps = [(i, j) for i in range(height) for j in range(width)]
@@ -278,37 +298,37 @@ class LineBufferConfig:
 
     @property
     def tap_folds(self) -> int:
-        """Number of tap folds, ``ceil(Kh * Kw / Tk)``."""
+        """Number of cycles that read all taps of a window, for ``Tn`` input channels: ``ceil(Kh * Kw / Tk)``."""
         return len(self.step_taps)
 
     @property
     def steps(self) -> int:
-        """Cycles of an output fold."""
+        """Cycles of an output fold, in which all operands of ``Tm`` output channels are read."""
         return self.tap_folds * self.group_folds
 
     @property
     def window_cycles(self) -> int:
-        """Cycles of a group of ``Tp`` windows, over all output folds."""
+        """Cycles in which the operands of ``Tp`` windows are read, over all output channels."""
         return self.steps * self.output_folds
 
     @property
     def patch_advance(self) -> tuple[int, int]:
-        """Rows from a patch of a window to the patch below, and columns to the patch beside."""
+        """Distance between neighbouring patches of taps within a window: in rows, and in columns."""
         return self.patch[0] * self.dilation[0], self.patch[1] * self.dilation[1]
 
     @property
     def patch_rows(self) -> range:
-        """Rows that are read in one cycle, relative to the first row of the patch."""
+        """Image rows that are read in one cycle, relative to the first row of the patch of taps."""
         return range(0, self.patch_advance[0], self.dilation[0])
 
     @property
     def patch_columns(self) -> range:
-        """Columns that are read in one cycle for one window, relative to the first column of the patch."""
+        """Image columns that are read in one cycle for one window, relative to the patch's first column."""
         return range(0, self.patch_advance[1], self.dilation[1])
 
     @cached_property
     def read_columns(self) -> Sequence[int]:
-        """Columns that are read in one cycle for the patches of ``Tp`` windows, relative to the first column.
+        """Image columns that are read in one cycle for ``Tp`` windows together, relative to the first column read.
 
         Without a dilation, all columns from the first to the last are read.
         """
@@ -317,7 +337,10 @@ class LineBufferConfig:
 
     @cached_property
     def used_columns(self) -> Sequence[int]:
-        """Columns of ``read_columns`` that contain taps. Synthesis removes the other columns."""
+        """Image columns among the ``read_columns`` of a cycle that contain taps.
+
+        Synthesis removes the other columns.
+        """
         lefts = range(0, self.pixels * self.stride[1], self.stride[1])
         return sorted({left + column for left in lefts for column in self.patch_columns})
 
@@ -331,27 +354,27 @@ class LineBufferConfig:
 
     @property
     def row_words(self) -> int:
-        """Number of words of one image row in one bank."""
+        """Number of memory words that one image row takes in one bank of the line buffer."""
         return -(-self.input.width // self.column_banks) * self.input.folds
 
     @property
     def bank_depth(self) -> int:
-        """Number of words of one bank. A word stores one pixel of a beat."""
+        """Number of words in one memory bank of the line buffer. A word stores ``Tn`` channels of one pixel."""
         return self.row_words * self.rows // self.row_banks
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether block RAM stores the banks."""
+        """Whether the line buffer's banks are in block RAM, not in LUT RAM."""
         return (self.memory_in or default_memory(self.bank_depth)) == "block"
 
     @property
     def pieces(self) -> int:
-        """Number of memories that make a bank."""
+        """Number of memories into which a deep bank is divided, so that their multiplexers stay fast."""
         return len(piece_words(self.word_bits, self.bank_depth, self.memory_in))
 
     @cached_property
     def registers_words(self) -> bool:
-        """Whether words pass the output registers of block RAM, because more than one LUT per bit follows the RAM."""
+        """Whether words read from block RAM pass its output registers, as more than one LUT per bit follows."""
         blocks, _ = MEMORIES.stacked(self.word_bits, self.bank_depth)
         banks = self.row_banks if self.row_banks > 1 else self.column_banks
         padded = self.row_banks == 1 and self.padded
@@ -359,7 +382,7 @@ class LineBufferConfig:
 
     @property
     def word_stage(self) -> int:
-        """Cycles from the issue of a step until its words are valid at the multiplexers of the columns."""
+        """Cycles from the issue of a read until its words reach the multiplexers that sort them by column."""
         return 3 + (self.row_banks > 1 or self.registers_words)
 
     @property
@@ -368,32 +391,34 @@ class LineBufferConfig:
 
     @property
     def word_bits(self) -> int:
-        """Width of a word in bits: ``Tn`` channels of one pixel."""
+        """Width in bits of a word of the line buffer: ``Tn`` channels of one pixel."""
         return self.input.lanes * self.input.bits
 
     @property
     def latency(self) -> int:
-        """Cycles from the issue of a step until its taps are on ``o``."""
+        """Cycles from the issue of a read of window taps until the taps are on ``o``."""
         return self.word_stage + 1 + self.chooses
 
     @property
     def pad_word(self) -> Value:
-        """Word of a pixel in the padding, ``Tn`` channels."""
+        """Word of a pixel in the padding: ``Tn`` channels with the value ``pad_value``."""
         return Cat(Const(self.pad_value, self.input.shape) for _ in range(self.input.lanes))
 
     @property
     def first_space(self) -> int:
-        """Initial value of ``space``: pixels that can be written before the first window, less those of a beat."""
+        """Initial value of the free-space counter: pixels that fit before the first window, less those of one beat."""
         return self.rows * self.input.width + self.skipped - min(self.input.pixels, self.input.width)
 
     @property
     def space_range(self) -> tuple[int, int]:
-        """Smallest and largest value of ``space``, in pixels."""
+        """Smallest and largest value of the line buffer's free-space counter, in pixels."""
         largest = self.rows * self.input.width + self.skipped + self.input.frame_pixels - self.last_pixels
         return -min(self.input.pixels, self.input.width), largest
 
     def needed(self, row: int, step: int) -> int:
-        """Return the number of pixels of a frame that must be written before a group of windows starts.
+        """Return the number of a frame's pixels that must be stored before the windows of (``row``, ``step``) start.
+
+        These are the ``Tp`` windows of one step along output row ``row``.
 
         The group is that of output row ``row`` and row step ``step``.
         """
@@ -402,7 +427,7 @@ class LineBufferConfig:
 
     @property
     def _rights(self) -> tuple[int, ...]:
-        """Column of the last pixel that the windows of each row step need."""
+        """Map column of the last pixel that each group of ``Tp`` windows along an output row needs."""
         # Windows that begin right of the map need no pixel of the map.
         begins = (self.input.width - 1 + self.padding[1]) // self.stride[1]
         last, offset = min(self.output_width - 1, begins), self.extent[1] - 1 - self.padding[1]
@@ -410,12 +435,14 @@ class LineBufferConfig:
 
     @property
     def _lefts(self) -> tuple[int, ...]:
-        """Number of leading pixels of a row that no window after each row step needs."""
+        """Number of leading pixels of a map row that no window after each group of ``Tp`` windows needs."""
         last, offset = self.row_steps * self.pixels, self.stride[1] - self.padding[1]
         return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width)
 
     def released(self, row: int, step: int) -> int:
-        """Return the number of leading pixels of a frame that no window after (``row``, ``step``) needs.
+        """Return the number of a frame's leading pixels that no window after those of (``row``, ``step``) needs.
+
+        These pixels can be overwritten.
 
         After the last window of the frame, the skipped pixels of the next frame are included.
         """
@@ -431,7 +458,10 @@ class LineBufferConfig:
 
     @cached_property
     def need_steps(self) -> WindowSteps:
-        """Growth of ``needed`` from a window to the next. The next frame follows the last window of a frame."""
+        """Number of further pixels that must be stored for each window, relative to the window before.
+
+        The next frame follows the last window of a frame.
+        """
         rows, last = range(self.output_height), self.row_steps - 1
         ends = [self.needed(row + 1, 0) - self.needed(row, last) for row in rows[:-1]]
         ends.append(self.input.frame_pixels + self.needed(0, 0) - self.needed(rows[-1], last))
@@ -440,7 +470,7 @@ class LineBufferConfig:
 
     @cached_property
     def release_steps(self) -> WindowSteps:
-        """Growth of ``released`` with every window."""
+        """Number of further pixels that can be overwritten after each window, relative to the window before."""
         rows, last = range(self.output_height), self.row_steps - 1
         befores = [self.skipped, *(self.released(row, last) for row in rows[:-1])]
         ends = tuple(
@@ -460,7 +490,7 @@ class LineBufferConfig:
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a step: ``taps[window][tap][lane]``, flags ``first`` and ``last`` of the output fold.
+        """Layout of one cycle's output: ``taps[window][tap][lane]``, and flags of an output fold's first, last cycle.
 
         If ``inside`` is set, a step also has the flags ``inside[window][tap]``.
         """
@@ -470,13 +500,13 @@ class LineBufferConfig:
 
     @property
     def rotates_rows(self) -> bool:
-        """Whether patches begin in different rows of the ring, so that multiplexers must rotate the rows' banks."""
+        """Whether windows begin in different rows of the ring of image rows, so that multiplexers sort the rows."""
         frame = self.input.height - (self.output_height - 1) * self.stride[0]
         return any(rows % self.rows for rows in (self.stride[0], frame, self.patch_advance[0]))
 
     @property
     def choice_luts(self) -> int:
-        """Number of LUTs per bit of a word that select the taps of a step, where ``chooses``."""
+        """Number of LUTs per bit of a word that select each cycle's taps, if more taps are read than used."""
         return sum(LOGIC.mux_luts(sum(tap < len(taps) for taps in self.step_taps)) for tap in range(self.taps))
 
     @cached_property
@@ -531,7 +561,7 @@ class LineBufferConfig:
         return LineBuffer(self)
 
     def _control_lut(self, counters: int) -> float:
-        """Return the LUTs of the control logic: counters, tables and write enables.
+        """Return the estimated LUTs of the line buffer's control logic: counters, tables and write enables.
 
         ``counters`` is the number of the counters' registers. The factors were fitted to results of Yosys.
         """
@@ -554,7 +584,7 @@ class LineBufferConfig:
 
     @property
     def _counter_ff(self) -> int:
-        """Number of registers of all counters."""
+        """Number of flip-flops of all counters of the line buffer."""
         return self._writer_ff + self._flow_ff + self._walk_ff + self._address_ff
 
     @property
@@ -618,7 +648,7 @@ class LineBufferConfig:
 
 @lru_cache(maxsize=64)
 def _columns(steps: int, pixels: int, last: int, stride: int, offset: int, limit: int) -> tuple[int, ...]:
-    """Return the column of the last window of each row step, clipped to 0 .. ``limit``.
+    """Return the map column of the last window of each group of ``pixels`` windows, clipped to 0 .. ``limit``.
 
     Window ``n`` has the column ``min(n, last) * stride + offset``. The result is cached, because a search for unroll
     factors makes thousands of configurations that differ only in lanes and folds.
@@ -629,12 +659,12 @@ def _columns(steps: int, pixels: int, last: int, stride: int, offset: int, limit
 
 @lru_cache(maxsize=64)
 def _growth(positions: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the difference of every position from the position before."""
+    """Return the difference of every number in ``positions`` from the number before."""
     return tuple(np.diff(positions).tolist())
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
-    """Return the ports of a component that walks over the windows of a feature map; see `LineBuffer`."""
+    """Return the ports of a component that outputs the windows of a feature map; `LineBuffer` describes them."""
     return {
         "i": In(config.input.signature),
         "room": In(1),
@@ -646,7 +676,7 @@ def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
 
 @dataclass(frozen=True)
 class _Bank:
-    """Bank of the ring: its row and column among the banks, its write port, read address and read word."""
+    """Memory bank of the line buffer: its row and column index, its write port, read address and read word."""
 
     row: int
     column: int
@@ -657,7 +687,10 @@ class _Bank:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Pixel counts of the writer: pixels written in this cycle, and pixels of the step after a complete step, or 0."""
+    """Pixel counts of the line buffer's writer: pixels stored in this cycle, and pixels of the beat that comes next.
+
+    The second count is 0 unless this cycle completes all channels of a beat's pixels.
+    """
 
     written: Value
     upcoming: Value
@@ -668,12 +701,14 @@ _Pixels = dict[tuple[int, int], Value]
 
 
 def _divides(columns: int, taps: int, width: int, height: int) -> bool:
-    """Return whether patches of ``taps`` taps, ``columns`` wide, tile a ``height x width`` kernel."""
+    """Return whether rectangles of ``taps`` taps, ``columns`` wide, tile a ``height x width`` kernel."""
     return taps % columns == 0 and width % columns == 0 and height % (taps // columns) == 0
 
 
 def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
-    """Return the smallest number of banks that stores pixels at different offsets along an axis in different banks.
+    """Return the smallest number of memory banks that stores pixels at different ``offsets`` in different banks.
+
+    A pixel at position ``x`` is in bank ``x`` modulo the number of banks.
 
     The result is at least ``minimum``.
     """
@@ -684,7 +719,7 @@ def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
 
 
 def words_ahead(phase: Value, bank: int, offsets: Sequence[int], banks: int, pitch: int) -> Value:
-    """Return the number of words between the word of the first pixel and the word that a bank reads.
+    """Return how many words behind the address of the first pixel a memory bank must read in this cycle.
 
     Parameters
     ----------
@@ -709,7 +744,7 @@ def words_ahead(phase: Value, bank: int, offsets: Sequence[int], banks: int, pit
 
 
 def _wraps(phase: Value, step: int, banks: int) -> Value:
-    """Return whether ``phase + step`` is ``banks`` or more.
+    """Return whether a bank index ``phase`` moved on by ``step`` is ``banks`` or more, and wraps around.
 
     The result comes from a table, because the logic that reads it has a carry chain of its own.
     """
@@ -717,7 +752,7 @@ def _wraps(phase: Value, step: int, banks: int) -> Value:
 
 
 class _Walk:
-    """Counters of the reader: position in the walk over the windows, and the addresses at this position.
+    """Reader counters of the line buffer: position in the loops over windows, taps and channels, and its addresses.
 
     All signals describe one step and are valid in the cycle in which ``stepping`` is high.
     """
@@ -787,18 +822,18 @@ class _Walk:
         self.inside = self._inside(patch_row, patch_column)
 
     def top_of(self, row: int) -> int:
-        """Return the image row of the top of the windows in output row ``row``."""
+        """Return the image row of the top of the windows in output row ``row``; negative in the padding."""
         return row * self._config.stride[0] - self._config.padding[0]
 
     def left_of(self, step: int) -> int:
-        """Return the image column of the left edge of the first window in row step ``step``."""
+        """Return the image column of the left edge of the ``step``-th group of windows in an output row."""
         return step * self._config.pixels * self._config.stride[1] - self._config.padding[1]
 
     def _position(self, name: str, values: list[int]) -> Signal:
         return Signal(bits_for_range(values[0], values[-1]), name=name, init=values[0])
 
     def _count_input_folds(self, inner_ends: Value, fold_ends: Value, window_last: Value) -> None:
-        """Add the counter ``input_fold``, the input fold of the step over all groups."""
+        """Add the counter ``input_fold``: the set of ``Tn`` input channels that is read, over all channel groups."""
         m, config = self._m, self._config
         self.input_fold = Signal(range(config.input.folds), name="input_fold_index")
         if config.groups == 1:
@@ -819,7 +854,7 @@ class _Walk:
             m.d.sync += self.input_fold.eq(Mux(inner_ends, restart, self.input_fold + 1))
 
     def _count_columns(self, inner_ends: Value, across_ends: Value) -> None:
-        """Add the counters ``phase`` and ``column_word``.
+        """Add counters of the bank and the word address of the left column that is read (``phase``, ``column_word``).
 
         ``phase`` is the bank of the patch's left column, and ``column_word`` the address of that column's word.
         """
@@ -861,7 +896,7 @@ class _Walk:
             ]
 
     def _count_slots(self, across_ends: Value, fold_ends: Value, frame_ends: Value) -> None:
-        """Add the counter ``slot``, the ring slot of the patch's top row."""
+        """Add the counter ``slot``: the index, in the ring of image rows, of the top row that is read."""
         m, config = self._m, self._config
         slots = config.rows
 
@@ -889,7 +924,7 @@ class _Walk:
                 m.d.sync += self.slot.eq(ahead("next_patch_slot_index", self.slot, config.patch_advance[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
-        """Return flags of the rows and columns that are read, one cycle later, or ``None`` without padding.
+        """Return flags of whether each pixel that is read is inside the map, one cycle later; ``None`` without padding.
 
         A flag is high if the pixel is inside the map.
         """
@@ -909,7 +944,7 @@ class _Walk:
 
 
 class LineBuffer(ConfiguredComponent[LineBufferConfig]):
-    """Line buffer: a ring of image rows, and the walk over its windows.
+    """Line buffer: a ring of image rows, and the counters that output the taps of all windows in raster order.
 
     The windows are walked in raster order. For every window, the outer loop goes over the output folds, the middle loop
     over the patches of the window, and the inner loop over the input folds. A step takes one cycle, without a pause
@@ -954,12 +989,15 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return m
 
     def _elaborate_banks(self, m: Module) -> list[_Bank]:
-        """Add the memories of all banks."""
+        """Add the memories of all banks of the line buffer, and return their ports."""
         rows, columns = range(self.config.row_banks), range(self.config.column_banks)
         return [self._elaborate_bank(m, row, column) for row in rows for column in columns]
 
     def _elaborate_bank(self, m: Module, row: int, column: int) -> _Bank:
-        """Add a bank. A bank of many block RAMs is in pieces, because its multiplexer would be slow."""
+        """Add one memory bank of the line buffer, and return its ports.
+
+        A bank of many block RAMs is in pieces, because its multiplexer would be slow.
+        """
         config = self.config
         write, address, word = memory_in_pieces(
             m,
@@ -972,7 +1010,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return _Bank(row, column, write, address, word)
 
     def _elaborate_writer(self, m: Module, banks: list[_Bank]) -> _Writer:
-        """Add the writer, which writes pixels in raster order, ``input.pixels`` at once, to successive column banks."""
+        """Add the writer, which stores input pixels in raster order, ``input.pixels`` a cycle, in successive banks."""
         config = self.config
         folds, pixels, steps = config.input.folds, config.input.pixels, config.input.row_steps
         short = config.last_pixels
@@ -1036,7 +1074,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return _Writer(written, upcoming=Mux(step_ends, following, 0))
 
     def _elaborate_flow(self, m: Module, walk: _Walk, writer: _Writer) -> None:
-        """Add the counters ``margin`` and ``space``, which control the start of windows and the input."""
+        """Add the pixel counters ``margin`` and ``space``, which decide when windows start and beats are taken."""
         config = self.config
         need = self._by_window(walk, config.need_steps)
         limit = 2 * config.input.frame_pixels + config.rows * config.input.width + config.skipped
@@ -1060,7 +1098,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         m.d.comb += self.i.ready.eq(~space[-1])
 
     def _by_window(self, walk: _Walk, steps: WindowSteps) -> Value:
-        """Return the growth at the current window of the walk."""
+        """Return the entry of the tables ``steps`` for the window at which the reader is."""
         at_end = sparse_table(walk.top, {walk.top_of(row): value for row, value in enumerate(steps.ends)})
         if not steps.columns:
             return at_end
@@ -1070,7 +1108,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return named(Mux(walk.row_ends, at_end, in_row), "steps_to_next_window")
 
     def _elaborate_fetch(self, m: Module, walk: _Walk, banks: list[_Bank]) -> None:
-        """Add the pipeline of the reader: addresses, memories, rotation of banks to taps, padding."""
+        """Add the reader's pipeline from memory to taps: addresses, memories, sorting of banks, padding."""
         config = self.config
         outputs = {(bank.row, bank.column): bank.word for bank in banks}
 
@@ -1105,7 +1143,11 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         ]
 
     def _rotate_rows(self, m: Module, walk: _Walk, outputs: _Pixels) -> _Pixels:
-        """Add stage 4, which rotates the banks of ring rows. Return words by row of the patch and column bank.
+        """Add the pipeline stage that sorts the row banks' words by row of the patch, and return the sorted words.
+
+        Keys are (row of the patch, column bank).
+
+        Keys are (row of the patch, column bank).
 
         The stage exists only where every ring row has its own banks. Words that pass the output registers of block RAM
         are one cycle later, and the rotation is then part of the next stage.
@@ -1131,7 +1173,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return rotated
 
     def _rotate_columns(self, m: Module, walk: _Walk, rows: _Pixels) -> _Pixels:
-        """Add the stage that rotates the column banks and inserts the padding.
+        """Add the pipeline stage that sorts the words of the column banks by column and inserts the padding.
 
         Return words by row and column of the patch.
         """
@@ -1168,7 +1210,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return pixels
 
     def _choose(self, m: Module, walk: _Walk, pixels: _Pixels) -> list[list[Value]]:
-        """Return the taps of each window in the order of the step, one stage later where a patch has more taps."""
+        """Return the taps of each window that are output, one stage later if a cycle reads more taps than it uses."""
         config = self.config
         windows = [column * config.stride[1] for column in range(config.pixels)]
         if not config.chooses:

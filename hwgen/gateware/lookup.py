@@ -1,4 +1,4 @@
-"""Helpers that several components share: memories by depth, lookup tables, delay lines."""
+"""Helpers for small circuits that many components share: choice of memory by depth, lookup tables, delay lines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LUT_DEPTH, DEEPEST_LUT_RAM, DEEPEST_LUT_ROM = MEMORIES.lut_depth, MEMORIES.deepe
 
 
 def default_memory(depth: int) -> str:
-    """Return the RAM that stores ``depth`` words where no choice is made: ``lut`` or ``block``."""
+    """Return the RAM, ``lut`` or ``block``, that stores a memory of ``depth`` words if the user chooses none."""
     return "lut" if depth <= LUT_DEPTH else "block"
 
 
 def check_memory(name: str, where: str | None, depth: int) -> None:
-    """Refuse a choice of RAM that cannot store a memory with a write port and a read port.
+    """Raise ConfigError if the chosen RAM (``where``) cannot store a memory with a write port and a read port.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def check_memory(name: str, where: str | None, depth: int) -> None:
 
 
 def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes of a read-only memory in ``lut`` or ``block`` RAM.
+    """Return the synthesis attributes that place a read-only memory in ``lut`` or ``block`` RAM.
 
     If ``where`` is ``None``, the depth decides.
     """
@@ -60,7 +60,7 @@ def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
 
 
 def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes of a memory with a write port in ``lut`` or ``block`` RAM.
+    """Return the synthesis attributes that place a writable memory in ``lut`` or ``block`` RAM.
 
     If ``where`` is ``None``, the depth decides.
     """
@@ -68,12 +68,12 @@ def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
 
 
 def bits_for_range(low: int, high: int) -> Shape:
-    """Return the narrowest shape that holds every integer from ``low`` to ``high``."""
+    """Return the narrowest Amaranth shape that represents every integer from ``low`` to ``high``."""
     return Shape.cast(range(min(low, 0), max(high, 0) + 1))
 
 
 def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
-    """Return the entry at ``index`` of a table in which most entries are equal, in combinational logic.
+    """Return the entry at ``index`` of a constant table with mostly equal entries, in combinational logic.
 
     The commonest value is the default, and every other entry costs one comparison. The result has the narrowest shape
     that holds all entries. An index outside the table gives the default.
@@ -88,7 +88,7 @@ def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
 
 
 def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Signal:
-    """Return the entry at ``index`` of a small table, in combinational logic."""
+    """Return the entry at ``index`` of a small constant table, as a signal of combinational logic."""
     result = Signal(bits_for_range(min(table), max(table)), name=name)
     with m.Switch(index):
         for key, value in enumerate(table):
@@ -98,7 +98,7 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 
 
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
-    """Return a table in the order of memory addresses.
+    """Return a table of ascending values in the order of memory addresses, where an address is a value's bits.
 
     ``table`` has an entry for every value of a type, in ascending order. The address of an entry is the value's bits,
     so that the entries of negative values follow those of the others.
@@ -108,7 +108,7 @@ def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
 
 
 def look_up(m: Module, name: str, shape: Shape, words: Sequence[int], index: Value) -> Value:
-    """Return the word at ``index`` of a table in LUT RAM, one cycle later."""
+    """Add a constant table in LUT RAM, and return its word at ``index``, one cycle later."""
     m.submodules[name] = table = memory.Memory(
         shape=shape, depth=len(words), init=list(words), attrs=rom_attributes(len(words), "lut")
     )
@@ -127,7 +127,7 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
 
 
 def delayed_fast(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Return ``value`` delayed by ``cycles`` clock cycles, at least one, from a flip-flop.
+    """Return ``value`` delayed by ``cycles`` clock cycles, at least one, at the output of a flip-flop.
 
     Synthesis makes a shift register in LUTs of a long delay line, and the output of a shift register is more than a
     nanosecond slower than a flip-flop's. The last register has a reset, so that it is not part of the shift register.

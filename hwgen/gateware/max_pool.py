@@ -1,4 +1,4 @@
-"""Max pooling over the steps of a line buffer (DeCoILFNet, section III-D)."""
+"""Max pooling of the windows that a line buffer outputs (DeCoILFNet, section III-D)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hwgen.gateware.stream import at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelwisePoolConfig(Weightless):
-    """Base configuration of the arithmetic of all pools: a channelwise walk without weights.
+    """Base configuration of the arithmetic of max and average pools: each output channel reads one input channel.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ class ChannelwisePoolConfig(Weightless):
 
     @property
     def input_range(self) -> tuple[int, int]:
-        """Smallest and largest input value."""
+        """Smallest and largest value of the pool's input type."""
         return self.window.input.value_range
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPoolConfig(ChannelwisePoolConfig):
-    """Configuration of the maximum of each channel over a window.
+    """Configuration of the arithmetic of a max pool: the maximum of each channel over a window.
 
     Parameters
     ----------
@@ -69,22 +69,22 @@ class MaxPoolConfig(ChannelwisePoolConfig):
 
     @property
     def levels(self) -> int:
-        """Number of levels of the comparison tree over the taps of a step."""
+        """Number of levels of the comparator tree over the taps that arrive in one cycle."""
         return (self.window.taps - 1).bit_length()
 
     @property
     def accumulates(self) -> bool:
-        """Whether a maximum needs several steps, and therefore a register for the running maximum."""
+        """Whether a window's taps arrive over several cycles, so that a register must hold the running maximum."""
         return self.window.steps > 1
 
     @property
     def latency(self) -> int:
-        """Latency from the last step of a fold to its maxima, in cycles."""
+        """Cycles from the last taps of a window to the window's maxima on ``o``."""
         return self.levels + self.accumulates
 
     @property
     def result(self) -> Shape:
-        """Shape of a maximum."""
+        """Amaranth shape of a maximum, which is the shape of the input values."""
         return self.window.input.shape
 
     @cached_property
@@ -110,7 +110,7 @@ class MaxPoolConfig(ChannelwisePoolConfig):
 
 
 class MaxPool(Arithmetic[MaxPoolConfig]):
-    """Maxima: a pipelined comparison tree over the taps, and a running maximum over the steps.
+    """Component that computes the maxima of pooling windows: a comparator tree over taps, then a running maximum.
 
     Parameters
     ----------

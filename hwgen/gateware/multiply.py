@@ -1,4 +1,4 @@
-"""Arithmetic of a convolution: chains of multiply-adds, a tree that sums the chains, accumulators over the folds.
+"""Arithmetic of a convolution: chains of multiply-adds, a tree that adds the chains' sums, and accumulators.
 
 A chain computes ``m[i] <= a[i] * w[i]; p[i] <= p[i-1] + m[i]``. The operands of a position arrive one cycle after those
 of the position before. Synthesis maps a chain to a cascade of DSP slices, joined by PCIN and PCOUT, without an adder in
@@ -42,7 +42,7 @@ _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplyConfig:
-    """Configuration of a convolution with ``Tm`` output channels and ``Tp`` pixels at once.
+    """Configuration of the arithmetic of a convolution with ``Tm`` output channels and ``Tp`` pixels at once.
 
     Every step computes ``Tk x Tn`` products for each output channel and pixel. The products of all steps of an output
     fold are summed.
@@ -142,7 +142,7 @@ class MultiplyConfig:
             raise ConfigError(f"bias must have one entry for each of {self.outputs} outputs, not {len(self.bias)}")
 
     def _locate(self, weight: int) -> str:
-        """Return the output channel, input channel and tap of the first weight equal to ``weight``, as text."""
+        """Return the position of the first weight equal to ``weight`` as text: output and input channel, and tap."""
         index = self.weights.values.tolist().index(weight)
         index, column = divmod(index, self.window.kernel[1])
         index, row = divmod(index, self.window.kernel[0])
@@ -151,12 +151,12 @@ class MultiplyConfig:
 
     @property
     def multiplier(self) -> Multiplier:
-        """Multiplier that computes the products."""
+        """Kind of multiplier (a `Multiplier`) that computes the products of weights and activations."""
         return multiplier_of(self.macs_per_dsp)
 
     @property
     def _initial_operands(self) -> Operands:
-        """Operands with the range of the initial weights."""
+        """Types and ranges of the multipliers' operands, with the range of the initial weights."""
         return Operands(
             activation=self.window.input.shape,
             weight_bits=self.weight_bits,
@@ -166,12 +166,15 @@ class MultiplyConfig:
 
     @cached_property
     def operands(self) -> Operands:
-        """Operands of the products along a chain, with the range of all weights that can be loaded."""
+        """Types and ranges of the multipliers' operands, with the range of all weights that can be loaded."""
         return replace(self._initial_operands, weight_range=self.extremes)
 
     @property
     def folds(self) -> int:
-        """Number of output folds: ``ceil(M / groups / Tm)`` per group. A channelwise walk has its input's folds."""
+        """Number of output folds, passes over ``Tm`` output channels: ``ceil(M / groups / Tm)`` for each channel group.
+
+        A channelwise walk has its input's folds.
+        """
         if self.window.channelwise:
             return self.window.input.folds
         return self.groups * -(-self.outputs // self.groups // self.lanes)
@@ -182,27 +185,30 @@ class MultiplyConfig:
 
     @property
     def group_channels(self) -> int:
-        """Number of input channels of a group."""
+        """Number of input channels of a channel group of the convolution."""
         return self.window.input.channels // self.groups
 
     @property
     def products(self) -> int:
-        """Number of products of one output channel per step: ``Tk * Tn``, or ``Tk`` in a channelwise walk."""
+        """Number of products of one output channel per cycle: ``Tk * Tn``, or ``Tk`` in a depthwise convolution."""
         return self.window.taps * self._product_lanes
 
     @property
     def _product_lanes(self) -> int:
-        """Number of input lanes that an output lane reads."""
+        """Number of input channels that one output channel reads per cycle: ``Tn``, or 1 if depthwise."""
         return 1 if self.window.channelwise else self.window.input.lanes
 
     @property
     def operand_lanes(self) -> int:
-        """Number of sets of activations, one activation per product: one set for all output lanes, or one per lane."""
+        """Number of different sets of activations per cycle: 1 for all output channels, or 1 per channel if depthwise.
+
+        A set has one activation per product.
+        """
         return self.lanes if self.window.channelwise else 1
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of all units."""
+        """Number of DSP slices of all multipliers of the convolution."""
         return self.products * len(self.units) * self.window.pixels * self.multiplier.slices
 
     @property
@@ -212,34 +218,37 @@ class MultiplyConfig:
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes of each unit. The last unit can have fewer lanes than the others."""
+        """Output lanes (of ``Tm``) that each multiplier unit serves: several lanes share a unit with DSP packing.
+
+        The last unit can have fewer lanes than the others.
+        """
         size = self.multiplier.lanes
         starts = range(0, self.lanes, size)
         return tuple(tuple(range(start, min(start + size, self.lanes))) for start in starts)
 
     @cached_property
     def unit_multipliers(self) -> tuple[Multiplier, ...]:
-        """Multiplier of each of ``units``."""
+        """Kind of multiplier (a `Multiplier`) of each of ``units``; the last unit can serve fewer lanes."""
         return tuple(self.multiplier.for_lanes(len(unit)) for unit in self.units)
 
     @property
     def longest_chain(self) -> int:
-        """Maximum number of units in a chain: ``chain``, or the multiplier's own limit."""
+        """Maximum number of multipliers in a chain, each adding to the sum of the one before: ``chain`` or fewer."""
         return self.multiplier.longest_chain(self.chain)
 
     @property
     def chains(self) -> int:
-        """Number of chains of one output channel."""
+        """Number of chains of multiply-adds that share the products of one output channel."""
         return -(-self.products // self.longest_chain)
 
     @property
     def positions(self) -> int:
-        """Number of units in the longest chain."""
+        """Number of multipliers in the longest chain of multiply-adds."""
         return -(-self.products // self.chains)
 
     @property
     def whole(self) -> bool:
-        """Whether one step computes all outputs of a window, by a multiplier that ``computes_windows``.
+        """Whether all outputs of a window are computed in one cycle, by a `Multiplier` that ``computes_windows``.
 
         The weights are then constants, and the first units need no register in front of the activations. The constants
         are stored in memories of one word, because Yosys trims products with visible constants and loses the chains.
@@ -277,37 +286,37 @@ class MultiplyConfig:
 
     @property
     def latency(self) -> int:
-        """Cycles from the last step of a fold to its sums."""
+        """Cycles from the last operands of an output to the output's sum of products on ``o``."""
         return self.to_sum + 1 + self.accumulates
 
     @property
     def to_sum(self) -> int:
-        """Cycles from a step to the sum of its products."""
+        """Cycles from the operands of one cycle to the sum of their products, before the accumulator."""
         return (not self.whole) + self.multiplier.chain_cycles(self.positions) + self.tree_levels
 
     @property
     def weight_memory(self) -> str:
-        """RAM that stores the weights: ``lut`` or ``block``."""
+        """RAM that stores the convolution's weights: ``lut`` or ``block``."""
         return self.weights_in or default_memory(self.rom_depth)
 
     @property
     def result(self) -> Shape:
-        """Shape of a sum."""
+        """Amaranth shape of a sum of products, the convolution's accumulator."""
         return signed(self.sum_bits)
 
     @property
     def window_products(self) -> int:
-        """Number of products for one window, over all output channels."""
+        """Number of products that one output pixel needs, over all output channels."""
         return self.outputs * self._output_weights
 
     @property
     def rom_depth(self) -> int:
-        """Number of words of each position's weight memory: the steps of one window."""
+        """Number of words of each weight memory: the cycles in which one window's products are computed."""
         return self.window.window_cycles
 
     @property
     def rom_widths(self) -> tuple[int, ...]:
-        """Width of each position's weight memory, in bits."""
+        """Width in bits of the weights that the multipliers at each chain position read per cycle."""
         return tuple(
             sum(self.unit_bits) * sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             for position in range(self.positions)
@@ -315,7 +324,7 @@ class MultiplyConfig:
 
     @property
     def memory_widths(self) -> tuple[int, ...]:
-        """Width of each weight memory, in bits: one memory per position, or one for all positions."""
+        """Width in bits of each weight memory: one memory per chain position, or one for all positions."""
         return (sum(self.rom_widths),) if self.weights_joined else self.rom_widths
 
     @property
@@ -324,33 +333,33 @@ class MultiplyConfig:
 
     @cached_property
     def extremes(self) -> tuple[int, int]:
-        """Smallest and largest weight that is stored or can be loaded."""
+        """Smallest and largest weight that is stored or can be loaded at run time."""
         return self.multiplier.weight_range(self.weight_bits) if self.loaded else self.weights.extremes
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
-        """Width of each unit's weights in memory, in bits."""
+        """Number of bits that the weights of each multiplier unit take in a word of the weight memory."""
         return tuple(multiplier.unit_bits(self.operands) for multiplier in self.unit_multipliers)
 
     @property
     def operand(self) -> Shape:
-        """Shape of a multiplier's activation operand."""
+        """Amaranth shape of a multiplier's activation operand."""
         return self.multiplier.operand(self.window.input.shape)
 
     @property
     def operand_offset(self) -> int:
-        """Value that is subtracted from an activation to get the operand."""
+        """Value that is subtracted from every activation to make it the multiplier's operand."""
         return self.multiplier.offset(self.window.input.shape)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Value to be added to each output channel's sums, to correct for operands that are less than activations."""
+        """Corrections to be added to each output channel's sums because operands are activations less an offset."""
         if not self.operand_offset:
             return (0,) * self.outputs
         return tuple(self.operand_offset * sum(sums) for sums in self.weights.sums(self.outputs))
 
     def lane_of(self, chain: int, position: int) -> int | None:
-        """Return the index of the product at a chain's position, or ``None`` if the chain lacks the position.
+        """Return which of an output channel's products is computed at a position of a chain; ``None`` if there is none.
 
         Products are ordered by tap, then by channel. Short chains lack their first position.
         """
@@ -361,7 +370,7 @@ class MultiplyConfig:
 
     @cached_property
     def contents(self) -> tuple[tuple[int, ...], ...]:
-        """Contents of each position's weight memory: words in the order of the steps.
+        """Contents of the weight memory of each chain position: packed weights, one word for each cycle of a window.
 
         A word stores the weights of all units, the first unit's lowest, and for each unit the weights of all chains
         that have the position. The multiplier decides how weights of lanes that share a unit are stored.
@@ -379,7 +388,9 @@ class MultiplyConfig:
         return tuple(tuple(column) for column in words)
 
     def _weight_indices(self, position: int) -> list[list[int]]:
-        """Return, for each step, the indices of an output channel's weights at a position, the last chain's first.
+        """Return, for each cycle of a fold, which of an output channel's weights one chain position reads.
+
+        The indices of a cycle begin with the last chain's.
 
         The index is -1 where there is no weight.
         """
@@ -388,7 +399,7 @@ class MultiplyConfig:
 
     @property
     def joined_contents(self) -> tuple[int, ...]:
-        """Words of all positions side by side, the first position's lowest."""
+        """Contents of one weight memory for all chain positions: their words side by side, the first one lowest."""
         joined = [0] * self.rom_depth
         first = 0
         for words, width in zip(self.contents, self.rom_widths, strict=True):
@@ -397,7 +408,7 @@ class MultiplyConfig:
         return tuple(joined)
 
     def _unit_weights(self, outputs: list[int | None]) -> list[int]:
-        """Return the words of a unit's weights, for every index of an output channel's weights.
+        """Return the memory words of a multiplier unit for every weight index of its output channels.
 
         ``outputs`` are the output channels of the unit's lanes; ``None`` is a lane without a channel.
         """
@@ -421,29 +432,29 @@ class MultiplyConfig:
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial contents of each of ``stores``."""
+        """Initial contents of each weight memory that is loaded at run time."""
         if not self.loaded:
             return ()
         return (self.joined_contents,) if self.weights_joined else self.contents
 
     @property
     def blank(self) -> MultiplyConfig:
-        """Configuration of the same hardware with weights of 0, if weights are loaded."""
+        """Configuration of the same hardware with all weights 0, if weights are loaded at run time."""
         return replace(self, weights=Weights([0] * len(self.weights))) if self.loaded else self
 
     @property
     def circuit(self) -> MultiplyConfig:
-        """Configuration with weights that stand for all with the same `Chains`."""
+        """Configuration without actual weights, equal for all convolutions whose `Chains` have the same circuit."""
         return replace(self, weights=Bounds(len(self.weights), self.multiplier.representative(self.operands)))
 
     @cached_property
     def _output_weights(self) -> int:
-        """Number of weights of one output channel."""
+        """Number of weights of one output channel: input channels of its group times kernel taps."""
         return self.group_channels * self.window.kernel[0] * self.window.kernel[1]
 
     @property
     def _fold_outputs(self) -> Iterator[list[int | None]]:
-        """Output channel of each lane, for every output fold; ``None`` for a lane without a channel."""
+        """Output channel of each lane in every output fold; ``None`` for a lane without a channel."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -453,7 +464,7 @@ class MultiplyConfig:
 
     @cached_property
     def _steps(self) -> tuple[tuple[int | None, ...], ...]:
-        """Index of each product's weight among its output channel's weights, for every step."""
+        """Index, within an output channel's weights, of each product's weight, for every cycle of an output fold."""
         height, width = self.window.kernel
         tn, channels = self._product_lanes, self.group_channels
         steps = []
@@ -496,7 +507,7 @@ class MultiplyConfig:
         return Multiply(self)
 
     def _sums_of(self, multiplier: Multiplier, index: int) -> tuple[list[int], int]:
-        """Return the widths of a lane's sums at the end of its chains, and the number of their carries."""
+        """Return the widths of an output lane's sums at the ends of its chains, and the number of carries they lack."""
         bits = multiplier.field_bits(self.operands)
         if bits is None:
             return self._chain_widths, 0
@@ -504,7 +515,7 @@ class MultiplyConfig:
 
     @property
     def _chain_widths(self) -> list[int]:
-        """Width of each chain's sum, in bits, where a chain sums for one lane."""
+        """Width in bits of the sum at the end of each chain of multiply-adds that serves a single output lane."""
         product = self.weight_bits + self.operand.width + (not self.operand.signed)
         terms = [
             sum(self.lane_of(chain, position) is not None for position in range(self.positions))
@@ -513,7 +524,7 @@ class MultiplyConfig:
         return [min(product + (count - 1).bit_length(), max(self.sum_bits, product)) for count in terms]
 
     def _count_memories(self, cost: Cost) -> None:
-        """Add the weight memories with their addresses, and the delay lines of activations."""
+        """Add to ``cost`` the weight memories with their addresses, and the delay lines of activations."""
         for position in range(self.positions):
             chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             operands = self.operand_lanes * chains * self.window.pixels
@@ -534,7 +545,10 @@ class MultiplyConfig:
         cost.lut += 1.2 * address + enabled
 
     def _count_products(self, cost: Cost) -> None:
-        """Add products in LUTs and the adders of chains, with their registers; a DSP slice includes all of these."""
+        """Add to ``cost`` the products in LUTs and the adders of their chains, with registers.
+
+        A DSP slice includes all of these.
+        """
         product = self.operand.width + self.weight_bits
         sums = self.lanes * self.window.pixels
         for chain in range(self.chains):
@@ -549,14 +563,17 @@ class MultiplyConfig:
 
     @property
     def _product_luts(self) -> float:
-        """Measured LUTs of a product: one per bit where a LUT reads both operands, fewer for a constant weight."""
+        """Measured number of LUTs of one product of activation and weight, by the widths of both.
+
+        It is one LUT per bit where a LUT reads both operands, and fewer for a constant weight.
+        """
         operand, weight = self.operand.width, self.weight_bits
         if self.rom_depth == 1:
             return 0.65 * (operand + weight)
         return {7: 12.0, 8: 1.6 * operand * weight}.get(operand + weight, operand + weight)
 
     def _count_wait(self, cost: Cost, width: int, position: int) -> None:
-        """Add the delay lines of a joined memory's weights.
+        """Add to ``cost`` the delay of weights at a later chain position, if one memory stores all positions.
 
         The last register belongs to the DSP slice. If only one slice reads the weights, the register before belongs to
         the slice as well.
@@ -565,7 +582,7 @@ class MultiplyConfig:
         cost.delay(width, max(position - one_reader, 0))
 
     def _count_sums(self, cost: Cost, sums: int, widths: list[int], carries: int = 0) -> None:
-        """Add equal adder trees and their accumulators.
+        """Add to ``cost`` equal adder trees, which add the sums of chains, and their accumulators.
 
         Parameters
         ----------
@@ -605,7 +622,7 @@ class MultiplyConfig:
             cost.lut += sums * self.sum_bits * (2 if widths[0] == self.sum_bits else 1)
 
     def _count_whole_sums(self, cost: Cost, lane: int, widths: list[int], carries: int) -> None:
-        """Add the adder trees of one output lane in a layer that computes whole windows."""
+        """Add to ``cost`` the adder tree of one output lane in a layer that computes a window per cycle."""
         pixels = self.window.pixels
         bits = min(self.whole_bits[lane], self.sum_bits)
         bias = bool(self.bias and self.bias[lane])
@@ -645,13 +662,13 @@ class MultiplyConfig:
 
 
 class _Sums:
-    """Multipliers, chains, trees and accumulators, which compute the sums ``o`` from steps ``i`` and weight words."""
+    """Circuit of a convolution without its weight memories: computes sums of products from activations and weights."""
 
     def __init__(self, config: MultiplyConfig, i: Any, o: Any, words: Sequence[Value]):
         self.config, self.i, self.o, self.words = config, i, o, words
 
     def add_to(self, m: Module) -> None:
-        """Add the circuit to a module."""
+        """Add the multipliers, adder trees and accumulators of the convolution to a module."""
         config = self.config
         pixels = range(config.window.pixels)
         activations = [
@@ -691,11 +708,13 @@ class _Sums:
                     m.d.comb += self.o.payload[lane][pixel].eq(total)
 
     def _split(self, sums: list[Signal], unit: int) -> list[tuple[list[Value], list[Value]]]:
-        """Return, for each lane of a unit, its sums in the sums of the chains, and the carries that these lack."""
+        """Return each output lane's sums and missing carries, split from the packed sums of its unit's chains."""
         return self.config.unit_multipliers[unit].split(sums, self.config.operands)
 
     def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:
-        """Return the activation operand of every (chain, position) of one pixel, delayed for its position.
+        """Return the activation operand of each multiplier of a pixel, delayed for its position in the chain.
+
+        Keys are (chain, position).
 
         ``own`` is the output lane if the walk is channelwise. Otherwise the operands are those of all lanes.
         """
@@ -718,7 +737,10 @@ class _Sums:
         return operands
 
     def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Value]:
-        """Return the weight operand of every (unit, chain, position), delayed as the activation operand."""
+        """Return the weight operand of each multiplier, delayed like its activation operand.
+
+        Keys are (unit, chain, position).
+        """
         config = self.config
         weights = {}
         for position in range(config.positions):
@@ -736,7 +758,7 @@ class _Sums:
         return weights
 
     def _word_layout(self, chains: int) -> data.Layout:
-        """Return the layout of a weight memory's word: a field for every unit and chain."""
+        """Return the layout of a weight memory's word: one field of weights for every multiplier unit and chain."""
         start, fields = 0, {}
         for bits in self.config.unit_bits:
             for _ in range(chains):
@@ -761,7 +783,7 @@ class _Sums:
     def _elaborate_tree(
         self, m: Module, sums: list[Value], carries: list[Value], name: str
     ) -> tuple[Value, list[Value]]:
-        """Add a tree of adders with a register on every level, which have the carries as further inputs.
+        """Add a registered adder tree over the sums of an output lane's chains, with their carries as further inputs.
 
         Returns
         -------
@@ -778,7 +800,7 @@ class _Sums:
         return total, carries
 
     def _elaborate_whole(self, m: Module, sums: list[Value], carries: list[Value], lane: int, name: str) -> Value:
-        """Add the tree of a layer that computes whole windows, and return the sum with the bias.
+        """Add the adder tree of a layer that computes a window per cycle, and return the sum with the bias.
 
         The levels have registered adders of two values. The last level adds up to `LAST_LEVEL` values by carry-save
         adders. The adders have the carries as further inputs.
@@ -799,7 +821,10 @@ class _Sums:
     def _elaborate_level(
         self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
     ) -> tuple[list[Value], list[Value]]:
-        """Add one tree level. Return the sums of pairs of values, at most ``bits`` wide, and the remaining carries."""
+        """Add one level of an adder tree, and return the sums of pairs of values and the carries not yet added.
+
+        The sums are at most ``bits`` wide.
+        """
         following: list[Value] = []
         for first in range(0, len(values), 2):
             pair = values[first : first + 2]
@@ -817,7 +842,7 @@ class _Sums:
     def _save_carries(
         self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
     ) -> tuple[Value, Value, list[Value]]:
-        """Return two values and the remaining carry, if there is one, with the sum of all values and carries.
+        """Return two values and at most one carry with the same sum as all values and carries, by carry-save adders.
 
         The sum is modulo ``2**bits``.
         """
@@ -838,7 +863,7 @@ class _Sums:
 
 
 class Multiply(Arithmetic[MultiplyConfig]):
-    """Arithmetic of one convolution: weight memories, multipliers, chains, trees and accumulators.
+    """Component that computes a convolution's sums of products: weight memories, multipliers, adders, accumulators.
 
     Parameters
     ----------
@@ -881,7 +906,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         return m
 
     def _elaborate_memories(self, m: Module) -> Iterator[Value]:
-        """Add the weight memories and yield the word of each position.
+        """Add the convolution's weight memories, and yield the word for each chain position.
 
         A word is delayed as the activation of its position. A word of block RAM is one cycle earlier, because the
         memory reads the word of the next step while the step before is taken. So the register behind block RAM costs
@@ -917,7 +942,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
             yield word
 
     def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
-        """Return the read address of block RAM that is loaded at run time.
+        """Return the read address of a weight memory in block RAM that is loaded at run time.
 
         The word is read in every cycle, because the memory can be written between reads.
         """
@@ -927,7 +952,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         return reading
 
     def _elaborate_memory(self, m: Module, index: int, words: Sequence[int], address: Value, enable: Value) -> Value:
-        """Add one weight memory and return the word that was read last."""
+        """Add one weight memory, and return the word of weights that was read last."""
         config = self.config
         depth, width = config.rom_depth, config.memory_widths[index]
         if config.loaded:
@@ -944,7 +969,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
 
 class Chains(Part[MultiplyConfig]):
-    """Multipliers, chains, trees and accumulators of one convolution, without its weight memories.
+    """Reusable component of a convolution: multipliers, adder trees and accumulators, without weight memories.
 
     Parameters
     ----------
@@ -972,7 +997,7 @@ class Chains(Part[MultiplyConfig]):
 
     @property
     def words(self) -> list[Signal]:
-        """Input port of each position's weight word."""
+        """Input ports of the weight words, one for each position of the chains of multiply-adds."""
         return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
 
     def circuit(self):

@@ -1,4 +1,4 @@
-"""Names for hardware from names of a model: identifiers of modules and instances, and file names."""
+"""Hardware and file names made from names in a CNN model: Verilog identifiers of modules and instances, file names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from itertools import count
 __all__ = ["LONGEST", "file_name", "identifier", "identifiers", "unique"]
 
 LONGEST = 64
-"""Maximum number of characters of an identifier. File names contain several identifiers, and have at most 255 bytes."""
+"""Maximum number of characters of a Verilog identifier.
+
+File names contain several identifiers, and have at most 255 bytes.
+"""
 
 
 def identifier(name: str, default: str = "top") -> str:
@@ -33,12 +36,15 @@ def identifier(name: str, default: str = "top") -> str:
 
 
 def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
-    """Return one identifier per name. All are different, even without regard to case, as in some file systems."""
+    """Return one Verilog identifier per name, all of them different, even without regard to case.
+
+    Some file systems ignore case.
+    """
     return unique(identifier(name, default) for name in names)
 
 
 def file_name(name: str) -> str:
-    """Return ``name`` as one component of a path.
+    """Return ``name`` as a file name: one path component without special characters, at most 200 bytes long.
 
     Characters other than letters, digits and ``.@:,+=-`` become underscores. A name longer than 200 bytes is cut, and
     ends with eight digits of its digest.
@@ -51,7 +57,7 @@ def file_name(name: str) -> str:
 
 
 def unique(words: Iterable[str]) -> list[str]:
-    """Return the words, with a suffix for repeated words, as in ``a``, ``a_2``.
+    """Return the words with a number appended to repeated words, as in ``a``, ``a_2``.
 
     The suffix is the smallest free number from 2 on.
 
@@ -73,6 +79,9 @@ def unique(words: Iterable[str]) -> list[str]:
 
 @cache
 def reserved() -> frozenset[str]:
-    """Return the reserved words. ``reserved.toml`` states the language or tool of each."""
+    """Return the reserved words that no Verilog identifier can be, from ``reserved.toml``.
+
+    The file states the language or tool of each word.
+    """
     text = resources.files("hwgen.gateware").joinpath("reserved.toml").read_text(encoding="utf-8")
     return frozenset(word for words in tomllib.loads(text).values() for word in words.split())

@@ -1,4 +1,4 @@
-"""Chosen names of results that have no signal of their own.
+"""Chosen wire names, in the emitted Verilog, for results of operators that have no Amaranth signal of their own.
 
 A user's Verilog has a wire for some operators' results. Signals carry their names; a result carries its name where
 Amaranth keeps a value's place in the source, which reaches the Verilog writer (`hwgen.verilog`).
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def named(value: T, name: str) -> T:
-    """Return ``value`` as it is, with a name for the wire that its outermost operator may need in Verilog.
+    """Return ``value`` unchanged, with a name for the wire that its outermost operator may need in Verilog.
 
     Parameters
     ----------
@@ -37,10 +37,13 @@ def named(value: T, name: str) -> T:
 
 
 def chosen_name(source: str) -> str:
-    """Return the name in a cell's source, ``file:line`` in RTLIL; empty if the result has no chosen name."""
+    """Return the wire name that is encoded in an RTLIL cell's source location; empty if the result has none.
+
+    The source location has the form ``file:line``.
+    """
     return source.removeprefix(_MARK).rpartition(":")[0] if source.startswith(_MARK) else ""
 
 
 def _is_named(value: Value) -> bool:
-    """Return whether a value has a chosen name already."""
+    """Return whether an Amaranth value already has a chosen wire name."""
     return value.src_loc is not None and str(value.src_loc[0]).startswith(_MARK)

@@ -1,4 +1,7 @@
-"""Normalisation: outputs from values and running scales, by an estimate from a product and an exact comparison."""
+"""Local response normalisation (LRN), last step: outputs from values and running sums, exact by table comparisons.
+
+A product estimates each output, and a comparison with a table entry decides between the two candidates.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ _DEEPEST, _FIRST_BANK, _BANK = 256, 512, 4096
 
 @dataclass(frozen=True, kw_only=True)
 class NormaliseConfig(Weightless):
-    """Configuration of a normalisation: the output is the zero point, plus or minus a scaled distance.
+    """Configuration of the last step of LRN: an output is its zero point plus or minus a scaled input distance.
+
+    Distances are from a value to its zero point.
 
     Let ``v`` be the distance of an input value from its zero point. The output's distance is ``k`` or ``k + 1``, with
 
@@ -103,43 +108,54 @@ class NormaliseConfig(Weightless):
 
     @property
     def by_value(self) -> bool:
-        """Whether there is only one factor. A value's distance then determines ``k`` and the fall."""
+        """Whether the LRN has only one scale factor, so that a value alone determines its output's estimate ``k``.
+
+        The value's distance from the zero point then also determines the fall.
+        """
         return len(self.factors) == 1
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices."""
+        """Number of DSP slices of the normalisation."""
         return 0 if self.by_value else self.window.pixels
 
     @property
     def result(self) -> Shape:
-        """Shape of an output."""
+        """Amaranth shape of a normalised output."""
         return Shape(self.bits, self.signed)
 
     @property
     def signs(self) -> tuple[bool, bool]:
-        """Whether values below the zero point exist, and whether values above it exist."""
+        """Whether input values below the zero point exist, and whether values above it exist."""
         lowest, highest = self.window.input.value_range
         return lowest < self.zero, self.zero < highest
 
     @cached_property
     def guesses(self) -> tuple[int, ...]:
-        """Estimates ``k`` of all distances, if there is one factor."""
+        """Output estimates ``k`` for all distances of input values from the zero point, if LRN has one scale factor.
+
+        The output's distance from its zero point is ``k`` or ``k + 1``.
+        """
         return tuple(min(v * self.factors[0] >> self.fraction, self.limit) for v in range(len(self.first)))
 
     @cached_property
     def guess_bits(self) -> int:
-        """Width of ``k``."""
+        """Width in bits of ``k``, the estimate of an output's distance from its zero point."""
         return max(min(self.largest_guess, self.limit), 1).bit_length()
 
     @cached_property
     def largest_guess(self) -> int:
-        """Largest ``k`` before it is limited."""
+        """Largest possible estimate of an output's distance from its zero point, before it is clamped."""
         return (len(self.first) - 1) * max(self.factors) >> self.fraction
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Memory contents: each fall with its ripple index above it. Addressed by distance if there is one factor."""
+        """Contents of the memory that decides between two outputs: scale limits (falls), each with a ripple index.
+
+        The ripple index is above the fall. If there is one factor, the address is the value's distance.
+
+        The ripple index is above the fall. If there is one factor, the address is the value's distance.
+        """
         bits = self.window.scale_bits
         words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
         if self.by_value:
@@ -148,22 +164,22 @@ class NormaliseConfig(Weightless):
 
     @property
     def word_bits(self) -> int:
-        """Width of a fall with its ripple index."""
+        """Width in bits of a memory word: a fall (scale at which the output drops by 1) with its ripple index."""
         return self.window.scale_bits + self.ripple_bits
 
     @property
     def ripple_bits(self) -> int:
-        """Width of a ripple index."""
+        """Width in bits of an index into ``ripples``, the lists of exceptions behind a fall."""
         return counter_bits(len(self.ripples))
 
     @property
     def since_bits(self) -> int:
-        """Width of the offset from a fall to its last ripple bit; 0 without ripples."""
+        """Width in bits of the distance from a scale limit (fall) to its last exception (ripple); 0 without any."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
     def ripple_table(self) -> list[int]:
-        """Bits of the ripples, by ripple index and offset behind the fall."""
+        """Contents of the table of exceptions (ripples): one bit per ripple index and distance of scale to limit."""
         return [
             self.ripples[ripple] >> offset & 1
             for ripple in range(len(self.ripples))
@@ -172,22 +188,25 @@ class NormaliseConfig(Weightless):
 
     @property
     def read_cycles(self) -> int:
-        """Latency from the address of a fall to the fall, in cycles."""
+        """Cycles of a read of the memory with the scale limits (falls)."""
         return _read_cycles(self.words)
 
     @property
     def factor_cycles(self) -> int:
-        """Latency from a scale to its factor, in cycles; 0 if there is one factor."""
+        """Cycles from a scale (running sum) to its factor in a table; 0 if there is one factor."""
         return 0 if self.by_value else _read_cycles(self.factors)
 
     @property
     def address_cycle(self) -> int:
-        """Latency from a step to the address of its fall, in cycles."""
+        """Cycles from an input value and its scale to the address of their entry in the memory of scale limits."""
         return 1 if self.by_value else self.factor_cycles + 4
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its outputs, in cycles: until the fall is read, and five more stages."""
+        """Cycles from an input value and its scale to the normalised output on ``o``.
+
+        The memory of falls is read first, and five more stages follow.
+        """
         return self.address_cycle + self.read_cycles + 5
 
     @cached_property
@@ -220,7 +239,7 @@ class NormaliseConfig(Weightless):
 
 
 class Normalise(Arithmetic[NormaliseConfig]):
-    """Normalisation: a table or a product selects a fall, and a comparison with the scale decides the output.
+    """Component of LRN's last step: estimates outputs by table or product, and corrects them by comparing the scale.
 
     Parameters
     ----------
@@ -276,13 +295,16 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the fall of a value, and ``k``, if there is one factor."""
+        """Return the scale limit (fall) of a value, and its output estimate ``k``, from tables; for a single factor."""
         config = self.config
         guess = look_up(m, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the fall of a value, and ``k``, which is a product of the value's distance and the scale's factor."""
+        """Return the scale limit (fall) of a value, and its output estimate ``k``: the value's distance times a factor.
+
+        The factor depends on the scale.
+        """
         config, address_bits = self.config, counter_bits(len(self.config.words))
         factor = _read(m, f"{name}_factors", max(config.factors).bit_length(), config.factors, scale[config.shift :])
         delayed_distance = delayed(m, f"{name}_distance", distance, config.factor_cycles - 1)
@@ -303,7 +325,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return _read(m, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
-        """Return the output at ``distance`` from the zero point, two cycles later."""
+        """Return the clamped output at ``distance`` above or below the output's zero point, two cycles later."""
         config = self.config
         largest, (below, above) = 1 << config.guess_bits, config.signs
         reach = bits_for_range(config.zero_point - largest * below, config.zero_point + largest * above)
@@ -321,7 +343,10 @@ class Normalise(Arithmetic[NormaliseConfig]):
 
 
 def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
-    """Return the words of each memory of a table. A memory is as deep as the block RAMs that make up its width."""
+    """Return the words of a constant table, divided into the memories that store them.
+
+    A memory is as deep as the block RAMs that make up its width.
+    """
     banks = []
     for first in range(0, len(words), _BANK):
         bank = words[first : first + _BANK]
@@ -331,12 +356,15 @@ def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
 
 
 def _read_cycles(words: Sequence[int]) -> int:
-    """Return the latency of a table, in cycles. Block RAM has an output register, and several banks need a choice."""
+    """Return the read latency of a constant table, in cycles: 1 to 3, depending on its number of words.
+
+    Block RAM has an output register, and several banks need a choice.
+    """
     return 1 if len(words) <= _DEEPEST else 2 if len(words) <= _FIRST_BANK else 3
 
 
 def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
-    """Return the word at ``address``, `_read_cycles` cycles later."""
+    """Add a constant table, and return its word at ``address``, `_read_cycles` cycles later."""
     if len(words) <= _DEEPEST:
         return look_up(m, name, unsigned(bits), words, address)
     bank_words: list[Value] = []
@@ -362,7 +390,7 @@ def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value)
 
 
 def _choice(index: Value, words: Sequence[Value]) -> Value:
-    """Return the word of an index, by a tree of multiplexers over the index's bits."""
+    """Return the element of ``words`` at ``index``, by a tree of multiplexers over the bits of the index."""
     for bit in index:
         pairs = [words[first : first + 2] for first in range(0, len(words), 2)]
         words = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]
@@ -370,7 +398,7 @@ def _choice(index: Value, words: Sequence[Value]) -> Value:
 
 
 def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
-    """Add the resources of a table to ``cost``."""
+    """Add the resources of a constant table of ``words``, ``bits`` bits wide, to ``cost``."""
     if len(words) <= _DEEPEST:
         cost.rom(varying_columns(words, bits), len(words), bits, block=False)
         return

@@ -1,4 +1,4 @@
-"""Base class of circuits that depend on their configuration only, and can be reused."""
+"""Base class of reusable circuits, which depend on nothing but their class and configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hwgen.gateware.component import AnyConfig, ConfiguredComponent
 
 
 class Part(ConfiguredComponent[AnyConfig], ABC):
-    """Component whose circuit depends only on its class and its configuration.
+    """Component whose circuit depends only on its class and its configuration, so that equal ones are built once.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
     circuit by one that it already has, with a method ``get_part(part)``, like ``get_memory(memory)`` of Amaranth.
@@ -27,4 +27,4 @@ class Part(ConfiguredComponent[AnyConfig], ABC):
 
     @abstractmethod
     def circuit(self) -> Any:
-        """Return the circuit as a module."""
+        """Return the circuit of the component as a new Amaranth module."""

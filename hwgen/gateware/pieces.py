@@ -1,4 +1,4 @@
-"""Deep memories, divided into pieces of several block RAMs, with registers between the multiplexers."""
+"""Deep memories, divided into pieces of few block RAMs, with registers between the two levels of multiplexers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LUT_WAYS = LOGIC.mux_ways
 
 
 def piece_depth(width: int, depth: int, where: str | None = None) -> int:
-    """Return the number of words of a piece, so that one LUT per bit selects among the block RAMs of a piece.
+    """Return the number of words per piece of a divided memory, so that one LUT per bit selects among its block RAMs.
 
     ``where`` is the RAM, ``lut`` or ``block``; if it is ``None``, the depth decides.
     """
@@ -25,13 +25,13 @@ def piece_depth(width: int, depth: int, where: str | None = None) -> int:
 
 
 def piece_words(width: int, depth: int, where: str | None = None) -> tuple[int, ...]:
-    """Return the number of words of every piece of a memory. The last piece can have fewer words."""
+    """Return the number of words of each piece of a divided memory. The last piece can have fewer words."""
     size = piece_depth(width, depth, where)
     return tuple(min(size, depth - begin) for begin in range(0, depth, size))
 
 
 def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -> None:
-    """Add the resources of a memory's pieces, without the registers behind them.
+    """Add the resources of a memory that is divided into pieces to ``cost``, without the registers behind them.
 
     If there are several pieces, all of them are in block RAM, also a last piece of few words.
     """
@@ -44,7 +44,7 @@ def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -
 
 @dataclass(frozen=True)
 class WritePort:
-    """Write port of a memory in pieces: address, data and enable."""
+    """Write port of a memory that is divided into pieces: signals for address, data and enable."""
 
     addr: Signal
     data: Signal
@@ -54,7 +54,7 @@ class WritePort:
 def memory_in_pieces(
     m: Module, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
-    """Add a memory in pieces of `piece_depth` words to a module.
+    """Add a memory to a module, divided into pieces of `piece_depth` words.
 
     Parameters
     ----------

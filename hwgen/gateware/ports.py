@@ -1,4 +1,4 @@
-"""Memory ports with chosen signal names.
+"""Ports of Amaranth memories with signal names of the caller's choice.
 
 ``Memory.read_port`` names signals after the variable that the port is assigned to. These names would reach users'
 Verilog.

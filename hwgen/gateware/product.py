@@ -19,7 +19,7 @@ from hwgen.gateware.stream import at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class ProductConfig(Weightless):
-    """Configuration of the elementwise product ``(a - zeros[0]) * (b - zeros[1])``.
+    """Configuration of the elementwise product of two quantised maps, ``(a - zeros[0]) * (b - zeros[1])``.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ class ProductConfig(Weightless):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices."""
+        """Number of DSP slices of the elementwise product: one per lane and pixel."""
         return self.lanes * self.window.pixels
 
     @cached_property
     def ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Smallest and largest value of each operand after its zero point is subtracted."""
+        """Smallest and largest value of each of the two operands after its zero point is subtracted."""
         first, second = (
             (beat.value_range[0] - zero, beat.value_range[1] - zero)
             for beat, zero in zip(self.window.inputs, self.zeros, strict=True)
@@ -61,7 +61,7 @@ class ProductConfig(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Shape of a product."""
+        """Amaranth shape of a product of two elements."""
         products = [a * b for a, b in product(*self.ranges)]
         return signed(signed_bits(min(products), max(products)))
 
@@ -78,7 +78,7 @@ class ProductConfig(Weightless):
 
 
 class Product(Arithmetic[ProductConfig]):
-    """Elementwise product: one multiplier for each lane and pixel.
+    """Component that multiplies two quantised maps element by element, with one multiplier for each lane and pixel.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Product(Arithmetic[ProductConfig]):
         return m
 
     def _operand(self, m: Module, name: str, operand_index: int, value: Value) -> Signal:
-        """Return ``value`` less the zero point of an operand, one cycle later."""
+        """Return a register with ``value`` minus the zero point of operand ``operand_index``."""
         operand = Signal(bits_for_range(*self.config.ranges[operand_index]), name=name, reset_less=True)
         m.d.sync += operand.eq(value - self.config.zeros[operand_index])
         return operand

@@ -1,4 +1,4 @@
-"""Multiplier in LUTs: every two bits of the factor select a row, and a tree of registered adders sums the rows."""
+"""Multiplier in LUTs: every two bits of a factor add one partial product (row), and a pipelined tree sums the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hwgen.gateware.rounding import signed_bits
 
 @dataclass(frozen=True, kw_only=True)
 class ProductRows:
-    """Multiplier in LUTs of a signed operand with an unsigned factor.
+    """Multiplier in LUTs of a signed operand with an unsigned factor, summing a partial product per two factor bits.
 
     Parameters
     ----------
@@ -41,17 +41,17 @@ class ProductRows:
 
     @property
     def rows(self) -> int:
-        """Number of rows that a product sums, one for every two bits of the factor."""
+        """Number of partial products (rows) that the multiplier sums, one for every two bits of the factor."""
         return -(-self.factor_bits // 2)
 
     @property
     def latency(self) -> int:
-        """Cycles from an operand to its product."""
+        """Cycles from a multiplier's operand to the product."""
         return 1 + len(self.tree)
 
     @cached_property
     def tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-        """Sums of every tree level: position of the lowest bit, width in bits, and width of the adder in bits.
+        """Sums on every level of the tree that adds partial products: lowest bit position, bits, and adder bits.
 
         The width of the adder is 0 for a value that only passes by. Every row begins two bits above the row before.
         The offset, if there is one, is the last addend.
@@ -72,7 +72,7 @@ class ProductRows:
         return tuple(levels)
 
     def count(self, cost: Cost, factors: Sequence[int], products: int) -> None:
-        """Add the resources of multipliers: their rows and their trees.
+        """Add the resources of ``products`` such multipliers to ``cost``: their partial products and adder trees.
 
         Parameters
         ----------
@@ -97,7 +97,9 @@ class ProductRows:
         cost.lut += products * luts
 
     def _row_luts(self, factors: Sequence[int]) -> int:
-        """Return the LUTs of all rows of a variable factor: carry chains, and operands that a factor bit gates.
+        """Return the number of LUTs that form all partial products (rows) of a multiplier with a variable factor.
+
+        They are carry chains, and operands that a factor bit gates.
 
         A row's chain adds the operand gated by the lower bit to twice the operand gated by the upper bit. The chain's
         LUTs gate the second operand themselves. Synthesis merges equal chains, and operands gated by equal bits.
@@ -119,7 +121,7 @@ class ProductRows:
 
     @property
     def _offset_saved(self) -> tuple[int, int]:
-        """Number of LUTs and of registers that a tree saves because the offset is constant."""
+        """Number of LUTs and of registers that the adder tree saves because the added offset is constant."""
         if self.offset is None:
             return 0, 0
         # The offset is the last addend. It waits on every level with an odd number of addends.
@@ -136,7 +138,7 @@ class ProductRows:
         return luts + zeros * (count > 1), zeros * waits
 
     def _constant_rows(self, factor: int) -> tuple[int, int]:
-        """Return the number of LUTs and of registers of a product with a constant factor.
+        """Return the number of LUTs and of registers of the multiplier if its factor is constant.
 
         A row of zeros costs nothing. Synthesis merges equal rows, and equal sums on a level of the tree, at whatever
         bit they begin. Two addends are equal if they are made in the same manner.
@@ -160,7 +162,7 @@ class ProductRows:
         return luts, sum(addend.width - first for addend, first in needed.values())
 
     def _constant_sum(self, lower: _Addend | None, upper: _Addend | None) -> _Addend | None:
-        """Return the sum of two addends on a level of the tree. ``None`` is an addend of 0."""
+        """Return a description of the sum of two addends in a constant multiplier; ``None`` is an addend of 0."""
         if lower is None or upper is None:
             one = lower or upper
             return one and (replace(one, made=("wait", one.made), luts=0, terms=((one, 0),)) if one.width else one)
@@ -185,12 +187,15 @@ class ProductRows:
 
     @staticmethod
     def _level_registers(level: Sequence[tuple[int, int, int]]) -> Iterator[int]:
-        """Yield the number of registers of every sum on a level. An offset that waits for a row has no register."""
+        """Yield the number of register bits of every sum on one level of the adder tree.
+
+        An offset that waits for a row has no register.
+        """
         for index, (low, width, added) in enumerate(level):
             yield width if added or low or not index else 0
 
     def multiply(self, m: Module, lane: int, value: Value, factor: Value) -> Value:
-        """Return ``value * factor + offset`` of a lane, ``latency`` cycles later."""
+        """Add the multiplier of one lane, and return ``value * factor + offset``, ``latency`` cycles later."""
         addends: list[tuple[int, Value]] = []  # position of the lowest bit, and value
         for row in range(self.rows):
             ones, twos = (Mux(factor[bit : bit + 1], value, 0) for bit in (2 * row, 2 * row + 1))
@@ -214,7 +219,7 @@ class ProductRows:
 
 @dataclass(frozen=True)
 class _Addend:
-    """Addend of a product with a constant factor.
+    """Addend in the adder tree of a multiplier with a constant factor, described to estimate its LUTs and registers.
 
     Parameters
     ----------
@@ -237,7 +242,7 @@ class _Addend:
     terms: tuple[tuple[_Addend, int], ...] = ()
 
     def need(self, first: int, needed: dict[tuple[Any, ...], tuple[_Addend, int]]) -> None:
-        """Record in ``needed`` that bits from ``first`` on are needed, of the addend and then of its terms."""
+        """Record in ``needed`` that the addend's bits from ``first`` on are read, and likewise bits of its terms."""
         if self.made in needed and needed[self.made][1] <= first:
             return
         needed[self.made] = self, first
@@ -248,7 +253,10 @@ class _Addend:
 
 
 def _add_rows(pair: list[tuple[int, Value]]) -> Value:
-    """Return the sum of one row or two. Bits below the lowest bit of the upper row pass by the adder."""
+    """Return the sum of one or two partial products, each given with its lowest bit position.
+
+    Bits below the lowest bit of the upper row pass by the adder.
+    """
     (low, lower), *rest = sorted(pair, key=lambda row: row[0])
     if not rest:
         return lower
@@ -259,6 +267,6 @@ def _add_rows(pair: list[tuple[int, Value]]) -> Value:
 
 
 def extended(value: Value, bits: int) -> Value:
-    """Return ``value`` as a signed value of at least ``bits`` bits."""
+    """Return ``value`` as a signed value of at least ``bits`` bits, sign-extended."""
     sign = value[-1] if value.shape().signed else Const(0)
     return Cat(value, sign.replicate(max(0, bits - len(value), not value.shape().signed))).as_signed()

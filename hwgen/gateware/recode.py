@@ -1,4 +1,4 @@
-"""Conversion of a map's values to another scale or type, by a table of all values."""
+"""Conversion of a feature map's values to another scale or type, by a table with an output for every value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hwgen.gateware.value_tables import ValueTables
 
 @dataclass(frozen=True, kw_only=True)
 class RecodeConfig(ValueTables):
-    """Configuration of a lookup with one table per input, for a join that takes its inputs in turn.
+    """Configuration of a conversion of values by lookup: one table per input map, of inputs that are read in turn.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class RecodeConfig(ValueTables):
 
     @property
     def latency(self) -> int:
-        """Latency from a step to its values, in cycles."""
+        """Cycles from an input value to its table entry on ``o``; 0 if no input has a table."""
         return 2 if self.changes else 0
 
     @cached_property
@@ -84,7 +84,7 @@ class RecodeConfig(ValueTables):
 
 
 class Recode(Elementwise[RecodeConfig]):
-    """Lookup of each value in the table of its input.
+    """Component that replaces each value by its entry in the lookup table of the input map that it belongs to.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Recode(Elementwise[RecodeConfig]):
         return value[: config.bits]
 
     def _look_up(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Return the entry of an input's table for ``value``, a cycle later."""
+        """Return the entry for ``value`` in the table of input map ``index``, or the value itself, a cycle later."""
         if not self.config.tables[index]:
             # A slice is unsigned. A multiplexer of an unsigned value and signed table entries would need one more bit.
             kept = value[: self.config.bits]

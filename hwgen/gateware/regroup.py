@@ -20,7 +20,7 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class RegroupConfig:
-    """Configuration of a converter from beats of ``counts`` channels to beats of ``output.lanes`` channels.
+    """Configuration of a width converter of a stream: from beats of ``counts`` channels to ``output.lanes`` channels.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class RegroupConfig:
 
     @property
     def needed(self) -> bool:
-        """Whether a converter is needed: the beats differ."""
+        """Whether the stream needs a width converter, because input and output beats differ."""
         return self.counts != self.sizes or self.lanes != self.output.lanes
 
     @property
@@ -60,21 +60,27 @@ class RegroupConfig:
 
     @cached_property
     def output_lanes(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes of the channels of each input beat. Lanes are numbered over all output beats of a pixel."""
+        """Output lane of each channel of each input beat, counted over all output beats of a pixel."""
         lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
         ends = list(accumulate(self.counts))
         return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Number of output lanes that each input beat fills, with empty lanes before the next beat's first lane."""
+        """Number of output lanes that each input beat of a pixel fills.
+
+        Empty lanes before the next beat's first lane are included.
+        """
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """Largest number of channels that the register can hold when each input beat of a pixel is taken."""
+        """Maximum number of channels that may still wait in the converter's register when it takes each input beat.
+
+        There is an entry for each input beat of a pixel.
+        """
         return self._room(self.overlaps)
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
@@ -85,7 +91,7 @@ class RegroupConfig:
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """Largest number of earlier pixels' output beats that can wait when each input beat of a pixel is taken.
+        """Maximum number of earlier pixels' output beats that can still wait when each input beat of a pixel is taken.
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
@@ -104,7 +110,7 @@ class RegroupConfig:
 
     @cached_property
     def overlaps(self) -> bool:
-        """Whether input beats are taken while a whole output beat waits.
+        """Whether the converter takes input beats while a whole output beat still waits in its register.
 
         Only if a pixel would otherwise need more cycles than beats, as in the conversion from 3 + 2 channels to 4 + 1.
         """
@@ -119,16 +125,19 @@ class RegroupConfig:
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """All numbers of channels that the register can hold when a beat is taken: the positions of the beat."""
+        """Positions, in the converter's register, at which the channels of an input beat can begin.
+
+        A position is the number of channels that the register holds when it takes the beat.
+        """
         return tuple(sorted({position for beat in range(len(self.counts)) for position in self._positions(beat)}))
 
     def _positions(self, beat: int) -> range:
-        """Return the positions of one input beat of a pixel, in descending order."""
+        """Return the positions in the register at which the channels of input beat ``beat`` can begin, descending."""
         lanes = self.output.lanes
         return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Return the channel index that each input beat writes to ``lane`` of the register, for a beat at ``position``.
+        """Return which channel each input beat writes to ``lane`` of the register, if it begins at ``position``.
 
         Beats that do not write to the lane are missing.
         """
@@ -140,7 +149,7 @@ class RegroupConfig:
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """Channel indices of input beats that each lane of the register can store."""
+        """Indices of the input-beat channels that each lane of the converter's register can store."""
         sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
         for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):
@@ -150,7 +159,7 @@ class RegroupConfig:
 
     @cached_property
     def held(self) -> int:
-        """Largest number of channels that the register holds."""
+        """Number of channels that the converter's register can hold."""
         beats = enumerate(self.output_lanes)
         return max(
             max(self._positions(beat), default=0) + output_lanes[-1] - output_lanes[0] + 1
@@ -162,7 +171,7 @@ class RegroupConfig:
 
     @property
     def register_bits(self) -> int:
-        """Number of bits of the register."""
+        """Number of bits of the converter's register of waiting channels."""
         return self.held * self.output.bits * self.output.pixels
 
     @cached_property
@@ -184,7 +193,7 @@ class RegroupConfig:
 
 
 class Regroup(ConfiguredComponent[RegroupConfig]):
-    """Converter that collects channels in a register, and sends them in beats of another width.
+    """Width converter of a stream: collects channels in a register, and sends them with another number per beat.
 
     A beat contains channels of one pixel only. Lanes past the last channel are zero.
 

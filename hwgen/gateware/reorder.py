@@ -1,4 +1,4 @@
-"""Reordering of a map's beats, where channels become neighbouring pixels or pixels become channels.
+"""Reordering of a map's beats between channels and pixels (DepthToSpace, SpaceToDepth), through a memory of two blocks.
 
 A block of ``a`` times ``b`` runs of beats is transposed to ``b`` times ``a`` runs. The memory stores two blocks: one is
 read while the next is written.
@@ -25,7 +25,9 @@ from hwgen.gateware.stream import channels_layout
 
 @dataclass(frozen=True, kw_only=True)
 class ReorderConfig(OneMapConfig):
-    """Configuration of a walk that outputs every beat of a map once, in the order of a map with other rows and columns.
+    """Configuration of a reordering of a map's beats: channels become neighbouring pixels, or pixels become channels.
+
+    Every beat of the map is output once.
 
     Channels to pixels: an input pixel consists of the pixels of its block, row by row. A reordered block is a row of
     input pixels. Its rows of output pixels leave one after the other. Pixels to channels: a reordered block consists of
@@ -67,7 +69,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def lanes(self) -> int:
-        """Number of channels per step."""
+        """Number of channels that are output per cycle."""
         return self.input.lanes
 
     @property
@@ -80,7 +82,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels of each step of a pixel."""
+        """Output channels that are produced in each of an output pixel's cycles."""
         source = self.input
         if self.opens:
             return source.fold_channels[: source.group_folds]
@@ -93,7 +95,10 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """Numbers ``a`` and ``b`` of runs, and of beats per run: ``a`` times ``b`` runs become ``b`` times ``a``."""
+        """Shape of a block that is transposed: numbers ``a`` and ``b`` of runs, and number of beats per run.
+
+        ``a`` times ``b`` runs become ``b`` times ``a`` runs.
+        """
         (down, right), source = self.blocks, self.input
         run = right * source.group_folds
         if down == 1:
@@ -102,13 +107,13 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def block_beats(self) -> int:
-        """Number of beats per block."""
+        """Number of beats per block, the unit that is reordered; the memory stores two blocks."""
         first, second, run = self.block
         return first * second * run
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a step: ``operand[lane][0]``."""
+        """Layout of one cycle's output: values ``operand[lane][0]``, one pixel per cycle."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, 1)})
 
     @cached_property
@@ -128,7 +133,7 @@ class ReorderConfig(OneMapConfig):
 
 
 class Reorder(ConfiguredComponent[ReorderConfig]):
-    """Reordering buffer: writes beats in the input order, and reads them in the output order as early as possible.
+    """Component that writes a map's beats to memory in input order, and reads them in output order as soon as possible.
 
     Parameters
     ----------
@@ -193,7 +198,10 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
         return m
 
     def _elaborate_read_index(self, m: Module, emptied: Signal) -> Signal:
-        """Return the index of the step's beat in its input block. Drive ``emptied``: the step is the block's last."""
+        """Add the read counters, and return the index, within its block, of the beat that is read.
+
+        Drive ``emptied``: the beat is the last of the block.
+        """
         first, second, run = self.config.block
         beat_index, begin = (
             Signal(range(self.config.block_beats), name="read_beat_index"),
@@ -222,12 +230,12 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
 
 @dataclass(frozen=True, kw_only=True)
 class ReorderLayerConfig(JoinLayerConfig):
-    """Configuration of a layer that reorders beats. Its ``window`` is a `ReorderConfig`.
+    """Configuration of a layer that moves values between channels and pixels, with a `ReorderConfig` as its ``window``.
 
     Parameters and errors are as in `LayerConfig`.
     """
 
     @property
     def reorder(self) -> Any:
-        """Walk of the layer, a `ReorderConfig`."""
+        """Configuration of the reordering component of the layer, a `ReorderConfig`."""
         return self.window

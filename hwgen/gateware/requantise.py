@@ -1,4 +1,4 @@
-"""Requantisation of accumulators to the next layer's values: bias, scale, zero point, saturation.
+"""Requantisation of accumulators to a layer's output type: bias, scale, rounding, zero point and saturation.
 
 The product is exact, so operations can be rearranged as long as every output stays equal. The configuration searches
 for the cheapest arrangement before any hardware exists (`RequantiseConfig.recipe`):
@@ -64,7 +64,7 @@ _BESIDE_TIES = 17
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Arrangement of a requantiser's scaling: ``clamp((acc + bias) << left) * factor / 2**shift``.
+    """Hardware arrangement of a requantiser's scaling: ``clamp((acc + bias) << left) * factor / 2**shift``.
 
     Parameters
     ----------
@@ -95,7 +95,9 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RequantiseConfig(ChannelsConfig):
-    """Configuration of ``clip(round_half_even((acc + bias) * significand / 2**shift) + zero_point, low, high)``.
+    """Configuration of a requantiser: ``clip(round((acc + bias) * significand / 2**shift) + zero_point, low, high)``.
+
+    Rounding is to the nearest integer, ties to even.
 
     Each channel has its own bias, significand and shift. With ``float32``, the sum and its product are first rounded to
     24 significant bits, ties to even.
@@ -180,7 +182,10 @@ class RequantiseConfig(ChannelsConfig):
         return lowest, lowest + (1 << self.bits) - 1
 
     def compute(self, channel: int, accumulator: int) -> int:
-        """Return the output for one accumulator, by its definition. The hardware uses another arrangement."""
+        """Return the requantised output for one accumulator of a channel, by the definition of requantisation.
+
+        The hardware uses another arrangement.
+        """
         total = (accumulator << self.fraction) + self.bias[channel]
         scaled = scale_sum(total, self.significand[channel], self.shift[channel], self.float32)
         return min(max(scaled + self.zero_point, self.low), self.high)
@@ -188,48 +193,60 @@ class RequantiseConfig(ChannelsConfig):
     # Ranges of each channel.
 
     def _sums(self, channel: int) -> tuple[int, int]:
-        """Return the smallest and largest sum of accumulator and bias."""
+        """Return the smallest and largest possible sum of a channel's accumulator and bias."""
         half = 1 << (self.accumulator_bits - 1)
         return self.bias[channel] - (half << self.fraction), self.bias[channel] + ((half - 1) << self.fraction)
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Bounds of the output, relative to the zero point."""
+        """Smallest and largest output of the requantiser, relative to the zero point."""
         return self.low - self.zero_point, self.high - self.zero_point
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """Range of each channel's sums in which the output still changes. Sums outside can be clamped to this range."""
+        """Range of each channel's sums of accumulator and bias beyond which the output is saturated.
+
+        Sums outside can be clamped to this range.
+        """
         sums = map(self._sums, range(self.channels))
         return tuple(map(useful_sums, sums, self.significand, self.shift, repeat(self.outputs), repeat(self.float32)))
 
     @cached_property
     def rounded_bits(self) -> int:
-        """Largest number of bits above 24 of a sum whose rounding to float32 affects an output; 0 if there is none."""
+        """Largest number of low bits that float32 rounding drops from a sum, if this can change an output; otherwise 0.
+
+        Sums of more than 24 bits are rounded.
+        """
         if not self.float32:
             return 0
         largest = max(abs(end) for ends in self._useful_sums for end in ends)
         return max(0, (largest - 1).bit_length() - SIGNIFICAND_BITS)
 
     def _round(self, total: int) -> int:
-        """Return a sum as the input of the multiplier."""
+        """Return a sum of accumulator and bias, rounded to float32's 24 bits as far as the outputs depend on it.
+
+        The result is the input of the multiplier.
+        """
         excess = min(self.rounded_bits, max(0, abs(total).bit_length() - SIGNIFICAND_BITS))
         return round_half_even(total, excess) << excess
 
     @cached_property
     def _operands(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest multiplier input of each channel."""
+        """Smallest and largest input of the scaling multiplier for each channel, without a clamp."""
         sums = map(self._sums, range(self.channels))
         return tuple((self._round(smallest), self._round(largest)) for smallest, largest in sums)
 
     @cached_property
     def _useful(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of `_useful_sums` as multiplier inputs."""
+        """Smallest and largest input of the scaling multiplier for each channel, if saturating sums are clamped."""
         return tuple((self._round(smallest), self._round(largest)) for smallest, largest in self._useful_sums)
 
     @cached_property
     def _scales(self) -> tuple[tuple[int, int], ...]:
-        """Odd factor and shift of each channel, or (0, 0) if every product is rounded to 0. A shift can be negative."""
+        """Scale of each channel as an odd factor and a shift, or (0, 0) if all its products are rounded to 0.
+
+        A shift can be negative.
+        """
         scales = []
         for channel, (factor, shift) in enumerate(zip(self.significand, self.shift, strict=True)):
             greatest = max(abs(total) for total in self._operands[channel])
@@ -244,7 +261,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def ties(self) -> bool:
-        """Whether some sum is scaled to exactly the middle between two outputs."""
+        """Whether some scaled sum is a tie: exactly the middle between two integer outputs."""
         for (factor, shift), (smallest, largest) in zip(self._scales, self._useful, strict=True):
             if factor and shift > 0:
                 # An odd factor preserves trailing zeros. So ties are exactly the odd multiples of half a step.
@@ -256,7 +273,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def bands(self) -> Bands:
-        """Flags of all channels' products next to ties that float32 rounds to ties."""
+        """Flags, over all channels, of products so near to a tie between two outputs that float32 rounds them to it."""
         bands = Bands()
         if self.float32:
             for (factor, shift), operands in zip(self._scales, self._operands, strict=True):
@@ -265,12 +282,12 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def beside_ties(self) -> bool:
-        """Whether products next to ties need a correction, because float32 gives some sum another output."""
+        """Whether products close to a tie need a correction, because float32 rounding changes some output."""
         return self.bands.beside
 
     @cached_property
     def recipe(self) -> Recipe:
-        """Cheapest arrangement of the scaling.
+        """Cheapest hardware arrangement of the scaling, in DSP slices and LUTs, with exactly the same outputs.
 
         With DSP slices, the criteria are, in order: few slices, small left shifts, no clamp, whole operands. A slice
         that multiplies the whole sum can add the bias in its pre-adder. With LUTs, narrow operands are best. A clamp is
@@ -323,19 +340,22 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def aligned_bits(self) -> int:
-        """Width of the output relative to ``low``, if the other output bits are constant; otherwise 0."""
+        """Width of the output relative to ``low``, if saturation needs only a look at the bits above; otherwise 0.
+
+        The other output bits are then constant.
+        """
         bits = (self.high - self.low).bit_length()
         full = self.high - self.low == (1 << bits) - 1
         return bits if full and (bits == self.bits or self.low % (1 << bits) == 0) else 0
 
     @property
     def zero(self) -> int:
-        """Zero point, relative to ``low`` if `aligned_bits` is not 0."""
+        """Zero point that the hardware adds; relative to ``low`` if `aligned_bits` is not 0."""
         return self.zero_point - (self.low if self.aligned_bits else 0)
 
     @property
     def ties_down(self) -> bool:
-        """Whether ties are first rounded down, and then corrected upwards if odd. Otherwise the directions are swapped.
+        """Whether ties are first rounded down, then corrected upwards if odd, instead of the other way round.
 
         In both cases, the correction of exact ties changes only the lowest bit: to 1 if the added zero point is odd, to
         0 if it is even. If products beside ties are corrected too, this choice moves the ends of the bands by one unit.
@@ -347,19 +367,22 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def offset(self) -> int:
-        """Half a step plus the zero point, in the scale of the product; without the zero point if it is added later."""
+        """Constant added to the product: half a step for rounding plus the zero point, in the scale of the product.
+
+        The zero point is missing if it is added later.
+        """
         zero = 0 if self.beside_ties else self.zero
         return ((2 * zero + 1) << (self.recipe.shift - 1)) - self.ties_down
 
     @property
     def whole_bits(self) -> int:
-        """Width of a rounded product before the correction beside ties, signed. Larger products saturate."""
+        """Width in bits of a rounded product before the correction of near ties, signed. Larger products saturate."""
         smallest, largest = self.outputs
         return signed_bits(smallest - 1, largest + 1)
 
     @property
     def offset_stage(self) -> str:
-        """Stage that adds the offset: the "bias", the "slice", or "late" (an adder in fabric behind the product)."""
+        """Place where the rounding offset is added: the "bias", the DSP "slice", or "late", behind the product."""
         recipe = self.recipe
         if recipe.pieces == 0:
             return "late" if any(recipe.left) or 0 in recipe.factor or self.rounded_bits else "bias"
@@ -367,7 +390,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def product_bits(self) -> int:
-        """Width of the product, with and without the offset, signed."""
+        """Width in bits of the scaled product, with and without the rounding offset, signed."""
         recipe = self.recipe
         half = 1 << (recipe.operand_bits - 1)
         products = []
@@ -379,13 +402,13 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def sum_bits(self) -> int:
-        """Width of the sum of accumulator and bias, signed."""
+        """Width in bits of the sum of accumulator and bias, signed."""
         early = self.offset if self.offset_stage == "bias" else 0
         return signed_bits(*(end + early for channel in range(self.channels) for end in self._sums(channel)))
 
     @property
     def rounded_sum_bits(self) -> int:
-        """Width of the sum of accumulator and bias after its rounding to float32, signed."""
+        """Width in bits of the sum of accumulator and bias after its rounding to float32, signed."""
         return signed_bits(*(end for pair in self._operands for end in pair)) if self.rounded_bits else self.sum_bits
 
     @cached_property
@@ -410,19 +433,19 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def latency(self) -> int:
-        """Latency from a beat to its outputs, in cycles."""
+        """Cycles from a beat of accumulators to the beat of requantised outputs."""
         recipe, multiply = self.recipe, self.product_cycles
         early = 2 + self.tables_in_block_ram + 2 * (self.rounded_bits > 0) + any(recipe.left) + recipe.clamp
         return early + multiply + (self.offset_stage == "late") + self.beside_ties + 1
 
     @property
     def in_slices(self) -> bool:
-        """Whether DSP slices multiply."""
+        """Whether DSP slices, not LUTs, multiply the sums by their scales."""
         return self.recipe.pieces > 0 and self.products_in == "dsp"
 
     @cached_property
     def product_rows(self) -> ProductRows:
-        """Configuration of the multipliers in LUTs."""
+        """Configuration of the multipliers in LUTs that multiply the sums by their scales."""
         return ProductRows(
             operand_bits=self.recipe.operand_bits,
             factor_bits=max(self.recipe.factor).bit_length(),
@@ -433,14 +456,14 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def product_cycles(self) -> int:
-        """Latency from an operand to its product, in cycles."""
+        """Cycles from the input of the scaling multiplier to its product."""
         if self.in_slices or not self.recipe.pieces:
             return self.recipe.pieces + (self.recipe.pieces > 0)
         return self.product_rows.latency
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices, as Yosys counts them. Shifts and small products need none."""
+        """Number of DSP slices of the requantiser, as Yosys counts them. Shifts and small products need none."""
         if not self.in_slices:
             return 0
         recipe = self.recipe
@@ -502,7 +525,9 @@ class RequantiseConfig(ChannelsConfig):
         return Requantise(self)
 
     def _count_operands(self, cost: Cost) -> tuple[int, int]:
-        """Add the resources from the accumulators to the multiplier's operands. A slice contains the last register.
+        """Add the resources of the logic from the accumulators to the scaling multiplier's inputs to ``cost``.
+
+        A slice contains the last register.
 
         Return the cycle in which the factor is read, and the last cycle in which another table is read.
         """
@@ -551,7 +576,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def _unused_bits(self) -> int:
-        """Number of low bits of the product that no logic reads."""
+        """Number of low bits of the scaled product that no logic reads, because rounding does not depend on them."""
         if self.beside_ties:
             ends = self.bands.above and self.bands.below
             return 0 if ends else max(0, self.recipe.shift - SIGNIFICAND_BITS - 1)
@@ -559,7 +584,10 @@ class RequantiseConfig(ChannelsConfig):
 
 
 def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:
-    """Return whether a product with one of ``factors`` uses a DSP slice. Yosys uses LUTs for 1 x n or below 9 bits."""
+    """Return whether Yosys builds a product with the possible ``factors`` from a DSP slice, not from LUTs.
+
+    It uses LUTs for products 1 x n and for products of less than 9 bits.
+    """
     bits = max(factors).bit_length()
     if len(set(factors)) == 1 and bits:
         bits -= (factors[0] & -factors[0]).bit_length() - 1  # trailing zeros of a constant are wiring
@@ -568,7 +596,10 @@ def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rounded:
-    """Rounded product ``whole + round_up`` in registers. If ``is_beyond``, ``whole`` is too narrow: it saturates."""
+    """Registered signals of a rounded product ``whole + round_up``, with flags for its sign and its overflow.
+
+    If ``is_beyond``, ``whole`` is too narrow for the product, and the output saturates.
+    """
 
     whole: Value
     round_up: Value
@@ -581,7 +612,7 @@ def _shifted(value: Value, bits: int) -> Value:
 
 
 class Requantise(ChannelsComponent[RequantiseConfig]):
-    """Requantiser: scales accumulators, rounds to nearest even, adds the zero point, saturates.
+    """Component that requantises accumulators: scales them, rounds to nearest even, adds the zero point, saturates.
 
     Parameters
     ----------
@@ -630,7 +661,10 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         ]
 
         def sums(delay: int) -> list[Value]:
-            """Return accumulators plus bias, ``delay`` cycles later. Each delay has its own adders."""
+            """Return the sums of all lanes' accumulators and biases, ``delay`` cycles later.
+
+            Each delay has its own adders.
+            """
             delayed_sums = [
                 named(
                     _shifted(delayed(m, f"accumulator_{lane}_delayed", accumulator, delay), config.fraction)
@@ -691,7 +725,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return list(registers)
 
     def _multiply(self, m: Module, beats: Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
-        """Return the products of operands, by lane, including an offset that the slice adds.
+        """Add the scaling multipliers, and return their products by lane, with the offset if the DSP slice adds it.
 
         ``operands`` are grouped by piece. The values of a piece are valid ``piece`` cycles after ``cycle``. The pieces
         of a product form a cascade, one cycle apart. Each slice adds its piece to the previous sum, shifted right by 17
@@ -733,7 +767,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return products
 
     def _rounded_sums(self, m: Module, values: Sequence[Value]) -> list[Value]:
-        """Return sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` requires; 2 cycles.
+        """Return sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` requires; 2 cycles later.
 
         To drop ``j`` bits, half of their range minus one is added, plus the lowest kept bit.
         """
@@ -753,7 +787,9 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return self._registers(m, "rounded", rounded, signed(config.rounded_sum_bits))
 
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
-        """Return the truncated product with offset. Odd results next to a tie are made even.
+        """Return a product as a rounded integer that is even if the product is close to a tie between two integers.
+
+        The offset is already added, so that the fraction is truncated.
 
         If the fraction is next to 0, the even neighbour is below; if it is next to 1, the even neighbour is above. The
         fraction is next to 0 or 1 if all of its bits from weight ``2**(e - 24)`` upwards are equal. ``2**e`` is the
@@ -792,7 +828,10 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return _Rounded(**{name: delayed(m, f"{name}_{lane}", field, 1) for name, field in fields.items()})
 
     def _at_end(self, magnitude: Sequence[Value], bits: Sequence[Value], value: Value) -> Value:
-        """Return whether the fraction is ``2**(e - 24)``. ``bits`` are its highest bits, with the lowest first."""
+        """Return whether a product's distance from the tie is exactly the largest that float32 rounds to the tie.
+
+        The fraction is then ``2**(e - 24)``. ``bits`` are its highest bits, with the lowest first.
+        """
         chosen = Const(1)
         wanted: list[Value] = []
         for bit in reversed(magnitude):
@@ -803,7 +842,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return first & ~value[: max(0, self.config.recipe.shift - len(bits))].any()
 
     def _bound_even(self, value: _Rounded) -> Value:
-        """Return the output for a rounded product: add the zero point and the correction, and saturate."""
+        """Return the output for a rounded product: add the correction and the zero point, and saturate."""
         config = self.config
         bits, (lowest, _) = config.aligned_bits, config.outputs
         low, high = (0, (1 << bits) - 1) if bits else (config.low, config.high)
@@ -820,13 +859,16 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return self._from_low(inside) if bits else inside
 
     def _from_low(self, inside: Value) -> Value:
-        """Return the output for a value relative to ``low``. The output bits above ``aligned_bits`` are constant."""
+        """Return the output whose value relative to ``low`` is given, in the output's type.
+
+        The output bits above ``aligned_bits`` are constant.
+        """
         config = self.config
         low, bits = config.low, config.aligned_bits
         return Cat(inside[:bits] ^ (low % (1 << bits)), Const(low >> bits, signed(config.bits + 1)))
 
     def _bound(self, value: Value) -> Value:
-        """Return the output for a product with offset: truncate, make ties even, saturate."""
+        """Return the output for a product that includes the rounding offset: truncate, make ties even, saturate."""
         config = self.config
         shift, bits = config.recipe.shift, config.aligned_bits
         value = extended(value, shift + bits + 1)
@@ -852,7 +894,10 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Return ``value``, ``cycles`` cycles later. A constant needs no register, which would start at 0."""
+    """Return ``value`` delayed by ``cycles`` cycles, without registers if it is a constant.
+
+    A register of a constant would start at 0.
+    """
     return value if isinstance(value, Const) else delayed(m, name, value, cycles)
 
 
@@ -863,7 +908,7 @@ def _clamp(value: Value, bits: int) -> Value:
 
 
 def _carry(steps: Sequence[tuple[Value, Value]]) -> tuple[Value, Value]:
-    """Return whether a chain of ``(generate, propagate)`` pairs generates a carry, and whether it propagates one.
+    """Return whether a carry chain of ``(generate, propagate)`` bits generates a carry, and whether it propagates one.
 
     The lowest pair is first.
     """

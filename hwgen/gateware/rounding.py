@@ -1,4 +1,4 @@
-"""Exact rounding of scaled integers with ONNX Runtime's results, and the sums and products that rounding affects."""
+"""Exact integer model of ONNX Runtime's rounding in requantisation, and analysis of where float32 rounding matters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNIFICAND_BITS = 24
 def useful_sums(
     sums: tuple[int, int], significand: int, shift: int, outputs: tuple[int, int], float32: bool
 ) -> tuple[int, int]:
-    """Return the range of ``sums`` whose scaled values are between ``outputs``, extended by one sum at each end.
+    """Return the range of ``sums`` whose scaled values do not saturate at ``outputs``, with one more sum at each end.
 
     The range is not extended beyond ``sums``. Results are cached, because planning makes many configurations of the
     same layer.
@@ -39,13 +39,13 @@ def round_half_even(value: int, shift: int) -> int:
 
 
 def to_float32(value: int) -> int:
-    """Return ``value`` rounded to 24 significant bits, ties to even."""
+    """Return the integer ``value`` rounded to float32's 24 significant bits, ties to even."""
     excess = max(0, abs(value).bit_length() - SIGNIFICAND_BITS)
     return round_half_even(value, excess) << excess
 
 
 def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
-    """Return ``total * significand / 2**shift``, rounded to the nearest integer, ties to even.
+    """Return the sum ``total`` scaled: ``total * significand / 2**shift``, to the nearest integer, ties to even.
 
     With ``float32``, the sum and the product are first rounded to 24 significant bits.
     """
@@ -55,7 +55,9 @@ def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """Flags of the positions of products relative to ties. A band is the range that float32 rounds to a tie.
+    """Flags of whether scaled products are so close to a tie between two integers that float32 rounds them to it.
+
+    A band is the range that float32 rounds to a tie.
 
     Parameters
     ----------
@@ -78,7 +80,9 @@ class Bands:
 
 @lru_cache(maxsize=1 << 17)
 def tie_bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> Bands:
-    """Return flags of the products next to ties.
+    """Return flags of whether some sum times a factor is so close to a tie that float32 rounds it to the tie.
+
+    A tie is the middle between two integers.
 
     The products are the integers from ``sums[0]`` to ``sums[1]`` times ``factor / 2**shift``.
     All ties between two integers from ``outputs[0]`` to ``outputs[1]`` are examined.
@@ -106,5 +110,5 @@ def tie_bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int
 
 
 def signed_bits(*values: int) -> int:
-    """Return the smallest two's complement width that represents all ``values``."""
+    """Return the smallest two's complement width, in bits, that represents all ``values``."""
     return max((value if value >= 0 else ~value).bit_length() for value in values) + 1

@@ -1,4 +1,6 @@
-"""Running sum of local response normalisation: the sum over the channels around each channel, as in ONNX Runtime.
+"""Running sums of local response normalisation (LRN): for each channel, the sum over the channels around it.
+
+The rounding is ONNX Runtime's.
 
 Channels of a pixel arrive one after the other. From one channel to the next, one term enters the window and one term
 leaves it. If sums are rounded to float32, each of the two is a separate addition, and the next channel waits for both.
@@ -29,7 +31,7 @@ _QUICK = 4
 
 @dataclass(frozen=True, kw_only=True)
 class RunningScaleConfig(OneMapConfig):
-    """Configuration of a walk that outputs each value with the sum of the terms around it.
+    """Configuration of LRN's running sums: outputs each value with the sum of the terms of the channels around it.
 
     The sum is ``start + sum(terms)`` over ``size`` channels. Terms are non-negative integers. Sums of more than 24 bits
     are rounded to 24 significant bits after each addition and each subtraction, ties to even. A rounded sum therefore
@@ -76,48 +78,54 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def rounds(self) -> bool:
-        """Whether sums are rounded."""
+        """Whether LRN's running sums are rounded to float32, because they can exceed 24 bits."""
         return self.highest.bit_length() > SIGNIFICAND_BITS
 
     @property
     def half(self) -> int:
-        """Number of channels of a window before its middle, and after it."""
+        """Number of channels in an LRN window before its middle channel, and after it."""
         return self.size // 2
 
     @property
     def ahead(self) -> int:
-        """Number of channels that are taken before the first channel is output."""
+        """Number of a pixel's channels that are read ahead before the first channel is output with its sum."""
         return min(self.half, self.input.channels - 1)
 
     @property
     def add_cycles(self) -> int:
-        """Number of cycles of a rounded addition, and of a rounded subtraction."""
+        """Number of cycles of a rounded addition to LRN's running sum, and of a rounded subtraction."""
         return 1 if len(self.dropped_bits) <= _QUICK else 2
 
     @property
     def steps(self) -> int:  # type: ignore[override]
-        """Number of cycles from one channel to the next."""
+        """Number of cycles from one channel to the next; more than 1 if sums are rounded."""
         return 2 * self.add_cycles if self.rounds else 1
 
     @property
     def latency(self) -> int:
-        """Latency from the last of a step's cycles to its values on ``o``, in cycles."""
+        """Cycles from the end of the window's move by one channel (``steps`` cycles) to a value and its sum on ``o``.
+
+        A channel takes ``steps`` cycles.
+        """
         return 6 if self.rounds else 5
 
     @property
     def window_cycles(self) -> int:
-        """Number of cycles per group of pixels. No channel is taken while the last channels are output."""
+        """Number of cycles that all channels of ``Tp`` pixels take.
+
+        No channel is taken while the last channels are output.
+        """
         return (self.input.channels + self.ahead) * self.steps
 
     @property
     def dropped_bits(self) -> tuple[int, ...]:
-        """Numbers of bits that rounding drops, for all lengths of a sum, from the shortest sum to the longest."""
+        """Numbers of low bits that float32 rounding drops from running sums, from the shortest sum to the longest."""
         lengths = range(self.lowest.bit_length(), self.highest.bit_length() + 1)
         return tuple(length - SIGNIFICAND_BITS for length in lengths)
 
     @property
     def sum_bits(self) -> int:
-        """Width of a sum plus half of a unit in the last place."""
+        """Width in bits of a running sum before rounding, including half a unit of the last kept bit."""
         return (
             (self.highest + (1 << self.dropped_bits[-1] - 1)).bit_length()
             if self.rounds
@@ -126,11 +134,11 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def scale_bits(self) -> int:
-        """Width of an encoded sum. No encoded sum has all bits set."""
+        """Width in bits of a running sum as it is output, encoded. No encoded sum has all bits set."""
         return (self.encode(self.highest) + 1).bit_length()
 
     def encode(self, total: int) -> int:
-        """Return the encoding of a sum: the sum itself, or a floating-point number if sums are rounded.
+        """Return a running sum as it is output: the sum itself, or a floating-point number if sums are rounded.
 
         The number consists of the 23 bits below the sum's highest bit. Above them is its exponent: the difference
         between the lengths of the sum and of the lowest sum, in bits.
@@ -143,13 +151,13 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a step: ``operand[lane][pixel]`` of one lane, and a ``scale`` for each value."""
+        """Layout of one cycle's output: values ``operand[lane][pixel]`` of one lane, with their sums ``scale``."""
         values = channels_layout(self.input.shape, 1, self.pixels)
         return data.StructLayout({"operand": values, "scale": channels_layout(self.scale_bits, 1, self.pixels)})
 
     @property
     def words(self) -> list[int]:
-        """Memory contents of the table of terms, addressed by the bits of the value."""
+        """Contents of the table of terms that values add to the running sum, addressed by the bits of the value."""
         return by_bits(self.terms, signed=self.input.signed)
 
     @cached_property
@@ -180,7 +188,7 @@ class RunningScaleConfig(OneMapConfig):
 
 
 class RunningScale(ConfiguredComponent[RunningScaleConfig]):
-    """Running sum: takes channels, and outputs each channel when its window is complete.
+    """Component of LRN: reads channels one by one, and outputs each with the running sum of the window around it.
 
     Parameters
     ----------
@@ -227,7 +235,10 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return m
 
     def _elaborate_control(self, m: Module, move: Signal, takes: Signal, gives: Signal) -> Signal:
-        """Return whether the window moves by a channel. ``move`` is the index of the move in its pixel."""
+        """Add the control of the channel window, and return a signal that is high when the window moves by one channel.
+
+        ``move`` is the index of the move in its pixel.
+        """
         config, channels = self.config, self.config.input.channels
         moves, rests = Signal(name="window_move"), Signal(range(config.steps), name="wait_cycles")
         last = named(move == channels + config.ahead - 1, "is_last_step")
@@ -253,7 +264,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return moves
 
     def _middle(self, m: Module, name: str, moves: Value, taken: Value) -> tuple[Value, Value]:
-        """Return the value that was taken last, and the value in the middle of the window in the cycle of its sum."""
+        """Return the value that was taken last, and the window's middle value, in the cycle of its sum."""
         config = self.config
         values = [taken]
         for index in range(config.ahead + 1):
@@ -266,7 +277,10 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _terms(
         self, m: Module, name: str, moved: Value, value: Value, enters: Value, leaves: Value
     ) -> tuple[Signal, Signal]:
-        """Return the terms that enter and leave the window, three cycles after its move; 0 outside of the map."""
+        """Return the terms that enter and leave the running sum, three cycles after the window moves.
+
+        Terms of channels outside of the map are 0.
+        """
         config, shape = self.config, unsigned(max(max(self.config.terms).bit_length(), 1))
         term = look_up(m, f"{name}_terms", shape, config.words, value)
         before: Value = term
@@ -285,7 +299,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _exact(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
-        """Return the sums without rounding. Both terms are added in one cycle."""
+        """Return the running sum if sums are never rounded: the entering and leaving terms are added in one cycle."""
         config = self.config
         total = Signal(config.sum_bits, name=f"{name}_total", reset_less=True)
         difference = Signal(signed(len(entering) + 1), name=f"{name}_difference", reset_less=True)
@@ -297,7 +311,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _rounded(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
-        """Return the rounded sums. The entering term is added first, then the leaving term is subtracted.
+        """Return the running sum if sums are rounded: the entering term is added, then the leaving one subtracted.
 
         For each possible length of the sum, one adder adds the term and half of a unit of this length. The length of
         the sum selects one of these candidates.
@@ -322,7 +336,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return self._as_float(m, name, total)
 
     def _as_float(self, m: Module, name: str, total: Value) -> Signal:
-        """Return the encoding of a sum (`RunningScaleConfig.encode`), a cycle later."""
+        """Return the running sum encoded for the output (`RunningScaleConfig.encode`), a cycle later."""
         config, below = self.config, SIGNIFICAND_BITS - 1
         scale = Signal(config.scale_bits, name=f"{name}_scale", reset_less=True)
         encoded: Value = Const(0, config.scale_bits)
@@ -337,7 +351,9 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
 
 
 def _rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
-    """Return the sum, rounded to 24 significant bits, ties to even, from the candidates of all lengths.
+    """Return the running sum rounded to float32, selected from candidates for all lengths of the sum.
+
+    Rounding is to 24 significant bits, ties to even.
 
     A candidate is the sum plus half of a unit of its length. The first candidate shows the length of the sum. If half
     of the smallest unit makes the sum longer, the sum is rounded up to that length in any case.
@@ -353,17 +369,20 @@ def _rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningScaleLayerConfig(JoinLayerConfig):
-    """Configuration of a layer with running sums over channels. Its ``window`` is a `RunningScaleConfig`.
+    """Configuration of an LRN layer, with the running sums over channels as its ``window``, a `RunningScaleConfig`.
 
     Parameters and errors are as in `LayerConfig`.
     """
 
     @property
     def sums(self) -> RunningScaleConfig:
-        """Walk of the layer."""
+        """Configuration of the component that computes the layer's running sums."""
         return self.window  # type: ignore[return-value]
 
     @property
     def window_steps(self) -> int:
-        """Number of steps per window: one per channel. Moves that only take a channel are no steps."""
+        """Number of cycles in which an LRN layer's arithmetic reads a value of the same pixel: one per channel.
+
+        Moves that only take a channel are no steps.
+        """
         return self.sums.output_folds

@@ -1,4 +1,4 @@
-"""Selection of channels of a pixel in any order: a pixel is collected, and read while the next pixel arrives."""
+"""Gathering of each pixel's channels in any order: a pixel is collected, and read while the next pixel arrives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hwgen.gateware.stream import channels_layout
 
 @dataclass(frozen=True, kw_only=True)
 class SelectConfig(OneMapConfig):
-    """Configuration of a walk over the channels ``index`` of each pixel, ``lanes`` channels per step.
+    """Configuration of a gather over channels: outputs the channels ``index`` of each pixel, ``lanes`` per cycle.
 
     With index 3, 0, 2, 2 and two lanes, a pixel of two beats ``a b``, ``c d`` becomes ``d a``, ``c c``. If beats hold
     several pixels, each channel is selected for all of them.
@@ -56,28 +56,31 @@ class SelectConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels of each step of a pixel."""
+        """Output channels that are produced in each of a pixel's cycles."""
         count = len(self.index)
         return tuple(range(first, min(first + self.lanes, count)) for first in range(0, count, self.lanes))
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Input channels that some step outputs."""
+        """Input channels that are output at least once, ascending; the others are dropped."""
         return tuple(sorted(set(self.index)))
 
     @cached_property
     def positions(self) -> dict[int, tuple[int, int]]:
-        """Beat within the pixel, and lane, of each input channel."""
+        """Position of each input channel in the input stream: beat within the pixel, and lane."""
         folds = self.input.fold_channels
         return {channel: (fold, lane) for fold, channels in enumerate(folds) for lane, channel in enumerate(channels)}
 
     def sources(self, lane: int) -> tuple[int, ...]:
-        """Return the input channels that a lane outputs, by step. Steps without a channel in this lane are missing."""
+        """Return the input channel that an output lane selects in each of a pixel's cycles.
+
+        Cycles without a channel in this lane are missing.
+        """
         return tuple(self.index[step[lane]] for step in self.step_channels if lane < len(step))
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a step: ``operand[lane][pixel]``."""
+        """Layout of one cycle's output: the selected values ``operand[lane][pixel]``."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.lanes, self.pixels)})
 
     @cached_property
@@ -101,7 +104,9 @@ class SelectConfig(OneMapConfig):
 
 
 class Select(ConfiguredComponent[SelectConfig]):
-    """Selection: collects the beats of a pixel. The last beat is taken after all steps of the pixel before.
+    """Component that collects the channels of a pixel in registers, and outputs them in another order.
+
+    The last beat of a pixel is taken after all steps of the pixel before.
 
     Parameters
     ----------
@@ -152,7 +157,7 @@ class Select(ConfiguredComponent[SelectConfig]):
         return m
 
     def _elaborate_channel(self, m: Module, channel: int, beat: Signal, taken: Signal) -> list[Value]:
-        """Return a channel of the collected pixel, for each pixel of a beat."""
+        """Add the registers of one channel of the collected pixel, and return its values for the pixels of a beat."""
         source = self.config.input
         fold, lane = self.config.positions[channel]
         value: Value = self.i.payload.data[lane].as_value()
@@ -169,7 +174,7 @@ class Select(ConfiguredComponent[SelectConfig]):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectLayerConfig(JoinLayerConfig):
-    """Configuration of a layer that collects a whole pixel before it outputs any of it.
+    """Configuration of a layer that collects a whole pixel's channels before it outputs any of them.
 
     Its ``window`` is a `SelectConfig`. Parameters and errors are as in `LayerConfig`.
     """
@@ -180,5 +185,5 @@ class CollectLayerConfig(JoinLayerConfig):
 
     @property
     def collects(self) -> Any:
-        """Walk of the layer, a `SelectConfig`."""
+        """Configuration of the component that collects the layer's pixels, a `SelectConfig`."""
         return self.window

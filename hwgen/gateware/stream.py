@@ -14,7 +14,7 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class BeatFormat:
-    """Format of a feature map as a stream of beats.
+    """Format of a feature map as a stream of beats, each with some channels of some neighbouring pixels.
 
     Pixels travel in row-major order (or in an `Order`), and the ``folds`` beats of a pixel follow each other. A beat
     contains ``lanes`` channels of ``pixels`` neighbouring pixels of a row, ``data[lane][pixel]``. The lowest channel is
@@ -60,17 +60,17 @@ class BeatFormat:
 
     @property
     def group_folds(self) -> int:
-        """Number of beats per pixel and group."""
+        """Number of beats that one channel group of a pixel takes."""
         return -(-self.channels // self.groups // self.lanes)
 
     @property
     def folds(self) -> int:
-        """Number of beats per pixel, or per group of ``pixels`` pixels."""
+        """Number of beats that all channels of a pixel take, or of ``pixels`` neighbouring pixels sent together."""
         return self.groups * self.group_folds
 
     @property
     def fold_channels(self) -> tuple[range, ...]:
-        """Channels of each beat of a pixel."""
+        """Channels that each beat of a pixel carries, as one range per beat."""
         size = self.channels // self.groups
         return tuple(
             range(group * size + first, group * size + min(first + self.lanes, size))
@@ -80,38 +80,38 @@ class BeatFormat:
 
     @property
     def frame_pixels(self) -> int:
-        """Number of pixels per frame."""
+        """Number of pixels per frame of the feature map."""
         return self.height * self.width
 
     @property
     def row_steps(self) -> int:
-        """Number of beats per row and fold: ``ceil(W / pixels)``."""
+        """Number of beats of a map row that carry the same channels: ``ceil(W / pixels)``."""
         return -(-self.width // self.pixels)
 
     @property
     def beats(self) -> int:
-        """Number of beats per frame."""
+        """Number of beats per frame of the feature map."""
         return self.height * self.row_steps * self.folds
 
     @property
     def raster(self) -> Order:
-        """Row-major order: one rectangle."""
+        """Row-major order of all pixels of the map, as an `Order` of one rectangle."""
         return Order(rows=((0, self.height),), columns=((0, self.width),))
 
     @property
     def shape(self) -> Shape:
-        """Shape of one value."""
+        """Amaranth shape of one value of the feature map."""
         return Shape(self.bits, self.signed)
 
     @property
     def value_range(self) -> tuple[int, int]:
-        """Smallest and largest value."""
+        """Smallest and largest value that the value type of the feature map represents."""
         lowest = -(1 << (self.bits - 1)) if self.signed else 0
         return lowest, lowest + (1 << self.bits) - 1
 
     @property
     def value_bytes(self) -> int:
-        """Number of bytes of a value in memory: the smallest power of two that holds the value."""
+        """Number of bytes that one value takes in memory: the smallest power of two that holds it."""
         return 1 << max(0, (self.bits - 1).bit_length() - 3)
 
     @property
@@ -121,18 +121,18 @@ class BeatFormat:
 
     @property
     def layout(self) -> data.StructLayout:
-        """Layout of the payload: ``data[lane][pixel]``, then ``last``."""
+        """Layout of a beat's payload: values ``data[lane][pixel]``, then the flag ``last`` of a frame's last beat."""
         return data.StructLayout({"data": channels_layout(self.shape, self.lanes, self.pixels), "last": 1})
 
     @property
     def signature(self) -> stream.Signature:
-        """Signature of the stream."""
+        """Amaranth stream signature of an interface that transfers beats of this format."""
         return stream.Signature(self.layout)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Order in which the pixels of a map travel: rectangle by rectangle, and row by row within a rectangle.
+    """Order in which the pixels of a feature map travel: rectangle by rectangle, and row by row within a rectangle.
 
     The rectangles are all combinations of a span of rows and a span of columns, in row-major order. Spans can overlap
     or leave gaps: a pixel can travel several times, or never.
@@ -167,11 +167,14 @@ class Order:
 
     @property
     def frame_pixels(self) -> int:
-        """Number of pixels that travel per frame."""
+        """Number of pixels that travel per frame; a pixel in several rectangles counts several times."""
         return sum(end - begin for begin, end in self.rows) * sum(end - begin for begin, end in self.columns)
 
     def beat_columns(self, pixels: int) -> tuple[range, ...]:
-        """Return, for each span of columns, the column in lane 0 of each beat."""
+        """Return, for each column span of the order, the map column at lane 0 of every beat of a row.
+
+        A beat contains ``pixels`` neighbouring pixels.
+        """
         grids = self.grids or (0,) * len(self.columns)
         return tuple(
             range(begin - (begin - grid) % pixels, end, pixels)
@@ -179,18 +182,18 @@ class Order:
         )
 
     def steps(self, beat: BeatFormat) -> int:
-        """Return the number of beats per frame and fold."""
+        """Return the number of beats per frame that carry the same channels, in this order of pixels."""
         columns = sum(map(len, self.beat_columns(beat.pixels)))
         return sum(end - begin for begin, end in self.rows) * columns
 
     def beats(self, beat: BeatFormat) -> int:
-        """Return the number of beats per frame."""
+        """Return the number of beats per frame, of a given format, in this order of pixels."""
         return self.steps(beat) * beat.folds
 
 
 @dataclass(frozen=True)
 class Port:
-    """Port of a component: the name of a stream, its beat format, and the order of its pixels."""
+    """Feature-map port of a component: the name of its stream, its beat format, and the order of its pixels."""
 
     name: str
     beat: BeatFormat
@@ -198,12 +201,12 @@ class Port:
 
     @property
     def beats(self) -> int:
-        """Number of beats per frame."""
+        """Number of beats per frame that pass the port."""
         return self.order.beats(self.beat)
 
 
 def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayout:
-    """Return the layout of ``lanes`` channels at ``pixels`` pixels, ``[lane][pixel]``."""
+    """Return the array layout of ``lanes`` channels at ``pixels`` pixels, indexed ``[lane][pixel]``."""
     return data.ArrayLayout(data.ArrayLayout(shape, pixels), lanes)
 
 
@@ -216,17 +219,20 @@ def pipeline_ports(input_shape: ShapeLike, output_shape: ShapeLike) -> dict[str,
 
 
 def at_pixel(name: str, pixel: int, pixels: int) -> str:
-    """Return the name of an object that exists once per pixel of a beat: ``name`` itself if there is one pixel."""
+    """Return the signal name of an object that exists once per pixel of a beat: ``name``, with a suffix if needed.
+
+    With one pixel per beat, there is no suffix.
+    """
     return name if pixels == 1 else f"{name}_pixel_{pixel}"
 
 
 def numbered(name: str, index: int, count: int) -> str:
-    """Return the name of one of ``count`` streams: ``name`` itself if there is one stream."""
+    """Return the name of the ``index``-th of ``count`` streams or components: ``name`` itself if there is one."""
     return name if count == 1 else f"{name}_{index}"
 
 
 def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface) -> None:
-    """Connect two streams whose payloads have equal shapes.
+    """Connect two streams, and raise ConfigError unless their payloads have equal shapes in all fields.
 
     ``wiring.connect`` compares only widths. It would connect different signs and layouts without an error.
 
@@ -241,7 +247,10 @@ def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface)
 
 
 def _same(one: ShapeLike, other: ShapeLike) -> bool:
-    """Return whether two shapes are equal in all fields. Amaranth compares only the widths of nested layouts."""
+    """Return whether two Amaranth shapes are equal in all fields.
+
+    Amaranth compares only the widths of nested layouts.
+    """
     if isinstance(one, data.Layout) and isinstance(other, data.Layout):
         fields, others = dict(one), dict(other)
         return list(fields) == list(others) and all(

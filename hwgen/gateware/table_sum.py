@@ -1,4 +1,4 @@
-"""Sum of two quantised maps, by lookup tables.
+"""Elementwise sum of two quantised feature maps, by lookup tables instead of multipliers.
 
 Two tables store, for each of the up to 256 values of an operand, its share of the output in fixed point. A third table
 stores, for each integer, the smallest fraction that is rounded up. The author of the tables (`hwgen.templates.joins`)
@@ -23,7 +23,9 @@ from hwgen.gateware.value_tables import MAX_BITS, PairTables
 
 @dataclass(frozen=True, kw_only=True)
 class TableSumConfig(PairTables):
-    """Configuration of ``round(tables[0][a] + tables[1][b]) + zero_point``, clamped to bounds.
+    """Configuration of an elementwise sum of maps by tables: ``round(tables[0][a] + tables[1][b]) + zero_point``.
+
+    The output is clamped to bounds.
 
     Parameters
     ----------
@@ -68,12 +70,12 @@ class TableSumConfig(PairTables):
 
     @cached_property
     def total(self) -> Shape:
-        """Shape of the sums."""
+        """Amaranth shape of the fixed-point sum of two table entries."""
         return bits_for_range(sum(min(table) for table in self.tables), sum(max(table) for table in self.tables))
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Smallest and largest rounded sum that the shape of the sums allows."""
+        """Smallest and largest rounded sum that the width of the fixed-point sums allows."""
         low = -(1 << (self.total.width - 1)) if self.total.signed else 0
         return low >> self.fraction, (low + (1 << self.total.width) - 1 >> self.fraction) + 1
 
@@ -97,7 +99,7 @@ class TableSumConfig(PairTables):
 
 
 class TableSum(Elementwise[TableSumConfig]):
-    """Lookup of both operands, addition, and rounding.
+    """Component that adds two quantised maps: a table lookup for each operand, an adder, and exact rounding.
 
     Parameters
     ----------
@@ -134,5 +136,5 @@ class TableSum(Elementwise[TableSumConfig]):
 
 
 def _look_up(m: Module, name: str, words: Sequence[int], index: Value) -> Value:
-    """Return the entry of a table, in the smallest shape that represents all ``words``."""
+    """Add a constant table, and return its entry at ``index``, in the narrowest shape for all ``words``."""
     return look_up(m, name, bits_for_range(min(words), max(words)), words, index)

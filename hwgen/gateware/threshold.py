@@ -1,4 +1,4 @@
-"""Outputs of a monotone function of sums: the number of thresholds that a sum reaches."""
+"""Requantisation by comparison: an output is the number of thresholds that a sum reaches, for monotone functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hwgen.gateware.stream import at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdConfig:
-    """Configuration of ``low`` plus the number of thresholds that are not above a sum.
+    """Configuration of outputs by thresholds: ``low`` plus the number of thresholds that a sum reaches.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class ThresholdConfig:
 
     @property
     def accumulator(self) -> Shape:
-        """Shape of an input value: a sum, or a sum with a count above it."""
+        """Amaranth shape of an input value: a sum, or a sum with a count of window taps above it."""
         return unsigned(self.accumulator_bits + self.count_bits) if self.counts else signed(self.accumulator_bits)
 
     @property
@@ -89,12 +89,12 @@ class ThresholdConfig:
 
     @property
     def levels(self) -> int:
-        """Number of successive comparisons of a search."""
+        """Number of successive comparisons of the binary search among the thresholds."""
         return len(self.thresholds[0]).bit_length()
 
     @cached_property
     def tables(self) -> tuple[tuple[int, ...], ...]:
-        """Thresholds of each comparison, by row and by the results of the comparisons before.
+        """Threshold tables, one per comparison of the binary search, indexed by row and by the earlier results.
 
         The first threshold is the middle one. Unused entries hold a threshold that no sum reaches.
         """
@@ -108,12 +108,12 @@ class ThresholdConfig:
 
     @property
     def latency(self) -> int:
-        """Latency from a beat to its outputs, in cycles: two per comparison, and one for the output."""
+        """Cycles from a beat of sums to its outputs: two per comparison, and one for the output."""
         return 2 * self.levels + 1
 
     @property
     def short(self) -> bool:
-        """Whether some beats have fewer channels than lanes."""
+        """Whether some beats of a pixel have fewer channels than lanes."""
         return any(len(beat) < self.lanes for beat in self.beats)
 
     @cached_property
@@ -140,7 +140,7 @@ class ThresholdConfig:
 
 
 class Threshold(ChannelsComponent[ThresholdConfig]):
-    """Binary search among the thresholds, one comparison per pipeline stage.
+    """Component that finds the output for a sum by binary search among thresholds, one comparison per pipeline stage.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         return m
 
     def _present(self, m: Module, valid: Value) -> list[Value]:
-        """Return, for each lane, whether the beat that leaves next has a channel in this lane."""
+        """Return, for each lane, a flag of whether the beat that is output next has a channel in this lane."""
         config = self.config
         beat = Signal(range(len(config.beats)), name="beat_index")
         if config.short:
@@ -186,7 +186,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         ]
 
     def _search(self, m: Module, name: str, value: Value) -> Value:
-        """Return the number of thresholds that ``value`` reaches."""
+        """Add a pipelined binary search, and return the number of thresholds that ``value`` reaches."""
         config = self.config
         total: Value = value[: config.accumulator_bits].as_signed()
         row: Value = Const(0, 0)
@@ -224,7 +224,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
 def first_sums(
     function: Callable[[np.ndarray], np.ndarray], lowest: int, highest: int, levels: np.ndarray
 ) -> tuple[int, ...]:
-    """Return, for each of ``levels``, the first integer for which a rising function is at least this level.
+    """Return, for each of ``levels``, the smallest integer at which a rising ``function`` reaches the level.
 
     The integers are from ``lowest`` to ``highest``. The result is ``highest + 1`` for a level that is never reached.
     """

@@ -1,4 +1,4 @@
-"""Serialisation of the wide results of a fold into narrow beats."""
+"""Serialiser of a layer's results: ``Tm`` channels that are computed at once leave in narrower beats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 @dataclass(frozen=True, kw_only=True)
 class UnloadConfig:
-    """Configuration of a serialiser: ``Tm`` results (of ``Tp`` pixels) of each output fold leave in beats of ``r``.
+    """Configuration of a layer's serialiser, which sends ``Tm`` results that are computed at once in beats of ``r``.
+
+    Each result has ``Tp`` pixels.
 
     Parameters
     ----------
@@ -67,7 +69,10 @@ class UnloadConfig:
 
     @property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Channels by fold, beat and lane. Only the last beat of a fold can be short."""
+        """Channels that the serialiser sends, by output fold, beat and lane.
+
+        Only the last beat of a fold can be short.
+        """
         return tuple(
             tuple(tuple(fold[start : start + self.lanes_out]) for start in range(0, len(fold), self.lanes_out))
             for fold in self._folds
@@ -75,7 +80,7 @@ class UnloadConfig:
 
     @property
     def _folds(self) -> list[range]:
-        """Channels of each fold."""
+        """Output channels that are computed together, as one range for each output fold of a pixel."""
         if self.folds:
             ends = list(accumulate(self.folds))
             return [range(end - count, end) for end, count in zip(ends, self.folds, strict=True)]
@@ -88,17 +93,17 @@ class UnloadConfig:
 
     @property
     def beats(self) -> tuple[tuple[int, ...], ...]:
-        """Channels of each beat of a pixel."""
+        """Channels that each serialised beat of a pixel carries."""
         return tuple(beat for fold in self.fold_channels for beat in fold)
 
     @property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats of each output fold."""
+        """Number of beats in which the results of each output fold leave the serialiser."""
         return tuple(len(fold) for fold in self.fold_channels)
 
     @property
     def latency(self) -> int:
-        """Latency from a fold's results to their first beat, in cycles."""
+        """Cycles from the results of an output fold to their first beat; 0 if one beat holds them all."""
         return int(self.lanes_out < self.lanes_in)
 
     @cached_property
@@ -122,7 +127,7 @@ class UnloadConfig:
 
 
 class Unload(ConfiguredComponent[UnloadConfig]):
-    """Serialiser: a shift register that loads a fold's results and sends ``r`` channels per cycle.
+    """Serialiser of a layer's results: a shift register that loads ``Tm`` channels and sends ``r`` channels per cycle.
 
     Parameters
     ----------
@@ -165,7 +170,7 @@ class Unload(ConfiguredComponent[UnloadConfig]):
         return m
 
     def _elaborate_shift(self, m: Module) -> list[list[Signal]]:
-        """Return the lowest lanes of the shift register, which are the beat."""
+        """Add the shift register of results, and return its lowest lanes, which are the beat to be sent."""
         config, pixels = self.config, self.config.pixels
         values = [
             [

@@ -1,4 +1,4 @@
-"""Upsampling: every beat of a row is repeated, and so is every row, which is stored meanwhile."""
+"""Nearest-neighbour upsampling of a feature map: every beat of a row and every stored row are repeated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hwgen.gateware.stream import channels_layout
 
 @dataclass(frozen=True, kw_only=True)
 class UpsampleConfig(OneMapConfig):
-    """Configuration of a walk that repeats the rows of a map, and the beats of each row.
+    """Configuration of a component that repeats the rows of a map, and the beats of each row.
 
     For example, a row of two pixels has two beats each, ``a0 a1 b0 b1``. With factors 2 and 2, the row becomes
     ``a0 a1 a0 a1 b0 b1 b0 b1``, twice. If beats hold several pixels, each step outputs equally many pixels of the wider
@@ -52,7 +52,7 @@ class UpsampleConfig(OneMapConfig):
 
     @property
     def lanes(self) -> int:
-        """Number of channels per step."""
+        """Number of channels that are output per cycle."""
         return self.input.lanes
 
     @property
@@ -64,7 +64,9 @@ class UpsampleConfig(OneMapConfig):
         return self.input.width * self.factors[1]
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which steps take a beat of an input: the shape of an array of steps, and an index into this array.
+        """Return which output cycles also take an input beat, as an array shape and an index.
+
+        The index selects the cycles (steps) in an array of this shape, which holds the steps of an input row.
 
         A beat is taken in the first repetition of its row, for its first repetition in the row.
         """
@@ -73,16 +75,16 @@ class UpsampleConfig(OneMapConfig):
 
     @property
     def kept_words(self) -> int:
-        """Number of beats of a row, which are stored."""
+        """Number of beats of a map row, which the memory stores for the repetitions of the row."""
         return self.input.row_steps * self.input.folds
 
     def source_pixel(self, repetition: int, pixel: int) -> int:
-        """Return the pixel of an input beat that is at ``pixel`` in the given repetition of the beat."""
+        """Return which pixel of an input beat is output at position ``pixel`` of one of the beat's repetitions."""
         return (repetition * self.pixels + pixel) // self.factors[1]
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a step: ``operand[lane][pixel]``."""
+        """Layout of one cycle's output: values ``operand[lane][pixel]``."""
         return data.StructLayout({"operand": channels_layout(self.input.shape, self.input.lanes, self.pixels)})
 
     @cached_property
@@ -102,7 +104,7 @@ class UpsampleConfig(OneMapConfig):
 
 
 class Upsample(ConfiguredComponent[UpsampleConfig]):
-    """Upsampler: takes the beats of a row while it outputs the row for the first time, and then repeats the row.
+    """Component that upsamples a map: outputs each row while it arrives and is stored, then repeats it from memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Base classes of configurations with a table of all values of an input."""
+"""Base classes of elementwise arithmetic by lookup: a table has an entry for every value of an input type."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from hwgen.gateware.lookup import by_bits
 __all__ = ["MAX_BITS", "PairTables", "ValueTables"]
 
 MAX_BITS = 8
-"""Largest width of a value with a table in `PairTables`, in bits."""
+"""Largest width in bits of values that `PairTables` looks up in tables."""
 
 
 class ValueTables(Weightless):
-    """Base of configurations with one table per input. An empty table keeps the values of its input."""
+    """Base of configurations of elementwise lookups, with one table per input map.
+
+    An empty table keeps the values of its input.
+    """
 
     tables: Any
     bits: int
@@ -25,26 +28,31 @@ class ValueTables(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Shape of an output."""
+        """Amaranth shape of an output value."""
         return Shape(self.bits, self.signed)
 
     @property
     def changes(self) -> bool:
-        """Whether any value is changed."""
+        """Whether any input has a table that changes its values."""
         return any(self.tables)
 
     def words(self, index: int) -> list[int]:
-        """Return the memory contents of an input's table, addressed by the bits of the value."""
+        """Return the memory contents of the table of input map ``index``, addressed by the bits of the value."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
 
 class PairTables(ValueTables):
-    """Base of configurations that add entries of two tables, and round the sum by a table of fractions."""
+    """Base of configurations of two-operand arithmetic by lookup: entries of two tables are added, the sum is rounded.
+
+    A table of fractions decides the rounding.
+    """
 
     rounding: tuple[int, ...]
 
     def check_tables(self, fraction: int) -> None:
-        """Check that the tables fit the inputs, and that ``rounding`` holds fractions of ``fraction`` bits.
+        """Raise ConfigError unless the tables fit both input types, and ``rounding`` is a table of fractions.
+
+        The fractions have ``fraction`` bits.
 
         Raises
         ------

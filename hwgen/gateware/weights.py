@@ -1,4 +1,4 @@
-"""Weights of a convolution, with the sums and extremes that planning needs."""
+"""Constant weights of a convolution, with the sums and extremes that planning needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Weights:
 
     @cached_property
     def values(self) -> memoryview:
-        """Weights in row-major order, read-only."""
+        """Weights of the convolution as a flat, read-only view in row-major order."""
         return memoryview(self._array).toreadonly()
 
     def __getstate__(self) -> dict[str, object]:
@@ -34,7 +34,7 @@ class Weights:
 
     @cached_property
     def extremes(self) -> tuple[int, int]:
-        """Smallest and largest weight."""
+        """Smallest and largest weight of the convolution."""
         different = set(self._array)
         return min(different), max(different)
 
@@ -43,7 +43,7 @@ class Weights:
         return {}
 
     def sums(self, channels: int) -> tuple[tuple[int, int], ...]:
-        """Return the sum of negative weights and the sum of positive weights of every output channel.
+        """Return, for every output channel, the sum of its negative weights and the sum of its positive weights.
 
         ``channels`` is the number of output channels.
         """
@@ -56,7 +56,7 @@ class Weights:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 digest of the weights, written as C integers."""
+        """SHA-256 digest of the convolution's weights, written as C integers."""
         return hashlib.sha256(self._array).digest()
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Weights:
 
 
 class Bounds(Weights):
-    """Weights of which only the number and the extremes are known.
+    """Stand-in for the weights of a convolution, of which only the number and the extremes are known.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Sums over a whole map, accumulated while the map arrives. Only one sum per channel is stored."""
+"""Sums of each channel over a whole map (global average pooling), accumulated while the map arrives.
+
+Only one sum per channel is stored.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ MAX_ADDENDS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class WholeMapConfig:
-    """Configuration of a walk that takes every beat of a map once. The steps of the last pixels output the sums.
+    """Configuration of the reader of a global pool, which takes every beat of a map once.
+
+    The steps of the last pixels output the sums.
 
     Parameters
     ----------
@@ -44,32 +49,35 @@ class WholeMapConfig:
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Formats of all inputs: only one."""
+        """Beat formats of all input maps: only one."""
         return (self.input,)
 
     @property
     def output_folds(self) -> int:
-        """Number of output folds, which equals the number of input folds."""
+        """Number of beats of a pixel, in each of which a set of ``Tn`` channels' sums is completed."""
         return self.input.folds
 
     @property
     def window_cycles(self) -> int:
-        """Number of steps of the output pixel: all beats of the map."""
+        """Number of cycles that the one output pixel takes: all beats of the input map."""
         return self.input.beats
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels of each output fold."""
+        """Output channels whose sums are completed by each of the last pixel's beats."""
         return self.input.fold_channels
 
     @property
     def partial(self) -> int:
-        """Number of pixels of a row's last beat, if it has fewer pixels than the others; otherwise 0."""
+        """Number of pixels in a map row's last beat, if fewer than in the other beats; otherwise 0."""
         return self.input.width % self.input.pixels
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of a step: ``operand[lane][pixel]``, its ``fold``, and flags of the ``first`` and ``last`` pixels."""
+        """Layout of one cycle's output: values ``operand[lane][pixel]``, their channel set ``fold``, and two flags.
+
+        The flags are high for the ``first`` and the ``last`` pixels of a frame.
+        """
         source = self.input
         values = channels_layout(source.shape, source.lanes, source.pixels)
         return data.StructLayout({"operand": values, "fold": range(source.folds), "first": 1, "last": 1})
@@ -89,7 +97,9 @@ class WholeMapConfig:
 
 
 class WholeMap(ConfiguredComponent[WholeMapConfig]):
-    """Walk over a whole map. Beats of the last pixels are taken only when their sums have room.
+    """Component that reads a whole map for a global pool.
+
+    Beats of the last pixels are taken only when their sums have room.
 
     Parameters
     ----------
@@ -152,7 +162,7 @@ class WholeMap(ConfiguredComponent[WholeMapConfig]):
 
 @dataclass(frozen=True, kw_only=True)
 class RunningSumConfig(Weightless):
-    """Configuration of the sum of each channel over a whole map.
+    """Configuration of a global pool's accumulators: the sum of each channel over a whole map.
 
     Parameters
     ----------
@@ -164,23 +174,23 @@ class RunningSumConfig(Weightless):
 
     @property
     def memory_cycles(self) -> int:
-        """Number of additional cycles if the sums are in block RAM, whose output needs a register before the adder."""
+        """Number of further cycles of an accumulation if the sums are in block RAM, which needs an output register."""
         return int(default_memory(self.window.input.folds) == "block")
 
     @property
     def latency(self) -> int:
-        """Latency from the last step of a fold to its sums, in cycles."""
+        """Cycles from the map's last values of a channel to the channel's sum on ``o``."""
         return 2 + self.memory_cycles
 
     @property
     def result(self) -> Shape:
-        """Shape of a sum."""
+        """Amaranth shape of a channel's sum over the whole map."""
         source = self.window.input
         return signed(signed_bits(*(source.frame_pixels * end for end in source.value_range)))
 
     @property
     def pixel_spans(self) -> tuple[range, ...]:
-        """Spans of a step's pixels that are added in one cycle. More than eight pixels form two spans.
+        """Spans of a beat's pixels whose values are added in one cycle. More than eight pixels form two spans.
 
         The sums of two spans are added a cycle later. A sum of ten values of 8 bits would take 3.4 ns of logic, and a
         sum of sixteen values more.
@@ -190,12 +200,12 @@ class RunningSumConfig(Weightless):
 
     @property
     def span_bits(self) -> int:
-        """Width of the sum of a span of pixels, signed."""
+        """Width in bits of the sum of the values of one span of a beat's pixels, signed."""
         return self.window.input.bits + counter_bits(len(self.pixel_spans[0])) + 1
 
     @property
     def sum_bits(self) -> int:
-        """Width of the sums of all lanes together."""
+        """Width in bits of a memory word that stores the sums of all lanes."""
         return self.lanes * self.result.width
 
     @cached_property
@@ -217,7 +227,7 @@ class RunningSumConfig(Weightless):
 
 
 class RunningSum(ConfiguredComponent[RunningSumConfig]):
-    """Accumulation of each step into the sums of its fold, which are in a memory.
+    """Component that adds each beat of a map to its channels' sums, which a memory stores, for global pooling.
 
     All other folds follow before the same fold again, so a sum is written before it is read. A single fold has a
     register.
@@ -279,7 +289,7 @@ class RunningSum(ConfiguredComponent[RunningSumConfig]):
 
 @dataclass(frozen=True, kw_only=True)
 class WholeMapLayerConfig(JoinLayerConfig):
-    """Configuration of a layer that sums a whole map. Its ``window`` is a `WholeMapConfig`.
+    """Configuration of a global pooling layer, which sums a whole map, with a `WholeMapConfig` as its ``window``.
 
     Parameters and errors are as in `LayerConfig`.
     """
