@@ -157,9 +157,7 @@ def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
 
 
 def _begun(order: str) -> list[str]:
-    """Return the dimensions of the tile loops that begin new sums, inner to outer: all but those over input
-    channels.
-    """
+    """Return the dimensions of the tile loops that start new accumulations, inner to outer: all but input channels."""
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 

@@ -49,7 +49,7 @@ class Labels:
     action: np.ndarray
 
     def take(self, rows: np.ndarray) -> Labels:
-        """Return copies of the partial blockings in the given rows."""
+        """Return copies of the partial blockings (loops with buffers) in the given rows."""
         return Labels(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Labels:
 
     @staticmethod
     def join(batches: Sequence[Labels]) -> Labels:
-        """Return one batch that contains the partial blockings of several batches."""
+        """Return one batch that contains the partial blockings (loops with buffers) of several batches."""
         return Labels(
             *(np.concatenate([getattr(batch, column.name) for batch in batches]) for column in fields(Labels))
         )

@@ -162,7 +162,9 @@ class Lattice:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """Topological rank of each lattice point in the search, larger than the rank of every point before it."""
+        """Topological rank of each lattice point (combination of block extents): larger than the rank of every point
+        before it.
+        """
         ranks = np.zeros(self.tiling.shape, np.int32)
         for dim in DIMS:
             own = [0] * len(self.sizes[dim])
@@ -186,7 +188,7 @@ class Lattice:
         return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
     def extents(self, point: int) -> dict[str, int]:
-        """Return the block extent of each loop dimension at a lattice point."""
+        """Return the block extent of each loop dimension at a point of the lattice, given the point's index."""
         return self.tiling.tile(point)
 
 

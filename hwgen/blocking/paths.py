@@ -67,8 +67,8 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: Prices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """Return all partial blockings that arise from one more loop, without and with a buffer inside the loop for each
-    operand.
+    """Return all partial blockings (loops with buffers) that arise from one more loop, with or without buffers inside
+    the loop.
 
     Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros.
     Where blocks can stay at an edge, any buffer can be useful.
@@ -147,7 +147,7 @@ def _placed(
 
 
 def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
-    """Return the partial blockings after one more loop, at their new lattice points.
+    """Return partial blockings after one more loop, at their new points of the lattice of block extents.
 
     Of two mirrored points the first is taken.
     """

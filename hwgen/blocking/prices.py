@@ -65,8 +65,8 @@ class Prices:
         return result
 
     def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Return the memory levels that a new buffer can use, each with a mask of the partial blockings that can use
-        it.
+        """Return the memory levels that a further buffer can use, each with a mask of the partial blockings that can
+        use the level.
 
         ``levels`` holds the next free level of each label.
         """

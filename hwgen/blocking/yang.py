@@ -50,7 +50,7 @@ The paper does not state these widths. Each is a divisor of X near 8.
 """
 
 WIDTHS: dict[str, int] = dict.fromkeys(OPERANDS, 512)
-"""Word length of co-designed memories in bits, per operand.
+"""Word length, in bits, of the co-designed on-chip memories for input, weights and output.
 
 The paper uses wide memories wherever possible (section 4.2).
 """

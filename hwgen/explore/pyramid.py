@@ -170,8 +170,8 @@ def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
 
 
 def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
-    """Return how many rows (axis 0) or columns each feature map advances per output of the last layer; 0: whole map
-    needed.
+    """Return how many rows (axis 0) or columns of each map correspond to one output of the last layer; 0: the whole
+    map.
 
     If the paths to the last layer have different paces, no band of the map moves along with both. Then the whole map is
     needed.
@@ -214,7 +214,8 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
 
 
 def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]:
-    """Return the rows (axis 0) or columns of each feature map that one pyramid keeps for the next.
+    """Return the rows (axis 0) or columns of each feature map that one pyramid (tile of fused layers) keeps for the
+    next.
 
     The first figure is the largest overlap of any layer's windows. The second is the part that the layer most behind
     must still read when the layer most ahead has what it needs.
@@ -248,7 +249,7 @@ def implementation_words(layers: Sequence[Op], tip: Pair = (1, 1)) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Multiplications, additions and input words of fused layers per frame, without and with recomputed overlaps.
+    """Arithmetic and input words of fused convolutions per frame, without and with recomputation of overlaps.
 
     Parameters
     ----------
@@ -319,7 +320,7 @@ def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
 
 
 def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
-    """Return the rows (axis 0) or columns of each feature map that pyramids compute, summed over all pyramids.
+    """Return the rows (axis 0) or columns of each map that all pyramids (tiles of fused layers) compute, summed up.
 
     Every pyramid's interval is mapped back layer by layer and clipped to the map.
     """
@@ -338,7 +339,8 @@ def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
 
 
 def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the interval of input rows or columns that given outputs of a layer need, for each pyramid.
+    """Return the interval of input rows (or columns) that given outputs of a layer need, in every pyramid (tile of
+    fused layers).
 
     A window wholly in the padding needs nothing.
     """

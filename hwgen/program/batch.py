@@ -37,7 +37,7 @@ def check_frames(frames: object) -> None:
 
 
 def together(layer_pass: Pass, frames: int) -> Pass:
-    """Return an engine pass that computes, for all frames at once, the one output pixel of a given pass."""
+    """Return an engine pass that computes the single output pixel of a given pass for all frames at once."""
     window = layer_pass.window
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:

@@ -72,7 +72,7 @@ class Schedule:
 
     @property
     def locations(self) -> Mapping[str, MapLocation]:
-        """Memory locations of all feature maps of the first frame, by the name of the tensor's edge."""
+        """Memory locations of all feature maps of the first frame, by the name of the layer that produces the map."""
         return self.frame_locations[0]
 
     @property

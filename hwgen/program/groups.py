@@ -1,5 +1,4 @@
-"""Search for layers to compute side by side, so that the engine's array works while the memory port serves another
-layer.
+"""Search for layers whose jobs alternate (side by side), so that the engine computes one layer while it loads another.
 
 The cycles of a group of layers are measured: the group's jobs are made, and scheduled cycle by cycle. All searches and
 measurements of a network are known in advance, and run in parallel where they take long (`hwgen.work.beside`).
@@ -48,7 +47,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive layers that the engine computes side by side, with their tilings and measured cycles."""
+    """Consecutive layers whose jobs alternate on the engine (side by side), with their tilings and measured cycles."""
 
     steps: tuple[Step, ...]
     works: tuple[Work, ...]
@@ -81,7 +80,8 @@ class Grouping:
         self._cycles: dict[object, float] = {}
 
     def groups(self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS) -> list[Group]:
-        """Divide a network's layers, in order, into groups computed side by side so that the total cycles are fewest.
+        """Divide a network's layers, in order, into groups whose jobs alternate (side by side), with the fewest total
+        cycles.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class Grouping:
         return tuple(Work.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True))
 
     def _room(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
-        """Return the share of the engine's buffers that each pass has when several passes are computed side by side."""
+        """Return the share of the engine's buffers for each of several layers whose jobs alternate (side by side)."""
         whole, share = self._whole, len(tasks)
         return Room(
             map_words=whole.map_words // share,

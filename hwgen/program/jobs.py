@@ -28,13 +28,13 @@ Span = tuple[int, int]
 ADDRESSES = 1 << 32
 #: Estimated cycles between the jobs of a tile and the first read of its outputs.
 LAG_CYCLES = 2000
-#: Estimated number of cycles by which the memory port's loads can run ahead of the array, or the array ahead of the port.
+#: Estimated number of cycles by which the memory port can run ahead of the array, or the array ahead of the port.
 AHEAD_CYCLES = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Byte addresses of the weights, parameters and lookup tables of one engine pass."""
+    """Byte addresses of the weights, parameters and lookup tables of one layer's pass on the engine."""
 
     weights: int = 0
     parameters: int = 0
@@ -43,9 +43,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Engine pass with its tiling, estimated cycles of array and memory port, and addresses of weights, parameters and
-    tables.
-    """
+    """Engine pass of a layer with its tiling, estimated cycles, and addresses of weights, parameters and tables."""
 
     task: Pass
     tiling: Tiling
@@ -55,7 +53,9 @@ class Work:
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> Work:
-        """Return an engine pass with its tiling and the tiling's estimated cost; weights have no addresses yet."""
+        """Return an engine pass of a layer with its tiling and the tiling's estimated cost, before weights have
+        addresses.
+        """
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
@@ -134,7 +134,9 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Item:
-    """Content of one job: an output tile, an output fold, and the chunk of channels and kernel taps to accumulate."""
+    """Content of one job: an output tile, a group of output channels, and the input channels and kernel taps to
+    accumulate.
+    """
 
     fold: int
     tile: _Tile
@@ -183,7 +185,7 @@ class _Roll:
 
 @dataclass
 class Emitter:
-    """Generator of a program's jobs, pass by pass, with the allocation of the engine's buffers.
+    """Generator of all jobs of an engine program, which also allocates the engine's buffers.
 
     Parameters
     ----------
@@ -203,11 +205,11 @@ class Emitter:
     room: Room
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    """Index of the engine pass to which each job belongs."""
+    """Index of the pass (run of a layer through the array) to which each job belongs."""
     job_frames: list[int] = field(default_factory=list)
     """Index of the frame that each job computes; the number of frames, for jobs that compute all frames at once."""
     groups: list[tuple[int, ...]] = field(default_factory=list)
-    """Groups of engine passes computed side by side, as tuples of pass indices."""
+    """Groups of passes (runs of layers through the array) that are computed side by side, as tuples of pass indices."""
 
     def __post_init__(self) -> None:
         engine, room = self.engine, self.room
@@ -244,7 +246,7 @@ class Emitter:
         return whole.part(first_block, location.blocks, slice(self.frame % frame_rows, None, frame_rows))
 
     def add(self, *works: Work) -> None:
-        """Generate the jobs of one engine pass, or of several passes side by side, and append them to the program."""
+        """Generate the jobs of one layer's pass, or of several passes side by side, and append them to the program."""
         group = []
         for work in works:
             group.append(_PassJobs(self, work, self._passes))
@@ -279,7 +281,7 @@ class _RowStates:
         return self.stored.shape[1]
 
     def part(self, first_block: int, count: int, rows: slice) -> _RowStates:
-        """Return a view of the row states of ``count`` blocks of 8 channels and of some rows."""
+        """Return the states (jobs to wait for) of some rows of a map, for ``count`` blocks of 8 channels, as a view."""
         view = object.__new__(_RowStates)
         view.stored, view.left = (
             counts[first_block : first_block + count, rows] for counts in (self.stored, self.left)
@@ -322,7 +324,7 @@ def _words(engine: EngineConfig, job: Job) -> int:
 
 
 class _PassJobs:
-    """Generator of the jobs of one engine pass: tiles, folds and chunks in loop order."""
+    """Generator of the jobs of one layer's pass on the engine: tiles, folds and chunks in loop order."""
 
     def __init__(self, emitter: Emitter, work: Work, pass_index: int) -> None:
         self.all, self.work, self.pass_index = emitter, work, pass_index
@@ -336,7 +338,7 @@ class _PassJobs:
         return steps(self.task, channels[1] - channels[0], taps[1] - taps[0], tap_columns[1] - tap_columns[0])
 
     def units(self) -> Iterator[list[_Item]]:
-        """Yield, for each output fold and tile in loop order, the contents of its jobs, one per chunk."""
+        """Yield, for each group of output channels and each tile in loop order, the contents of its jobs."""
         folds, boxes = range(self.task.folds(self.engine)), list(self._boxes())
         if self.tiling.maps_stay:
             order = [(fold, box) for box in boxes for fold in folds]

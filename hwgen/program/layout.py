@@ -17,9 +17,7 @@ SIGNIFICANDS, MAX_SHIFT = (1 << 23, 1 << 24), (1 << 8) - 1
 
 
 def offset(integer_type: IntegerType) -> int:
-    """Return the difference between values of an integer type and the signed bytes that memory stores for them (0 or
-    128).
-    """
+    """Return the difference (0 or 128) between values of an integer type and the signed bytes stored for them."""
     return 0 if integer_type.signed else 128
 
 

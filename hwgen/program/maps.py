@@ -196,7 +196,7 @@ class MapLocations:
 
 
 def at_ends(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str]:
-    """Return the names of the feature maps in memory that the host writes (inputs) or reads (outputs)."""
+    """Return the names of the stored feature maps that the host writes (inputs) or reads (outputs)."""
     return {INPUT, *(root_of[name][0] for name in network.output_layers)}
 
 

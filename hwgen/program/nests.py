@@ -113,7 +113,7 @@ def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
 
 
 def _longest(task: Pass, axis: int, step: int, taps: tuple[int, int] | None = None) -> int:
-    """Return the largest number of input rows (axis 0) or columns (axis 1) that one tile reads."""
+    """Return the largest number of input rows (axis 0) or columns (axis 1) that one output tile reads."""
     lengths = []
     for begin in range(0, task.size[axis], step):
         first, last = task.needed(axis, begin, min(begin + step, task.size[axis]), taps)

@@ -45,7 +45,7 @@ MOST_TAPS = 255
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Zero point and bounds of requantised outputs, as the signed bytes that memory stores."""
+    """Zero point, lower and upper bound of requantised outputs, as the signed bytes that memory stores."""
 
     zero_point: int
     low: int
@@ -62,7 +62,9 @@ class Tables:
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """Grid of output pixels that an engine pass writes: every ``step``-th row and column, from ``first`` on."""
+    """Grid of output pixels (every ``step``-th row and column of a map, from ``first`` on) that an engine pass
+    writes.
+    """
 
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
@@ -147,7 +149,9 @@ class Pass:
         return LANES if self.channelwise else engine.maps
 
     def folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds of the pass, ``ceil(maps / fold_maps)``."""
+        """Return the number of output folds of the pass: output channels divided by those computed at a time,
+        rounded up.
+        """
         return -(-self.maps // self.fold_maps(engine))
 
     @property
@@ -167,9 +171,7 @@ class Pass:
 
     @property
     def bare(self) -> Pass:
-        """Copy of the pass without most of its weights, small enough to send to another process, for tiling
-        searches.
-        """
+        """Copy of the pass without most of its weights, small enough to send to a worker process."""
         return replace(
             self, weights=self.weights[: LANES + 1] if self.channelwise and self.weights is not None else None
         )

@@ -87,7 +87,8 @@ class Tilings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Buffer space that an engine pass can use, and the conditions (such as side by side) under which it runs.
+    """Share of the engine's buffers that a layer's pass can use, and conditions of its computation such as side by
+    side.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ class Costs(NamedTuple):
 
 
 def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
-    """Return the distance between the beginnings of two input rows in the map buffer, in pixels.
+    """Return the distance, in pixels, between the beginnings of two input rows stored in the map buffer.
 
     ``width`` is the number of columns of the box, and ``columns`` of the output tile; integers or arrays.
     """
@@ -246,13 +247,15 @@ def best_tilings(
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
-    """Return all tilings of a pass among which the search for the cheapest one chooses."""
+    """Return all tilings (tile and chunk sizes, loop orders) of a layer's pass among which the cheapest is searched."""
     table = _candidates(task, engine, room)
     return [table.tiling(index) for index in range(len(table.rows))]
 
 
 def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
-    """Return the table of all tilings of a pass among which the search for the cheapest one chooses."""
+    """Return, as a table, all tilings (tile and chunk sizes, loop orders) of a layer's pass among which the cheapest
+    is searched.
+    """
     heights, chunks = _heights(task), _chunks(task, engine, room)
     tables = [
         _tilings(task, engine, room, heights, columns, *chunk)
@@ -332,7 +335,7 @@ def _tilings(
 
 
 def is_single(task: Pass, channels: int, taps: int) -> bool:
-    """Whether one chunk covers all input channels and kernel rows of a pass, so that no partial sums remain."""
+    """Whether one chunk covers all input channels and kernel rows of a layer, so that no partial sums are stored."""
     return channels >= task.channels and taps >= task.window.kernel[0]
 
 
@@ -430,7 +433,9 @@ class Estimator:
     def _weight_loads(
         self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return, per tiling, how often all weights are loaded, and the steps of the weight buffer in use."""
+        """Return, per tiling, how often all weights are loaded, and how much of the weight buffer is used (in array
+        steps).
+        """
         room, fold = self._room.weight_steps, self._fold_weights
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
@@ -453,8 +458,8 @@ def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return the lengths and counts of the pieces into which ``size`` is divided: whole pieces, and a last shorter
-    piece.
+    """Return the lengths and counts of the pieces into which ``size`` is divided: whole pieces of ``steps``, and a
+    shorter rest.
     """
     return [(steps, size // steps), (size % steps, 1)]
 

@@ -73,7 +73,9 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
 
 
 def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Return the stretches of each state of the array (working, waiting for operands, for drain, or for stores)."""
+    """Return the intervals of cycles in which the array works, waits for operands, waits for the drain, or waits for
+    stores.
+    """
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])
@@ -87,17 +89,17 @@ def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> d
 
 
 def _between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
-    """Return the gaps between disjoint stretches of cycles, from ``begin`` to ``end``."""
+    """Return the gaps between disjoint intervals of cycles, from ``begin`` to ``end``."""
     return _some(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
 
 
 def _some(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the stretches of cycles from ``begins`` to ``ends``, without empty ones."""
+    """Return the non-empty intervals of cycles from ``begins`` to ``ends``, one per row."""
     return np.column_stack([begins, ends])[ends > begins]
 
 
 def _before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
-    """Return the number of cycles that lie in the given stretches before each cycle of ``cycles``."""
+    """Return the number of cycles of the given intervals that are before each cycle of ``cycles``."""
     lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
     begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before
     last = np.maximum(begun - 1, 0)

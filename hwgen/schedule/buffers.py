@@ -108,7 +108,7 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
 
 
 def _order(schedule: Schedule) -> list[int]:
-    """Return the indices of all FIFOs in the order in which the depth search reduces them.
+    """Return the indices of all FIFOs in the order in which the search reduces their depths.
 
     In a graph the FIFO that would hold the most bits is first: a shallower skip connection can need a deeper FIFO
     beside it. A chain has no such choice and keeps its order.
@@ -135,7 +135,7 @@ def _paces(schedule: Schedule) -> Times:
 
 
 class _Deadlines:
-    """Latest allowed time of each event of a schedule, so that every frame ends by its deadline."""
+    """Latest allowed cycle of each event of a schedule, such that every frame ends by its deadline."""
 
     def __init__(self, schedule: Schedule, deadline: Times):
         self._schedule, self._deadline = schedule, deadline
@@ -143,8 +143,8 @@ class _Deadlines:
         self._latest, self._wasted = schedule.latest(deadline), schedule.events
 
     def sharpen(self) -> bool:
-        """Recompute the latest allowed time of each event with the present FIFO depths if worthwhile, and return
-        whether this was done.
+        """Recompute the latest allowed cycle of each event with the present FIFO depths if worthwhile; return whether
+        this was done.
 
         The recomputation is worth its cost once failed trials have moved as many events as the schedule has.
         """

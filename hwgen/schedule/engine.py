@@ -22,7 +22,7 @@ from hwgen.schedule.engine_core import CoreSchedule, columns
 
 #: Users of the memory port, by their index in `EngineCycles.bursts`.
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
-#: Fields of a job's load and store that state the map, weights, parameters and outputs to transfer, and what to wait for.
+#: Fields of a job's load and store: the map, weights, parameters and outputs to transfer, and what to wait for.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words", "addend")
 _WEIGHTS = ("w_address", "w_steps")
 _PARAMETERS = ("p_address", "p_words")
@@ -142,7 +142,7 @@ def stores(store: Store) -> list[Transfer]:
 
 
 def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return boxes in memory as a table for `events.split`, one row per box, sorted by job.
+    """Return boxes of words in memory as a table for `events.split`, one row per box, sorted by job.
 
     Each box is a tuple of columns over all jobs.
     """
@@ -181,7 +181,7 @@ def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the sum of each run of consecutive ``values``, where ``counts`` holds the length of each run."""
+    """Return the sum of each run of consecutive ``values``; ``counts`` holds the lengths of the runs."""
     ends = np.cumsum(counts)
     before = np.append(0, np.cumsum(values, dtype=np.int64))
     return before[ends] - before[ends - counts]

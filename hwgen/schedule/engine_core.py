@@ -36,19 +36,21 @@ _DRAIN = ("blocks", "pixels", "wait_stored")
 
 
 def group_steps(part: Compute) -> int:
-    """Return the number of array cycles that a job spends on one pixel group."""
+    """Return the number of array cycles that a job spends on one pixel group (one output pixel per array lane)."""
     channels = -(-part.channels // LANES) if part.channelwise else part.channels
     return part.kernel_rows * part.kernel_columns * channels
 
 
 def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
-    """Return chosen fields of one part (load, compute, drain or store) of each job, int64 ``(fields, jobs)``."""
+    """Return chosen fields of one section (load, compute, drain or store) of each job, int64 ``(fields, jobs)``."""
     values = attrgetter(*(f"{part}.{name}" for name in names))
     return np.array([values(job) for job in jobs], np.int64).reshape(len(jobs), len(names)).T
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pixel groups of each job, and the number of array cycles per group."""
+    """Return the number of pixel groups (one output pixel per array lane) of each job, and the array cycles per
+    group.
+    """
     groups, *_, rows, across, channels, channelwise = columns(jobs, "compute", _COMPUTE)
     return groups, rows * across * np.where(channelwise, -(-channels // LANES), channels)
 
@@ -98,7 +100,7 @@ class CoreSchedule:
         self.tables.jobs[: events.WAIT_STORED + 1] = groups, steps, first, last, walk, blocks, pixels, wait_stored
 
     def _times(self, row: int) -> np.ndarray:
-        """Return the known cycles of one kind of event, such as jobs computed, one entry per job."""
+        """Return the known cycles of one kind of event (such as job computed) in the core, one entry per job."""
         return self.tables.jobs[row, : self.tables.state[events.KNOWN + row]]
 
     @property
@@ -116,12 +118,12 @@ class CoreSchedule:
 
     @property
     def accepted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles in which the compute core accepts each job's part for the array, and its part for the drain."""
+        """Cycles in which the array accepts each job, and cycles in which the drain accepts each job."""
         return self._times(events.COMPUTE_ACCEPTED), self._times(events.DRAIN_ACCEPTED)
 
     @property
     def groups(self) -> np.ndarray:
-        """Cycles of the array's first and last step for each pixel group, ``(n, 2)``."""
+        """Cycles of the array's first and last step for each pixel group (one output pixel per lane), ``(n, 2)``."""
         return self.tables.groups[: self.tables.state[events.NUM_GROUPS]]
 
     @property
@@ -138,23 +140,23 @@ class CoreSchedule:
         return self.tables.yields[: self.tables.state[events.NUM_YIELDED]]
 
     def offer_compute(self, cycle: int) -> None:
-        """Tell the schedule that the next job's part for the array is offered from ``cycle`` on. It waits until the
-        part before is transferred.
+        """Record that the next job is offered to the array from ``cycle`` on, or once the array has accepted the
+        previous job.
         """
         events.offer(self.tables, events.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Tell the schedule that the next job's part for the drain is offered from ``cycle`` on. It waits until the
-        part before is transferred.
+        """Record that the next job is offered to the drain from ``cycle`` on, or once the drain has accepted the
+        previous job.
         """
         events.offer(self.tables, events.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
-        """Tell the schedule that another job counts as loaded from ``cycle`` on."""
+        """Record that one more job counts as loaded from ``cycle`` on."""
         events.count(self.tables, events.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
-        """Tell the schedule that another job counts as stored from ``cycle`` on."""
+        """Record that one more job counts as stored from ``cycle`` on."""
         events.count(self.tables, events.STORED, cycle)
 
     @property

@@ -38,8 +38,8 @@ _TAKEN, _FREE_FROM, _DRAIN_TAKEN = 19, 20, 21
 _JOB, _LEFT, _LAST_STEP, _OPENED, NUM_GROUPS, _NUM_COMPLETE, NUM_RELEASED, NUM_YIELDED = range(23, 31)
 _DRAIN_JOB, _PIXELS_LEFT, _BEGUN, _SELECTS, _SELECTED_FIRST, _SELECTED_LAST, FINISHED = range(31, 38)
 CORE_STATE = 38
-#: Columns of `Core.sums`, one row per pixel group: cycle from which its sums can be selected, cycle in which its slot is
-#: free, and cycles of its first and last output beat.
+#: Columns of `Core.sums`, one row per pixel group: cycle from which its sums can be selected, cycle in which its slot
+#: is free, and cycles of its first and last output beat.
 COMPLETE, RELEASED, FIRST_BEAT, LAST_BEAT = range(4)
 
 
@@ -77,7 +77,7 @@ def _append(core: Core, row: int, cycle: int) -> None:
 
 @inner
 def _accept(core: Core, queue: int) -> None:
-    """Let the array or the drain accept the next job's part from its queue, if its register is free."""
+    """Let the array (or the drain) accept the next job offered to it, if its job register is free."""
     job = core.state[_TAKEN + 2 * queue]
     if core.state[KNOWN + COMPUTE_ACCEPTED + 2 * queue] == job < core.state[KNOWN + COMPUTE_OFFERED + 2 * queue]:
         _append(
@@ -89,7 +89,7 @@ def _accept(core: Core, queue: int) -> None:
 
 @inner
 def _offer(core: Core, queue: int, cycle: int) -> None:
-    """Offer the next job's part to the array or to the drain, from ``cycle`` on."""
+    """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
     _append(core, COMPUTE_OFFERED + 2 * queue, cycle)
     _accept(core, queue)
 
@@ -106,8 +106,8 @@ def _take(core: Core, queue: int, cycle: int) -> int:
 
 @inner
 def _next_start(core: Core) -> int:
-    """Return the cycle before the array's first step of the next pixel group, or before it passes a job without
-    groups.
+    """Return the cycle in which the array begins its next pixel group, or passes a job that has no pixel groups,
+    minus 1.
     """
     state = core.state
     if state[_LEFT]:
@@ -128,7 +128,7 @@ def _next_start(core: Core) -> int:
 
 @inner
 def _start(core: Core, cycle: int) -> None:
-    """Begin the array's next pixel group, or pass a job without groups."""
+    """Let the array begin its next pixel group (one output pixel per lane), or pass a job without groups."""
     state = core.state
     if not state[_LEFT]:
         state[_JOB] = _take(core, COMPUTE, cycle)
@@ -169,7 +169,7 @@ def _yield(core: Core, cycle: int) -> None:
 
 @inner
 def _next_drain(core: Core) -> int:
-    """Return the cycle of the drain's next event: the end of the present pixel group, or the start of the next
+    """Return the cycle of the drain's next event: the last sum of the present pixel group, or the start of the next
     group.
     """
     state = core.state
@@ -192,7 +192,7 @@ def _next_drain(core: Core) -> int:
 
 @inner
 def _go_on(core: Core, cycle: int) -> None:
-    """Begin to drain the sums of the next pixel group, or end the drain of the present group."""
+    """Let the drain begin with the sums of the next pixel group, or finish the present group."""
     state = core.state
     if state[_SELECTS]:
         _end_group(core, cycle)
@@ -217,7 +217,7 @@ def _go_on(core: Core, cycle: int) -> None:
 
 @inner
 def _end_group(core: Core, cycle: int) -> None:
-    """End the drain of a pixel group whose last sum is selected in ``cycle``, which frees the group's slot."""
+    """End the drain of a pixel group whose last sum is selected in ``cycle``, which frees its accumulator slot."""
     state = core.state
     latency, group = state[DRAIN_LATENCY], state[NUM_RELEASED]
     core.sums[group, RELEASED] = cycle
@@ -255,13 +255,13 @@ def _advance(core: Core, until: int) -> None:
 
 @compiled
 def offer(core: Core, queue: int, cycle: int) -> None:
-    """Offer the next job's part to the array or to the drain of the compute core, from ``cycle`` on."""
+    """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
     _offer(core, queue, cycle)
 
 
 @compiled
 def count(core: Core, row: int, cycle: int) -> None:
-    """Tell the compute core that another job counts as loaded, or as stored, from ``cycle`` on."""
+    """Record that another job counts as loaded (or as stored) for the compute core from ``cycle`` on."""
     _append(core, row, cycle)
 
 
@@ -409,9 +409,7 @@ def _room(port: Port, writes: int) -> int:
 
 @inner
 def _offer_parts(port: Port, core: Core) -> None:
-    """Offer the next jobs' parts to the load unit, the array, the drain and the store unit, as far as these are
-    free.
-    """
+    """Offer the next jobs to the load unit, the array, the drain and the store unit, as far as these are free."""
     for part in range(4):
         while True:
             job = port.state[_KNOWN + _OFFERED + part]
@@ -500,7 +498,7 @@ def _load_ready(port: Port, core: Core) -> int:
 
 @inner
 def _ask(port: Port, user: int, offered: int, first: int, taken: int, met: int) -> None:
-    """Let a unit (store or load) request the memory port for its next burst, if the burst's job has been offered."""
+    """Let the store or load unit request the memory port for its next burst, if the burst's job has been offered."""
     unit = port.units[user]
     burst = unit[_NEXT]
     job, marks = port.bursts[_JOB_OF, burst], port.bursts[_MARKS, burst]
@@ -549,7 +547,7 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
 
 @inner
 def _is_seen(core: Core, until: int) -> bool:
-    """Advance the compute core until a job is accepted, computed or drained; return whether this happens before cycle
+    """Advance the compute core until it accepts, computes or drains a job; return whether this happens before cycle
     ``until``.
     """
     computed, drained = core.state[KNOWN + COMPUTED], core.state[KNOWN + DRAINED]

@@ -1,4 +1,4 @@
-"""Scheduled events of each sort of layer, and the earlier events that they wait for.
+"""Scheduled events (transfers, computation starts) of each sort of layer, and the earlier events that they wait for.
 
 A layer takes beats, starts output folds and stores beats in its FIFO. A Regroup behind the FIFO can change the width of
 the beats. `LayerEvents` holds the waits that all layers share. Its subclasses state how a layer takes beats, and what
@@ -66,7 +66,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Ports:
-    """Keys of the event sequences at a layer's inputs and outputs: beats taken, beats offered, folds started.
+    """Keys of the event sequences at a layer's inputs and outputs: beats taken, beats offered, computations started.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Ports:
 
 
 class LayerEvents(ABC, Generic[Config]):
-    """Scheduled events of one layer (input beats, output folds), and the constraints on their cycles.
+    """Scheduled events of one layer (beats taken, computations started), and the constraints on their cycles.
 
     Indices and counts of events refer to one frame.
     """
@@ -103,11 +103,13 @@ class LayerEvents(ABC, Generic[Config]):
 
     @abstractmethod
     def waits(self, ports: Ports) -> list[Wait]:
-        """Return the timing constraints on the layer's input beats and output folds, except for room in its FIFOs."""
+        """Return the timing constraints on the layer's input beats and computation starts, except for room in its
+        output FIFOs.
+        """
 
     def room(self, ports: Ports, output: int, depth: int | None) -> Wait:
-        """Return the constraint that an output fold starts only when the output's FIFO has room for all beats of the
-        fold.
+        """Return the constraint that a layer starts a computation only when the output's FIFO has room for all its
+        beats.
         """
         return Wait(
             ports.starts,
@@ -152,8 +154,8 @@ class LayerEvents(ABC, Generic[Config]):
         return Origin(starts, folds, len(config.fold_beats), offsets + (config.pipeline_latency + FifoConfig.latency))
 
     def claimed(self, starts: slice) -> Times:
-        """Return the number of FIFO entries that the layer has reserved up to and including each output fold of whole
-        windows.
+        """Return the number of FIFO entries reserved by each start of an output fold (output channels computed
+        together), cumulated.
         """
         folds, beats = self._claimed.size, int(self._claimed[-1])
         windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats
@@ -166,7 +168,7 @@ def back_of(depth: int | None) -> int:
 
 
 class LineEvents(LayerEvents[LayerConfig]):
-    """Scheduled events of a layer behind a line buffer."""
+    """Scheduled events (transfers, computation starts) of a layer behind a line buffer."""
 
     def waits(self, ports: Ports) -> list[Wait]:
         window = self.config.window
@@ -204,8 +206,8 @@ class LineEvents(LayerEvents[LayerConfig]):
         )
 
     def lead(self, rows: int) -> int:
-        """Return the number of input steps (``Tp`` pixels each) after which a line buffer of ``rows`` rows reuses a
-        memory word.
+        """Return after how many input steps (``Tp`` pixels each) a line buffer of ``rows`` rows reuses a memory
+        word.
         """
         return rows * self.config.window.input.row_steps
 
@@ -225,7 +227,8 @@ def _released(window: LineBufferConfig) -> Times:
 
 
 class JoinEvents(LayerEvents[JoinLayerConfig]):
-    """Scheduled events of a layer without a line buffer, such as a join of two branches.
+    """Scheduled events (transfers, computation starts) of a layer without a line buffer, such as a join of two
+    branches.
 
     The layer takes a beat in the cycle in which its step starts.
     """
@@ -242,7 +245,7 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         return waits
 
     def _taking(self, port: int) -> Times:
-        """Return the steps of a frame (output folds) in which a join layer takes a beat from one of its inputs."""
+        """Return the computation steps of a frame in which a join layer takes a beat from one of its inputs."""
         shape, index = self.config.join.taking(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 
@@ -310,7 +313,7 @@ class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
 
     @property
     def _count(self) -> int:
-        """Number of times per frame that the layer's sliding window over channels moves."""
+        """Number of moves per frame of the layer's sliding window over channels."""
         sums = self.config.sums
         return sums.windows * (sums.input.channels + sums.ahead)
 

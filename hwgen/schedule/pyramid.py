@@ -77,8 +77,8 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return waits
 
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
-        """Return the constraints on the first and last step of each tile: after the previous tile, and after the tile's
-        own input beats.
+        """Return the constraints on the first and last cycle in which each tile is filled: after the previous tile
+        and its own input beats.
         """
         tiles = np.arange(len(self._first))
         frame_steps, beats = self.config.reuse.cycles, len(self._new)

@@ -207,7 +207,7 @@ class System:
             _take_back(self._times, indices, values, int(used[0]))
 
     def _start_over(self) -> None:
-        """Reset all event times, because more of them moved since `mark` than the undo journal holds."""
+        """Reset all event times, to recompute every event from the beginning, because the undo journal is full."""
         self._take_back()
         self._marked = self._times.copy()
         self._times[:] = BEFORE_ALL
@@ -296,7 +296,7 @@ def _take_back(times: Times, indices: Times, values: Times, used: int) -> None:
 
 @_compiled
 def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
-    """Point the cursors of a sequence's constraints to one of its events."""
+    """Set the table positions (cursors) of all constraints on one sequence to the sequence's event ``event``."""
     for row in range(begin, end):
         every, period = waits[row, _EVERY], waits[row, _PERIOD]
         n = -(-event // every)
@@ -313,7 +313,7 @@ def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
 def _compute(
     times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used, sequence, limit, ordered
 ):
-    """Compute the times of one sequence's events, from its first outdated event on.
+    """Compute the times of one sequence's events in order, from the first event that must be recomputed.
 
     The loop ends when an event is later than ``limit``, or when all following events keep their times. Unless
     ``ordered``, it also ends at an event that waits for an event that has not been computed. Returns the result, the
@@ -383,7 +383,7 @@ def _compute(
 
 @_compiled
 def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
-    """Compute the times of all events that have none, each after the events that it waits for.
+    """Compute the time of every event of the system, each after the events that it waits for.
 
     A sequence is computed as far as its waits allow. Then the sequence that blocks it is computed, up to the event that
     is needed. ``asking`` is the stack of sequences that wait for each other in this way, and ``until`` holds the event
@@ -446,7 +446,7 @@ def _blocking(sequences, waits, tables, into, cursors, sequence):
 
 @_compiled
 def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
-    """Compute the times of all events that do not depend on a circle of waits; the others never happen."""
+    """Compute the times of all events that do not depend on a circle of waits, once `_solve` has met such a circle."""
     visits, progress = 0, True
     while progress:
         progress = False
@@ -482,7 +482,7 @@ def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, 
 def _settle(
     times, sequences, waits, tables, delays, into, cursors, out_of, readers, bounds, moved_events, values, used
 ):
-    """Recompute outdated events and all events that wait for them, roughly in order of time."""
+    """Recompute the times of events affected by a changed constraint, and of all events that wait for them."""
     active = np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)
     count = 0
@@ -549,7 +549,7 @@ def _settle(
 
 @_compiled
 def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
-    """Mark the events that wait for moved events as outdated, and return whether there are any."""
+    """Mark the events that wait for moved events for recomputation, and return whether there are any."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
     begin = _first_waiting(waits, tables, cursors, row, moved_from)
     end = _first_waiting(waits, tables, cursors, row, moved_to)

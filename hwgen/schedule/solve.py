@@ -105,7 +105,7 @@ _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
 
 
 class Schedule:
-    """Exact cycles of all events of an accelerator (beats taken, folds started) over several frames.
+    """Exact cycles of all transfers and computation starts of a streaming accelerator's layers over several frames.
 
     Depths and rows can change afterwards. A smaller depth or fewer rows only move events later, so the present times
     are a valid start for the next solution.
@@ -178,8 +178,8 @@ class Schedule:
         return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return the event sequences of one stream with their lengths and gaps: beats taken, and beats that enter a
-        Regroup.
+        """Return the event sequences of one stream with their lengths and gaps: beats leaving the FIFO, beats taken
+        by the reader.
         """
         stream, sequences = self._streams[stream_index], {}
         if self._regroup(stream) is not None:
@@ -212,7 +212,9 @@ class Schedule:
         return fifo + len(self.config.entries)
 
     def _fifo_of(self, stream: int) -> int:
-        """Return the index of the FIFO that feeds a stream; negative if the stream is an input of the accelerator."""
+        """Return the index of the FIFO that feeds a stream (by index); negative if the stream is an input of the
+        accelerator.
+        """
         return stream - len(self.config.entries)
 
     def mark(self) -> None:
@@ -248,8 +250,8 @@ class Schedule:
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return the keys of a layer's own event sequences (beats taken, folds started), each with its smallest gap in
-        cycles.
+        """Return the keys of a layer's own event sequences (beats taken, computations started), each with its
+        smallest gap in cycles.
         """
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
@@ -297,7 +299,9 @@ class Schedule:
 
     @property
     def starts(self) -> list[Times]:
-        """Cycles in which each layer starts its output folds, one array per layer."""
+        """Cycles in which each layer starts its output folds (output channels computed together), one array per
+        layer.
+        """
         return [self._system.times(("starts", index)) for index in range(len(self._layers))]
 
     @cached_property
@@ -481,7 +485,8 @@ class Schedule:
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:
-    """Refuse to schedule an accelerator whose number of events would take too much memory and time.
+    """Refuse to schedule an accelerator if its number of events (transfers and computation starts) would take too much
+    memory.
 
     Raises
     ------
@@ -498,7 +503,9 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 
 
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
-    """Return the number of events (beats and output folds) of each layer in ``frames`` frames."""
+    """Return the number of scheduled events (beats transferred, output folds computed) of each layer in ``frames``
+    frames.
+    """
     return [
         frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
@@ -506,7 +513,7 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return accelerators with lower maps to schedule instead, if the whole map has too many events, or ``None``.
+    """Return accelerators for lower input maps to schedule instead, if the whole map has too many events, or ``None``.
 
     The result is that of `hwgen.schedule.tall.shortened`. ``None`` means that the map is scheduled as it is.
     """
@@ -515,7 +522,7 @@ def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[Acceler
 
 
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
-    """Return the number of frames that a schedule needs until its interval has settled.
+    """Return the number of frames that a schedule must cover until the interval between frames has settled.
 
     By then a loop of credits that loses part of a cycle per round shows it. The beats in flight are estimated from
     ``cycles`` of a few frames. Small networks get more frames, because these cost nothing.
@@ -526,7 +533,7 @@ def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
 
 
 def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
-    """Return latency and steady interval of an accelerator that computes frames back to back.
+    """Return latency and steady interval, in cycles, of an accelerator that computes frames back to back.
 
     An interval has settled once it has not changed for `enough_frames` and no layer consumes a lead. The first frames
     are left out, and two equal distances alone are not enough: they can be part of a repeating pattern. Layers can
@@ -549,8 +556,8 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
 
 def _continued(heights: Sequence[AcceleratorConfig], missing: int, frames: int | None) -> Cycles | None:
-    """Return latency and interval extrapolated ``missing`` steps beyond three map heights, or ``None`` if the growth is
-    not linear.
+    """Return an accelerator's latency and interval on a tall map, extrapolated from three lower maps, or ``None`` if
+    growth is not linear.
     """
     schedules = [steady_cycles(config, frames) for config in heights]
     latency = _extended([cycles.latency for cycles in schedules], missing)

@@ -30,7 +30,7 @@ WORK, INPUT, ROOM, BUFFER, DONE = "work", "input", "room", "buffer", "done"
 
 @dataclass(frozen=True, order=True)
 class State:
-    """State of a layer in a cycle (works, or waits), and the neighbour layer that it waits for."""
+    """State of a layer in a cycle (works, or waits), and the index of the neighbour layer that it waits for."""
 
     kind: str
     whom: int | None = None
@@ -38,7 +38,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Part of a schedule, divided into bins of cycles, with the layers' states and FIFO fills per bin.
+    """Part of a schedule in bins of cycles, with the time that each layer spends in each state and the FIFO fills.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ class Window:
 
     @property
     def begin(self) -> int:
-        """First cycle of the part of the schedule."""
+        """First cycle of this part of the schedule."""
         return int(self.edges[0])
 
     @property
     def end(self) -> int:
-        """First cycle after the part of the schedule."""
+        """First cycle after this part of the schedule."""
         return int(self.edges[-1])
 
 
@@ -204,9 +204,7 @@ class _Causes:
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:
-        """Find what delayed given events of a layer: trace constraints back to a neighbour layer or to the layer's own
-        buffer.
-        """
+        """Find what delayed given events of a layer: a neighbour layer (input, full FIFO) or the layer's own buffer."""
         self.codes = np.full(len(events), -1, dtype=np.int64)
         pending = [(key, events, np.arange(len(events)))]
         while pending:
@@ -224,8 +222,8 @@ class _Causes:
         return self
 
     def _binding(self, wait: Wait, events: Times) -> tuple[Times, Times]:
-        """Return which events are as late as a timing constraint requires, and the event that each of them waits
-        for.
+        """Return which events happen exactly when a given timing constraint permits, and the event that each of them
+        waits for.
         """
         entry_index, rest = np.divmod(events, wait.every)
         entry_index = entry_index - wait.lead
@@ -237,7 +235,7 @@ class _Causes:
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
     def _unbound(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
-        """Attribute events that only follow the event before them, and return the first event of each such run to trace
+        """Attribute the delay of events that no constraint explains, and return the first event of each run to trace
         further.
 
         The head of such a run can itself wait for another event.
@@ -252,7 +250,9 @@ class _Causes:
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """Return the events of a sequence that happen later than their distance to the event before requires."""
+        """Return the events that do not directly follow the event before them in their sequence at the smallest
+        distance.
+        """
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
