@@ -1,1 +1,1 @@
-"""Import of ONNX models as networks."""
+"""Importer of quantised ONNX models, which become networks of integer layers."""

@@ -22,20 +22,20 @@ from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.rescale import MOST_BIAS
 
 _OPERATORS = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
-"""Operators whose arithmetic with constants a convolution behind them can include."""
+"""ONNX operators whose arithmetic with constants can be folded into a convolution behind them."""
 _CLOSE = 2.0**-15
-"""Largest error of a rounded bias, as a fraction of one step of the output."""
+"""Largest tolerated rounding error of a convolution's bias, as a fraction of one output step."""
 _MOST_FRACTION = 20
-"""Largest number of fraction bits of a bias: bits below one step of the accumulators."""
+"""Largest number of fraction bits of a convolution's bias, which are below one step of the accumulators."""
 
 
 def is_constant(build: Builder, name: str) -> bool:
-    """Return whether a tensor is a constant of the model."""
+    """Return whether a tensor of the ONNX model is a constant."""
     return name in build.constants.arrays or name in build.constants.quantised
 
 
 def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
-    """Return the affine function that a node applies to a map of ``channels`` channels.
+    """Return the affine function (gain and offset per channel) that a node with constants applies to a map.
 
     The node must have the map as one input, and constants as all others. Raises ModelError if it is no such node.
     """
@@ -63,7 +63,7 @@ def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
 
 
 def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
-    """Return the affine function of a BatchNormalization node with constant parameters."""
+    """Return the affine function (gain and offset per channel) of a BatchNormalization with constant parameters."""
     for name, usual in (("training_mode", 0), ("spatial", 1)):
         if attribute(node, name, usual) != usual:
             raise build.refusal(node, f"{name} must be {usual}, as for inference")
@@ -84,7 +84,7 @@ def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affin
 
 
 def _apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Mul, Div or Sub.
+    """Import an ONNX Mul, Div or Sub: fold it into a convolution before it, or import it as a function or join.
 
     Behind sums, an operator with a constant is folded into the sums. Otherwise it is a function of one value, or joins
     maps.
@@ -97,7 +97,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _normalise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a BatchNormalization: fold it into sums, or apply it to dequantised values."""
+    """Import a BatchNormalization: fold it into the sums of a convolution, or apply it to dequantised values."""
     state = build.state
     if isinstance(state, Sums):
         apply_to_sums(build, node, state)
@@ -112,7 +112,7 @@ def _normalise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
-    """Fold the arithmetic of ``node`` into the sums ``state``, which a convolution has left unquantised."""
+    """Fold a node's arithmetic with constants into the accumulator sums of the convolution before it."""
     affine = affine_of(build, node, build.view.sizes[0])
     affine = Affine(state.of_channels(affine.gain), state.of_channels(affine.offset))
     if state.bounded and not affine.uniform:
@@ -131,7 +131,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the affine function that a node applies to the current map.
+    """Return the affine function that a node applies to the builder's current feature map.
 
     The result is ``None`` if the node is no arithmetic with constants.
     """
@@ -144,7 +144,7 @@ def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
 
 
 def note_step(build: Builder, steps: int, step: Affine | None) -> None:
-    """Update the affine function that the operators behind a DequantizeLinear amount to.
+    """Update the affine function that all operators since the current map's DequantizeLinear amount to.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def note_step(build: Builder, steps: int, step: Affine | None) -> None:
 
 
 def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine) -> None:
-    """Rewrite sums over the map ``first(map)`` as sums over the map itself, with ``first`` folded into them.
+    """Fold arithmetic in front of a convolution, the affine function ``first``, into the convolution's sums.
 
     Raises ModelError where no integer weights can include ``first``.
     """
@@ -191,7 +191,7 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine)
 
 
 def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse a MaxPool over values whose order is not the order of the map's integers."""
+    """Refuse a MaxPool over values that do not have the order of the feature map's integers."""
     state = build.state
     if isinstance(state, Reals) and state.for_sums:
         raise build.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")
@@ -201,7 +201,7 @@ def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
-    """Return the sums with the folded arithmetic included in their weights, bias and factor.
+    """Include folded arithmetic in a convolution's integer weights, bias and factor, and return the new sums.
 
     The bias gets as many fraction bits as the output's step asks for. Sums without folded arithmetic are returned as
     they are, if ONNX Runtime rounds their bias, too.
@@ -244,4 +244,4 @@ def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
 
 
 OPERATORS = {"BatchNormalization": _normalise, "Div": _apply, "Mul": _apply, "Sub": _apply}
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import nodes which do arithmetic with constants, by the ONNX operator's name."""

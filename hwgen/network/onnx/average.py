@@ -1,4 +1,4 @@
-"""Average pools of quantised models, for which ONNX Runtime has integer kernels.
+"""Import of average pools in quantised ONNX models, for which ONNX Runtime has integer kernels.
 
 Their inputs and outputs have the same 8-bit type.
 """
@@ -21,7 +21,10 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import multiplier
 
 _FACTORS = (2.0**-32, 256.0)
-"""Smallest factor that ONNX Runtime's kernel for whole maps accepts, and the first one that is too large."""
+"""Range of requantisation factors that ONNX Runtime's kernel for global average pools accepts.
+
+The upper end is excluded.
+"""
 
 
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
@@ -49,7 +52,7 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, int]]:
-    """Return the pool's window over the current map, and the rows and columns of its output.
+    """Return the window of an average pool over the current map, and the rows and columns of its output.
 
     The current view becomes the view of the output.
     """
@@ -84,7 +87,7 @@ def _emit(
     zero: int,
     integer_type: IntegerType,
 ) -> None:
-    """Append the layer of an average pool.
+    """Append an average pool layer to the network.
 
     Parameters
     ----------
@@ -119,7 +122,7 @@ def _emit(
 
 
 def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:
-    """Return the requantisation that turns the sum over a whole map into its average."""
+    """Return the requantisation with which a global average pool turns the sum of a channel into its average."""
     here = build.map
     assert output.scale is not None
     pixels, integer_type = here.height * here.width, here.type
@@ -139,7 +142,7 @@ def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output
 
 
 def _reduce_mean(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse a ReduceMean that no layer includes."""
+    """Refuse an ONNX ReduceMean that is not part of a layer."""
     raise build.refusal(
         node,
         "is not supported before a layer or a QuantizeLinear: ONNX Runtime averages floats here, in an order that "
@@ -154,4 +157,4 @@ OPERATORS = {
     "QLinearGlobalAveragePool": _qlinear_pool,
     "ReduceMean": _reduce_mean,
 }
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import average pools, by the ONNX operator's name."""

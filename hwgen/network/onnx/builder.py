@@ -1,4 +1,4 @@
-"""Builder of layers: the operators of a quantised ONNX graph become layers of integers.
+"""Builder that turns the operators of a quantised ONNX graph into integer layers, one node after the other.
 
 QDQ and QOperator models meet in the same two places. A convolution is emitted when its accumulators are quantised. A
 table of integers becomes the output bounds of the convolution before it. Where scales differ, the table becomes a 1x1
@@ -31,55 +31,64 @@ from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
-"""Amount by which a Clip can fall short of its quantiser's range while ONNX Runtime still drops the Clip."""
+"""Float32 amount by which a Clip can be narrower than its quantiser's range, and ONNX Runtime still drops it."""
 _FLOATS = ", in which ONNX Runtime computes this operator; scales must be nearer to 1"
-"""End of the messages about numbers that leave float32."""
+"""End of error messages about scales with which numbers leave the range of float32."""
 _FLOAT32, _INT32 = np.finfo(np.float32), np.iinfo(np.int32)
 _DROPPED = {"Dropout", "Expand", "Identity"}
-"""Operators that do nothing, and that ONNX Runtime drops."""
+"""ONNX operators that compute nothing, and that ONNX Runtime removes."""
 _LARGEST_TABLE = 1 << 27
-"""Largest number of entries of a table of all integers of all channels: 2,048 channels of 16 bits."""
+"""Largest number of entries of a table that lists a function's value for every integer of every channel.
+
+It is enough for 2,048 channels of 16 bits.
+"""
 
 
 class Builder:
-    """Builder of a network's layers: the current value, and the layers so far."""
+    """Builder of a network's layers from ONNX nodes, which holds the present node's value and all layers so far."""
 
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
         self.steps: list[Step] = []
         self.batch: int | None = None
-        """Number of frames of a batch, if the model fixes it."""
+        """Number of frames in a batch, if the ONNX model fixes it."""
         self.map = Map(1, 1, 1, UINT8)
-        """Last feature map."""
+        """Feature map that the present node's value is derived from."""
         self.view = View.channels_first((1, 1, 1))
-        """Layout of the value on the last feature map, or on the map that the value becomes when it is quantised."""
+        """Layout of the present node's value on its feature map, or on the map that it becomes when it is quantised."""
         self.state: State = Integers()
         self.source: Step | None = None
-        """Layer that computes the last feature map; ``None`` if the map is an input of the model."""
+        """Layer that computes the current feature map; ``None`` if the map is an input of the model."""
         self.shared = False
-        """Whether others read the last feature map, or a map it is selected from, so that its layer must not change."""
+        """Whether other nodes read the current feature map, so that the layer which computes it must not change.
+
+        Also if they read a map that it is selected from.
+        """
         self.operands: list[Value] = []
-        """All values that the present node reads, the current one first."""
+        """Values of all tensors that the present node reads, the builder's current value first."""
         self.results: list[Value] = []
-        """One value for each output of the present node, if it has several, unused outputs included."""
+        """Values of all outputs of the present node, if it has several, unused outputs included."""
         self.warnings: list[str] = []
-        """Warnings about parts of the model that can be built, but are hardly intended."""
+        """Warnings about parts of the ONNX model that can be built, but are hardly intended."""
         self.made: dict[int, list[str]] = {}
-        """Names of the layers that each node became, by the node's ``id``."""
+        """Names of the layers that each ONNX node became, by the node's ``id``."""
         self.optimised = True
         """Whether ONNX Runtime's optimised session is the reference: see `hwgen.network.onnx.walk.FoldedModel`."""
         self.merged: list[tuple[Step, onnx.NodeProto]] = []
-        """Layers that a node's layer has absorbed, with this node; they are dropped if no other layer reads them."""
+        """Layers that a later node's layer has absorbed, each with the later node.
+
+        They are dropped if no other layer reads them.
+        """
         self._names: set[str] = set()
         self._weights = 0
 
     @property
     def value(self) -> Value:
-        """Value of the tensor that the present node reads or has computed."""
+        """State of the tensor that the present node reads or has computed, with its map, layout and layer."""
         return Value(self.state, self.map, self.view, self.source, self.shared)
 
     def enter(self, value: Value) -> None:
-        """Make ``value`` the current value.
+        """Make ``value`` the builder's current value, which the next node reads.
 
         Several nodes can read the value, so lists in its state are copied, and no node changes them for another one.
         """
@@ -90,11 +99,11 @@ class Builder:
             self.state = replace(state, steps=[*state.steps], bounds=[*state.bounds], pools=[*state.pools])
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
-        """Return the error that names ``node`` and the reason why it can't be built."""
+        """Return the error that says why the ONNX node ``node`` can't be built."""
         return self.constants.refusal(node, why)
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
-        """Set the current map's scale and zero point, or compare them with those known already."""
+        """Set the current map's scale and zero point, or refuse the node if they are known to be different."""
         here = self.map
         if here.zero_point is not None and here.zero_point != zero:
             raise self.refusal(
@@ -113,7 +122,7 @@ class Builder:
     def integer_input(
         self, node: onnx.NodeProto, scale: np.float32 | None, zero: int, integer_type: IntegerType
     ) -> None:
-        """Check that the current value is a feature map of this scale, zero point and type."""
+        """Refuse a node unless its input is a feature map of this scale, zero point and integer type."""
         if not isinstance(self.state, Integers):
             raise self.refusal(node, "must take integers")
         if integer_type != self.map.type:
@@ -121,7 +130,7 @@ class Builder:
         self.label(node, scale, zero)
 
     def quantised_input(self, node: onnx.NodeProto, first: int) -> tuple[np.float32, int]:
-        """Check the input of an operator on integers, and return its scale and zero point.
+        """Check the feature map that an operator on integers reads, and return its scale and zero point.
 
         ``first``: index of the node's input that holds the scale; the zero point follows.
         """
@@ -132,7 +141,7 @@ class Builder:
     # Quantising.
 
     def requantise_sums(self, state: Sums, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
-        """Quantise accumulators: emit their convolution, and the pools behind it."""
+        """Quantise a convolution's accumulators: append the convolution layer, and the pools behind it."""
         low, high = quantize_linear(np.array([state.low, state.high], np.float32), scale, zero, integer_type).tolist()
         self.emit_conv(state, scale, zero, integer_type, low, high)
         if state.opened is not None:
@@ -143,7 +152,7 @@ class Builder:
     def requantise_reals(
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> None:
-        """Quantise dequantised values.
+        """Quantise dequantised values of the current map, by a layer if the integers change.
 
         That needs no layer if the integers stay the same. Otherwise the convolution before it gets new bounds, or a
         layer is emitted.
@@ -173,7 +182,7 @@ class Builder:
     def _wanted(
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> np.ndarray:
-        """Return the integer that each integer of the current map becomes, int64 ``(channels or 1, integers)``."""
+        """Return the output integer for each integer of the current map, int64 ``(channels or 1, integers)``."""
         if state.by_runtime:
             return self.function(state).quantised(node, scale, zero, integer_type)
         addend = state.addend
@@ -186,7 +195,7 @@ class Builder:
         return np.clip(wanted, integer_type.minimum, integer_type.maximum)
 
     def add_reals(self, node: onnx.NodeProto, state: Reals, values: np.ndarray, addend: Addend | None = None) -> None:
-        """Add one constant per channel to the floats that the map's integers have become.
+        """Add one constant per channel to the dequantised values of the current map.
 
         Parameters
         ----------
@@ -209,9 +218,10 @@ class Builder:
     def addend(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, *, first: bool
     ) -> Addend | None:
-        """Return the quantised constant of an Add; ``None`` if it has several scales or a type that no map can have.
+        """Return an Add's constant in quantised form, one integer per channel.
 
-        ``first``: whether the constant is the first operand.
+        The result is ``None`` if it has several scales or a type that no map can have. ``first``: whether the constant
+        is the first operand.
         """
         if scale.size != 1 or zero.size != 1 or values.dtype not in TYPES:
             return None
@@ -222,7 +232,7 @@ class Builder:
         return Addend(by_channel, np.float32(scale.item()), int(zero.item()), integer_type, first and not spread)
 
     def function(self, state: Reals) -> Function:
-        """Return the function that has been applied to the current map since its DequantizeLinear."""
+        """Return the function that nodes have applied to the current map since its DequantizeLinear."""
         return Function(self.constants, self.map, self._values(), state)
 
     def table(self, state: Reals) -> np.ndarray:
@@ -232,19 +242,19 @@ class Builder:
         return ((self._values() - state.zero).astype(np.float32) * state.scale)[None]
 
     def _values(self) -> np.ndarray:
-        """Return all integers that the current map can hold, int64."""
+        """Return all integers that the current feature map can hold, int64."""
         low, high = self.range()
         return np.arange(low, high + 1)
 
     def range(self) -> tuple[int, int]:
-        """Return the lowest and the highest integer that the current map can hold."""
+        """Return the lowest and the highest integer that the current feature map can hold."""
         source = self.maker()
         if source is not None:
             return source.low, source.high
         return self.made_map().bounds or (self.map.type.minimum, self.map.type.maximum)
 
     def made_map(self) -> Map:
-        """Return the output map of `maker`, or the model's input: the map that the current map is selected from.
+        """Return the map from which layers that only select values derive the current map.
 
         If no layer selects, the result is the current map itself.
         """
@@ -255,7 +265,7 @@ class Builder:
         return source_map
 
     def maker(self) -> Step | None:
-        """Return the layer that computed the integers of the current map; ``None`` if they are the model's input.
+        """Return the layer that computed the current map's integers; ``None`` if they are the model's input.
 
         Layers that only select are skipped.
         """
@@ -267,11 +277,11 @@ class Builder:
     # Layers.
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Exclude names from the names that layers can get."""
+        """Reserve names, so that no layer gets one of them."""
         self._names.update(names)
 
     def _unique(self, node: onnx.NodeProto) -> str:
-        """Return a layer name for a node that no other layer has."""
+        """Return a layer name for an ONNX node that no other layer has."""
         name = base = title(node)
         count = 1
         while name in self._names:
@@ -283,7 +293,7 @@ class Builder:
     def emit_conv(
         self, sums: Sums, scale: np.float32 | None, zero: int, integer_type: IntegerType, low: int, high: int
     ) -> None:
-        """Append a convolution with outputs from ``low`` to ``high``.
+        """Append a convolution layer with output integers from ``low`` to ``high``.
 
         Without ``scale`` the outputs are the accumulators.
         """
@@ -315,7 +325,7 @@ class Builder:
         self._append(sums.node, step)
 
     def _check_reals(self, step: Step, sums: Sums, scale: np.float32, factor: np.ndarray) -> None:
-        """Refuse scales with which inputs, weights, outputs or sums leave the range of float32.
+        """Refuse a convolution whose scales make inputs, weights, outputs or sums leave the range of float32.
 
         ONNX Runtime computes some convolutions in float32. Where ONNX Runtime has an integer kernel, only the quotient
         of the scales counts, and an overflow is a warning.
@@ -356,7 +366,7 @@ class Builder:
             )
 
     def _check_wraps(self, step: Step, sums: Sums) -> None:
-        """Refuse sums that can leave int32, in which ONNX Runtime's integer kernels wrap around."""
+        """Refuse a convolution whose sums can leave int32, where ONNX Runtime's integer kernels wrap around."""
         conv = step.convolution(step.input.frozen())
         positive, negative = conv.signed_sums
         zero, integer_type = conv.input.zero_point, conv.input.type
@@ -374,7 +384,7 @@ class Builder:
             )
 
     def _count(self, node: onnx.NodeProto, weights: int) -> None:
-        """Count the weights of a layer that is about to be made; the network's total must not exceed `MOST_WEIGHTS`."""
+        """Count the weights of a new layer, and refuse it if the network then has more than `MOST_WEIGHTS`."""
         self._weights += weights
         if self._weights > MOST_WEIGHTS:
             raise self.refusal(
@@ -384,24 +394,24 @@ class Builder:
             )
 
     def bound(self, step: Step) -> int:
-        """Return the largest magnitude of the accumulators of ``step``."""
+        """Return an upper bound on the magnitude of the accumulators of the convolution ``step``."""
         return step.convolution(step.input.frozen()).accumulator_bound
 
     def emit_pool(self, node: onnx.NodeProto, axes: tuple[int, ...]) -> None:
-        """Append a max pool of the current map along the map axes ``axes``."""
+        """Append a max pool layer over the current map, whose window extends along the map axes ``axes``."""
         here = self.map
         window, size = self.pool_window(node, (here.height, here.width), axes)
         window = self._padded(node, window, here.type.minimum)
         self.emit(node, MaxPool, window, here.sized(here.channels, *size))
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
-        """Append a layer without weights over the current map; ``parameters`` belong to its operator class ``kind``."""
+        """Append a layer without weights over the current map; ``parameters`` belong to its class ``kind``."""
         step = Step(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
         step.low, step.high = output.type.minimum, output.type.maximum
         self._append(node, step)
 
     def emit_select(self, node: onnx.NodeProto, index: Sequence[int]) -> None:
-        """Select channels: channel ``j`` of the new map is channel ``index[j]`` of the current one.
+        """Append a layer that selects channels: output channel ``j`` is channel ``index[j]`` of the current map.
 
         Channels can be left out and repeated. A selection behind another selection becomes one selection from the first
         one's input.
@@ -429,7 +439,7 @@ class Builder:
     def emit_join(
         self, node: onnx.NodeProto, kind: type[Join], operands: Sequence[Value], output: Map, **parameters: Any
     ) -> None:
-        """Append a layer over several maps.
+        """Append a layer that combines several feature maps, for example a sum.
 
         ``parameters`` belong to its operator class ``kind``, ``low`` and ``high`` among them.
         """
@@ -441,7 +451,7 @@ class Builder:
         self._append(node, step, tuple(value.source for value in operands))
 
     def _append(self, node: onnx.NodeProto, step: Step, sources: tuple[Step | None, ...] | None = None) -> None:
-        """Append the layer of a node, whose output becomes the current map.
+        """Append a finished layer to the network, whose output becomes the current feature map.
 
         ``sources``: layers of the input maps; by default the layer of the current map.
         """
@@ -460,7 +470,7 @@ class Builder:
         zero: int,
         integer_type: IntegerType,
     ) -> None:
-        """Append a layer that maps each integer of the current map to its entry in ``wanted``.
+        """Append a layer that maps each integer of the current map to its entry in the table ``wanted``.
 
         The layer is a 1x1 convolution of each channel with itself, whose multipliers ``fit_table`` searches channel by
         channel. If the search fails, or no factor is known, the layer is a lookup.
@@ -502,7 +512,7 @@ class Builder:
     def emit_diagonal(
         self, node: onnx.NodeProto, weights: np.ndarray, bias: np.ndarray, rule: Requantisation, output: Map
     ) -> None:
-        """Append a 1x1 convolution of each channel with itself, with one weight and one bias per channel."""
+        """Append a 1x1 convolution that scales each channel by a weight of its own and adds a bias."""
         channels = len(weights)
         self._count(node, channels * channels)
         square = np.diag(weights).reshape(channels, channels, 1, 1)
@@ -514,7 +524,7 @@ class Builder:
     def _emit_lookup(
         self, node: onnx.NodeProto, wanted: np.ndarray, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> None:
-        """Append a lookup table with the entries ``wanted``.
+        """Append a layer that looks up each integer of the current map in the table ``wanted``.
 
         An integer that the map never holds has the entry of the nearest integer that the map can hold.
         """
@@ -553,7 +563,7 @@ class Builder:
             self.state.moved |= node.op_type not in _DROPPED
 
     def spatial_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Return the map axis (1: rows, 2: columns) of each dimension of the value behind its channels.
+        """Return which map axis (1: rows, 2: columns) each dimension of the current value is, behind the channels.
 
         Channels in another order than the map's are reordered by a selection.
 
@@ -573,7 +583,7 @@ class Builder:
         return axes
 
     def reorder_channels(self, node: onnx.NodeProto, order: np.ndarray) -> None:
-        """Append a selection that makes channel ``order[i]`` of the current map channel ``i``.
+        """Append a layer that permutes channels: channel ``order[i]`` of the current map becomes channel ``i``.
 
         The value has channels first afterwards.
         """
@@ -590,7 +600,7 @@ class Builder:
     def pool_window(
         self, node: onnx.NodeProto, sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return a pool's window, and its output's rows and columns.
+        """Return the window of an ONNX pool, and the rows and columns of its output.
 
         Parameters
         ----------
@@ -613,7 +623,7 @@ class Builder:
     def _window(
         self, node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
-        """Return the node's window, and its output's rows and columns."""
+        """Return the window of a Conv-like ONNX node or a pool, and the rows and columns of its output."""
         height, width = sizes
         try:
             window = window_of(node, kernel, sizes, tuple(axis - 1 for axis in axes))
@@ -629,7 +639,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> Sums:
-        """Return the sums of a Conv-like node over the current map.
+        """Return the accumulator sums of a Conv-like ONNX node over the current map.
 
         Parameters
         ----------
@@ -675,7 +685,7 @@ class Builder:
         return Sums(node, window, weights, bias, x_scale, kernels.scale, kernels.type, size, groups=groups)
 
     def _padded(self, node: onnx.NodeProto, window: Window, value: int | None) -> Window:
-        """Return ``window``, with the padding of a Pad before it included where the Pad's value is ``value``.
+        """Return ``window`` enlarged by the padding of a Pad layer before the current map, if it pads by ``value``.
 
         The Pad's input then becomes the current map.
         """
@@ -696,7 +706,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> Sums:
-        """Return the sums of a matrix product along the value's last dimension.
+        """Return the accumulator sums of a matrix product along the current value's last dimension.
 
         The product becomes a convolution. Its kernel covers the whole map if the value has two dimensions, and
         otherwise the part of the map that the last dimension holds.
@@ -728,6 +738,9 @@ class Builder:
 
 
 def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, integer_type: IntegerType) -> bool:
-    """Return whether bounds exclude no value that a quantiser distinguishes, so that ONNX Runtime drops them."""
+    """Return whether clipping bounds exclude no value that a quantiser distinguishes.
+
+    ONNX Runtime drops such bounds.
+    """
     limits = (np.array([integer_type.minimum, integer_type.maximum], np.float32) - np.float32(zero)) * scale
     return all(low - limits[0] <= _SLACK and limits[1] - high <= _SLACK for low, high in bounds)

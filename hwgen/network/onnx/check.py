@@ -20,11 +20,11 @@ from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, ta
 from hwgen.network.onnx.runtime import session
 
 _LONGEST = 6
-"""Largest number of a cycle's nodes that a message names."""
+"""Largest number of nodes of a cycle in the graph that an error message names."""
 
 
 def check(model: onnx.ModelProto, name: str) -> None:
-    """Raise ModelError unless ``model`` is valid; the message begins with ``name``.
+    """Raise ModelError unless the ONNX model ``model`` is valid; the message begins with ``name``.
 
     The checks are those of this module, ONNX's checker and ONNX's shape inference. Shape inference is left out for
     pools with ``ceil_mode``. There it counts windows that begin behind the map. ONNX's text, its reference
@@ -45,7 +45,7 @@ def check(model: onnx.ModelProto, name: str) -> None:
 
 
 def check_by_runtime(path: Path, model: onnx.ModelProto | None = None) -> None:
-    """Raise ModelError unless ONNX Runtime loads the model in the file ``path``; nothing is computed.
+    """Raise ModelError unless ONNX Runtime can load the model in the file ``path``; nothing is computed.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def check_by_runtime(path: Path, model: onnx.ModelProto | None = None) -> None:
 
 
 def _source(path: Path) -> str | bytes:
-    """Return the path of a file as ONNX Runtime accepts it, or the file's bytes if the path is not UTF-8."""
+    """Return a model file's path as ONNX Runtime accepts it, or the file's bytes if the path is not UTF-8."""
     try:
         return str(path).encode().decode()
     except UnicodeEncodeError:
@@ -78,7 +78,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_versions(model: onnx.ModelProto, name: str) -> None:
-    """Refuse operator sets that the installed onnx package doesn't know, or that are declared twice."""
+    """Refuse a model with operator sets that the onnx package doesn't know, or that are declared twice."""
     latest = {"ai.onnx": onnx.defs.onnx_opset_version(), "com.microsoft": 1}
     domains = [entry.domain or "ai.onnx" for entry in model.opset_import]
     for domain, entry in zip(domains, model.opset_import, strict=True):
@@ -89,7 +89,7 @@ def _check_versions(model: onnx.ModelProto, name: str) -> None:
 
 
 def _check_ends(model: onnx.ModelProto, name: str) -> None:
-    """Refuse inputs and outputs that are no tensors, and inputs with sizes below 1 or above `MOST_SIDE`.
+    """Refuse a model whose inputs or outputs are no tensors, or whose inputs have sizes below 1 or above `MOST_SIDE`.
 
     The batch can be symbolic.
     """
@@ -120,7 +120,7 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
 
 
 def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
-    """Refuse initialisers of the same name, with negative sizes, or with data that can't be read."""
+    """Refuse a model with initialisers of equal names, with negative sizes, or with data that can't be read."""
     for label, count in Counter(tensor.name for tensor in graph.initializer).items():
         if count > 1:
             raise ModelError(f"{name}: {count} initialisers are called {label!r}")
@@ -137,7 +137,7 @@ def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
-    """Refuse attributes outside of functions that refer to an attribute of a function."""
+    """Refuse a model with nodes outside functions whose attributes refer to an attribute of a function."""
     for node in graph.node:
         for entry in node.attribute:
             if entry.ref_attr_name:
@@ -148,7 +148,7 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
-    """Refuse tensors with no source or several sources, and cycles."""
+    """Refuse a graph in which a tensor has no source or several sources, or nodes form a cycle."""
     source: dict[str, onnx.NodeProto] = {}
     provided = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     provided |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -172,7 +172,7 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
 
 
 def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the nodes of one cycle, in the direction of the data; empty if the graph has no cycle."""
+    """Return the nodes of one cycle of the graph, in the direction of the data; empty if it has no cycle."""
     before = {
         id(node): [source[tensor] for tensor in node.input if tensor in source and source[tensor] is not node]
         for node in graph.node
@@ -195,7 +195,7 @@ def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[on
 
 
 def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
-    """Return the nodes that can never be computed because they wait for each other, in their order.
+    """Return the nodes of a graph that can never be computed because they wait for each other, in their order.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
 
 
 def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the nodes that an output depends on, in the graph's order.
+    """Return the nodes that an output of the graph depends on, in the graph's order.
 
     ONNX Runtime drops all other nodes.
     """
@@ -227,12 +227,12 @@ def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def depends(nodes: Sequence[onnx.NodeProto], tensor: str) -> set[int]:
-    """Return the identities (``id``) of the nodes that a tensor depends on; ``nodes`` are in topological order."""
+    """Return the ``id`` of each node that a tensor depends on; ``nodes`` are in topological order."""
     return {id(node) for node in _before(nodes, {tensor})}
 
 
 def _before(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that compute the tensors ``wanted``, and all nodes that these depend on, the last one first."""
+    """Return the nodes that compute the tensors ``wanted``, and all nodes before them, the last one first."""
     kept = []
     for node in reversed(nodes):
         if wanted & set(filter(None, node.output)):
@@ -242,5 +242,5 @@ def _before(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.Node
 
 
 def _named(node: onnx.NodeProto) -> str:
-    """Return operator and name of a node, for messages."""
+    """Return an ONNX node's operator and name, for error messages."""
     return f"{node.op_type} {title(node)!r}"

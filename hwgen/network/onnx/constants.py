@@ -21,15 +21,18 @@ NARROW = {
     for kind in (IntegerType(bits=bits, signed=signed) for bits in (4, 2) for signed in (True, False))
     if str(kind).upper() in onnx.TensorProto.DataType.keys()  # noqa: SIM118 (no mapping)
 }
-"""Integer types of fewer than 8 bits, by ONNX's element type; NumPy stores feature maps of these types in bytes."""
+"""Integer types of fewer than 8 bits, by their element type in ONNX.
+
+NumPy stores feature maps of these types in bytes.
+"""
 _NARROW_DTYPES = {helper.tensor_dtype_to_np_dtype(element): kind for element, kind in NARROW.items()}
 # Before onnx 1.19 constants of narrow types were arrays of bytes, too.
 TYPES = _NARROW_DTYPES | {kind.dtype: kind for kind in (INT8, UINT8, INT16, UINT16)}
-"""Integer types of feature maps and weights, by the NumPy type of a constant."""
+"""Integer types that feature maps and weights can have, by the NumPy type of a constant."""
 ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in TYPES.items()}
-"""Integer types of feature maps and weights, by ONNX's element type."""
+"""Integer types that feature maps and weights can have, by ONNX's element type."""
 NAMED = "int8, uint8, int16 or uint16"
-"""Types of feature maps, as messages list them."""
+"""List of the integer types of feature maps, for error messages."""
 
 
 #: Largest number of a layer's weights that are stored in 64 bits; more weights have twice the bits of their type.
@@ -38,7 +41,7 @@ MANY_WEIGHTS = 1 << 24
 
 @dataclass(frozen=True)
 class Quantised:
-    """Constant behind a DequantizeLinear: integers, with their scale and zero point along ``axis``."""
+    """Constant of an ONNX model behind a DequantizeLinear: integers, with scale and zero point along ``axis``."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -46,7 +49,7 @@ class Quantised:
     axis: int
 
     def real(self) -> np.ndarray:
-        """Return the real values, float64."""
+        """Return the real values that the constant's integers represent, float64."""
         shape = [1] * self.values.ndim
         if self.scale.size > 1:
             shape[self.axis] = -1
@@ -56,7 +59,7 @@ class Quantised:
 
 
 class Weights(NamedTuple):
-    """Weights of a layer.
+    """Integer weights of a convolution or matrix product, with their scale and type.
 
     Parameters
     ----------
@@ -75,7 +78,7 @@ class Weights(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """Bias of a layer, in steps of the accumulators.
+    """Integer bias of a convolution or matrix product, in steps of the accumulators.
 
     Parameters
     ----------
@@ -94,7 +97,7 @@ class Bias(NamedTuple):
 
 
 def held(node: onnx.NodeProto) -> np.ndarray | None:
-    """Return the array that a Constant node holds; ``None`` if it holds no numbers."""
+    """Return the array that an ONNX Constant node holds; ``None`` if it holds no numbers."""
     for entry in node.attribute:
         value = helper.get_attribute_value(entry)
         if entry.name == "value":
@@ -107,7 +110,7 @@ def held(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 class Constants:
-    """Constants that the nodes of ``model`` read; ``where`` starts error messages."""
+    """Constants of an ONNX model, which its nodes read by name; ``where`` starts error messages."""
 
     def __init__(self, model: onnx.ModelProto, where: str) -> None:
         self.model = model
@@ -116,11 +119,11 @@ class Constants:
         self.quantised: dict[str, Quantised] = {}
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
-        """Return the error that names ``node`` and the reason why it can't be built."""
+        """Return the error that says why the ONNX node ``node`` can't be built."""
         return RefusalError(self._where, node, why)
 
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Store all constants, and return the nodes that are none.
+        """Store the values of all constants of the model, and return the nodes that compute no constant.
 
         Constants are the initialisers. Of ``nodes`` they are Constant, Identity, QuantizeLinear and DequantizeLinear
         nodes whose inputs are constants.
@@ -157,7 +160,7 @@ class Constants:
         return rest
 
     def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return values, scale and zero point of a QuantizeLinear or DequantizeLinear of a constant."""
+        """Return values, scale and zero point of a QuantizeLinear or DequantizeLinear whose input is a constant."""
         if node.input[0] not in self.arrays:
             raise self.refusal(node, f"takes {node.input[0]!r}, already dequantised")
         values = self.arrays[node.input[0]]
@@ -169,13 +172,13 @@ class Constants:
 
     @staticmethod
     def _limits(dtype: np.dtype) -> tuple[int, int]:
-        """Return the lowest and the highest integer of a type."""
+        """Return the lowest and the highest integer of a NumPy type or a narrow type of ONNX."""
         if dtype in TYPES:
             return TYPES[dtype].minimum, TYPES[dtype].maximum
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
     def _axis(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> int:
-        """Return the axis along which scales differ, 0 or more; 0 for a single scale."""
+        """Return the axis along which a constant's scales differ, 0 or more; 0 for a single scale."""
         axis = int(attribute(node, "axis", 1))
         if scale.size == 1:
             return 0
@@ -189,7 +192,7 @@ class Constants:
     # Scales and zero points.
 
     def scale_and_zero(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return the node's inputs ``first`` (scale, float32) and ``first + 1`` (zero point), which must be constants.
+        """Return a node's constant scale (float32), its input ``first``, and its constant zero point, the next input.
 
         ``default``: type of the zero point, if the node has none.
         """
@@ -215,7 +218,7 @@ class Constants:
         return scale, zero
 
     def read(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """Return the node's input ``index``, which must be a constant; messages call the input ``what``."""
+        """Return the array of a node's input ``index``, which must be a constant; errors call it ``what``."""
         name = node.input[index] if len(node.input) > index else ""
         if name in self.arrays:
             if not self.arrays[name].size:
@@ -226,7 +229,7 @@ class Constants:
         )
 
     def real(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """Return the real values, float64, of the node's input ``index``.
+        """Return the real values, float64, of a node's constant input ``index``, dequantised if it is quantised.
 
         The input must be a constant, quantised or not.
         """
@@ -234,7 +237,7 @@ class Constants:
         return self.read(node, index, what).astype(np.float64) if constant is None else constant.real()
 
     def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.float32, int, IntegerType]:
-        """Return scale, zero point and type of a feature map, from the inputs ``first`` and ``first + 1``."""
+        """Return the scale, zero point and type of a feature map, from a node's inputs ``first`` and ``first + 1``."""
         scale, zero = self.scale_and_zero(node, first, default)
         if scale.size != 1 or zero.size != 1:
             raise self.refusal(
@@ -249,7 +252,7 @@ class Constants:
     def weights(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int
     ) -> Weights:
-        """Return the weights whose output channels are along ``axis``, without their zero point."""
+        """Return a layer's integer weights, less their zero point; their output channels are along ``axis``."""
         if values.dtype not in TYPES:
             raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
         if values.ndim < 2:
@@ -275,7 +278,7 @@ class Constants:
         return Weights(weights, scale.reshape(-1), TYPES[values.dtype])
 
     def float_weights(self, node: onnx.NodeProto, axis: int) -> Weights:
-        """Return the weights of the node's input 1, which must be the output of a DequantizeLinear."""
+        """Return the weights of a QDQ node: its input 1, which must be the output of a DequantizeLinear."""
         constant = self.quantised.get(node.input[1])
         if constant is None:
             form = "float" if node.input[1] in self.arrays else "computed"
@@ -287,7 +290,7 @@ class Constants:
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
     def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> Weights:
-        """Return the weights of a QOperator node.
+        """Return the weights of a QOperator node (an operator on integers) such as QLinearConv.
 
         The weights, their scale and their zero point are the node's inputs from ``first`` on.
         """
@@ -300,7 +303,7 @@ class Constants:
         return self.weights(node, values, scale, zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
-        """Return the bias of the input ``index``, in steps of ``unit``, float32 ``(M,)`` or ``(1,)``.
+        """Return a node's constant bias, its input ``index``, in steps of ``unit``, float32 ``(M,)`` or ``(1,)``.
 
         A bias of floats, or of another scale than ``unit``, is rounded to these steps.
         """
@@ -327,7 +330,7 @@ class Constants:
         return Bias(steps, reals - steps * unit.astype(np.float64), may_round=may_round)
 
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
-        """Return the bias of a QOperator node, int64 ``(M,)``, which must be int32 in steps of the accumulators."""
+        """Return the bias of a QOperator node, int64 ``(M,)``, which must be int32 in accumulator steps."""
         bias = self.read(node, index, "bias")
         self._check_bias(node, bias, outputs)
         if bias.dtype != np.int32:
@@ -335,7 +338,7 @@ class Constants:
         return np.broadcast_to(bias.reshape(-1), outputs).astype(np.int64)
 
     def _check_bias(self, node: onnx.NodeProto, bias: np.ndarray, outputs: int) -> None:
-        """Refuse a bias that has not one number per output channel.
+        """Refuse a node's bias that does not have one number per output channel.
 
         The bias of a matrix product can also be broadcast to the outputs.
         """
@@ -344,7 +347,7 @@ class Constants:
             raise self.refusal(node, f"bias must have the shape ({outputs},), not {bias.shape}")
 
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """Return real ``values`` rounded to steps of ``unit``, int64 within 48 bits."""
+        """Return real bias ``values`` rounded to steps of ``unit``, int64 within 48 bits."""
         steps = np.rint(values / unit.astype(np.float64))
         if not (np.abs(steps) <= MOST_BIAS).all():
             raise self.refusal(
@@ -353,7 +356,7 @@ class Constants:
         return steps.astype(np.int64)
 
     def by_channel(self, node: onnx.NodeProto, values: np.ndarray, view: View) -> np.ndarray:
-        """Return a constant that is broadcast over a map as one value per channel, float64 ``(M,)``.
+        """Return a constant that a node broadcasts over a map as one value per channel, float64 ``(M,)``.
 
         ``view``: layout of the tensor that the constant is combined with.
         """

@@ -1,4 +1,4 @@
-"""DepthToSpace and SpaceToDepth."""
+"""Import of ONNX DepthToSpace and SpaceToDepth."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _depth_to_space(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def emit_depth_to_space(build: Builder, node: onnx.NodeProto, blocks: tuple[int, int]) -> None:
-    """Turn each pixel of the current map into a block of pixels.
+    """Append a DepthToSpace layer, which turns each pixel of the current map into a block of pixels.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def _space_to_depth(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _size(build: Builder, node: onnx.NodeProto) -> int:
-    """Return the block size of a node: the number of rows, and of columns, of a block."""
+    """Return the block size of a DepthToSpace or SpaceToDepth node, which is its number of rows and of columns."""
     check_operand(build, node)
     if build.spatial_axes(node) != (ROWS, COLUMNS):
         raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")
@@ -73,4 +73,4 @@ def _size(build: Builder, node: onnx.NodeProto) -> int:
 
 
 OPERATORS = {"DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth}
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import DepthToSpace and SpaceToDepth, by the ONNX operator's name."""

@@ -1,7 +1,7 @@
-"""Operators that only rename or reorder dimensions: they change a tensor's layout on its map, and no value.
+"""Import of ONNX operators that only rename or reorder dimensions, such as Reshape and Transpose.
 
-`moved` computes the new layout. The importer uses it, and so does the search of the map that the model's input becomes
-(`hwgen.network.onnx.inputs`).
+They change a tensor's layout on its map, and no value. `moved` computes the new layout. The importer uses it, and so
+does the search of the map that the model's input becomes (`hwgen.network.onnx.inputs`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from hwgen.network.onnx.sizes import BATCH
 from hwgen.network.onnx.views import View
 
 _FLOATS = {"Flatten", "Tile"}
-"""Operators past which ONNX Runtime moves no DequantizeLinear and no QuantizeLinear."""
+"""ONNX operators on dimensions past which ONNX Runtime moves no DequantizeLinear and no QuantizeLinear."""
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Input of a node: a tensor with a layout ``view``, in batches of ``batch`` frames (``None``: any number)."""
+    """Input of a node that renames or reorders dimensions: a tensor with a layout ``view`` on its map.
+
+    Batches have ``batch`` frames (``None``: any number).
+    """
 
     constants: Constants
     node: onnx.NodeProto
@@ -38,14 +41,14 @@ class _Tensor:
         return 1 + len(self.view.dims)
 
     def integers(self, index: int, what: str) -> list[int]:
-        """Return the list of integers of the node's input ``index``, which must be a constant."""
+        """Return the list of integers in the constant input ``index`` of the tensor's reader."""
         array = self.constants.read(self.node, index, what)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise ConfigError(f"{what} must be a list of integers, not {array.dtype} of shape {array.shape}")
         return array.tolist()
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return the ``axes`` that the node names, as sorted indices of dimensions behind the batch.
+        """Return the node's ``axes``, as sorted indices of the tensor's dimensions behind the batch.
 
         The result is ``None`` if the node names no axes.
 
@@ -67,7 +70,9 @@ class _Tensor:
 
 
 def moved(constants: Constants, node: onnx.NodeProto, view: View, batch: int | None) -> View:
-    """Return the view of the output of ``node``, an operator of `MOVES`, whose input has the view ``view``.
+    """Return the layout of a node's output, if the node only renames or reorders dimensions of its input.
+
+    The node's operator is one of `MOVES`; ``view`` is the layout of its input.
 
     Parameters
     ----------
@@ -176,11 +181,11 @@ MOVES: dict[str, Callable[[_Tensor], View]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""Function that computes the view of the output, for each operator on dimensions."""
+"""Functions that compute the layout of the output, for each ONNX operator that renames or reorders dimensions."""
 
 
 def _move(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an operator on dimensions: change the current view."""
+    """Import a node that only renames or reorders dimensions: change the layout of the builder's current value."""
     build.view = moved(build.constants, node, build.view, build.batch)
     if node.op_type in INTEGER_MOVES:
         build.follow(node)
@@ -189,6 +194,6 @@ def _move(build: Builder, node: onnx.NodeProto) -> None:
 
 
 INTEGER_MOVES = frozenset(MOVES) - _FLOATS
-"""Operators that ONNX Runtime computes in integers next to a DequantizeLinear or QuantizeLinear."""
+"""ONNX operators on dimensions that ONNX Runtime computes in integers next to a quantiser."""
 OPERATORS = dict.fromkeys(MOVES, _move)
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import operators which rename or reorder dimensions, by the ONNX operator's name."""

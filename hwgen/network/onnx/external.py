@@ -37,7 +37,7 @@ def fetch(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Yield the initialisers, and the values of Constant nodes.
+    """Yield all tensors of an ONNX model that can have external data: initialisers, and values of Constant nodes.
 
     ONNX allows external data nowhere else that hwgen reads.
     """
@@ -47,7 +47,7 @@ def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
 
 
 def _check(tensor: TensorProto, folder: Path, where: str) -> None:
-    """Refuse external data that can't be read; add their length where the model states none."""
+    """Refuse a tensor whose external data can't be read; add the data's length where the model states none."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if not location:
@@ -76,7 +76,7 @@ def _check(tensor: TensorProto, folder: Path, where: str) -> None:
 
 
 def _number(entries: dict[str, str], key: str, where: str) -> int | None:
-    """Return an entry of the external data as an integer; ``None`` if the entry is missing."""
+    """Return an integer among the entries of a tensor's external data; ``None`` if the entry is missing."""
     text = entries.get(key)
     if text is None:
         return None
@@ -86,7 +86,7 @@ def _number(entries: dict[str, str], key: str, where: str) -> int | None:
 
 
 def _bytes(tensor: TensorProto, where: str) -> int:
-    """Return the size of a tensor's elements, in bytes."""
+    """Return the size of a tensor's values, in bytes."""
     if any(size < 0 for size in tensor.dims):
         raise ModelError(f"{where}: shape {list(tensor.dims)} has a negative dimension")
     try:

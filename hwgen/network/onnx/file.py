@@ -1,4 +1,4 @@
-"""ONNX files: reading them, and access to the contents of graphs and nodes."""
+"""Reader of ONNX files, and helpers for the contents of graphs and nodes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LARGEST_FILE = (1 << 31) - 1
 """Largest size of an ONNX file, in bytes: protobuf accepts no more."""
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Quant", "IntQuant", "BipolarQuant"}
-"""Operators that only a quantised model contains."""
+"""ONNX operators that only a quantised model contains."""
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
-"""Domains of the operators that hwgen knows."""
+"""Domains of ONNX operators that hwgen knows."""
 CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
-"""Convolutions, and the index of the input that holds the weights."""
+"""ONNX convolution operators, with the index of the input that holds the weights."""
 PRODUCTS = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
-"""Matrix products, and the index of the input that holds the weights."""
+"""ONNX matrix products, with the index of the input that holds the weights."""
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
 """Endings that quantisers add to the names of nodes and tensors."""
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """Return the model in the file ``path``, with its external data.
+    """Return the ONNX model in the file ``path``, with its external data.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def read(path: Path) -> onnx.ModelProto:
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Yield all names in ``model``; protobuf returns a name that is no UTF-8 as bytes."""
+    """Yield all names in an ONNX model; protobuf returns a name that is not UTF-8 as bytes."""
     graph = model.graph
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
@@ -78,20 +78,23 @@ def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def is_float(model: onnx.ModelProto) -> bool:
-    """Return whether ``model`` has a float input and holds nothing quantised."""
+    """Return whether an ONNX model has a float input and contains nothing quantised."""
     if any(node.op_type in _QUANTISED or node.op_type.startswith("QLinear") for node in model.graph.node):
         return False
     return any(value.type.tensor_type.elem_type == TensorProto.FLOAT for value in data_inputs(model))
 
 
 def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the graph's inputs that no initialiser provides."""
+    """Return the inputs of an ONNX graph that are not initialisers."""
     initialised = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in initialised]
 
 
 def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
-    """Return the fixed sizes of an input, without the batch: ``(C, H, W)``, ``(C, L)`` or ``(C,)``, in any order."""
+    """Return the fixed sizes of a model's input without the batch, for example ``(C, H, W)`` or ``(C,)``.
+
+    ``(C, L)`` is possible, too, and any order.
+    """
     tensor = source.type.tensor_type
     if not tensor.HasField("shape"):
         raise ModelError(f"{where}: input {source.name!r} has no shape; give it (batch, channels, height, width)")
@@ -111,12 +114,12 @@ def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
 
 
 def shape_text(dims: Iterable[onnx.TensorShapeProto.Dimension]) -> str:
-    """Return dimensions as text, as in ``batch, 3, 8, ?``."""
+    """Return a tensor's dimensions as text, as in ``batch, 3, 8, ?``."""
     return ", ".join(dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims)
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    """Return the value of a node's attribute, or ``default`` if the node has no attribute of this name."""
+    """Return the value of an ONNX node's attribute, or ``default`` if the node has no attribute of this name."""
     for entry in node.attribute:
         if entry.name == name:
             return helper.get_attribute_value(entry)
@@ -124,7 +127,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
 
 
 def text(node: onnx.NodeProto, name: str, default: str) -> str:
-    """Return the node's attribute as text, or ``default`` where the node has no attribute of this name."""
+    """Return an ONNX node's attribute as text, or ``default`` if the node has no attribute of this name."""
     value = attribute(node, name, default)
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
@@ -137,7 +140,7 @@ def copied(message: _Message) -> _Message:
 
 
 class UnusedNames:
-    """Source of names that no tensor of ``model`` has; each call returns a new name."""
+    """Source of new tensor names for an ONNX model; each call returns a name that no tensor has."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
@@ -145,7 +148,7 @@ class UnusedNames:
         self._names |= {tensor.name for tensor in graph.initializer}
 
     def __call__(self, name: str) -> str:
-        """Return ``name``, or a longer name where a tensor is called ``name``."""
+        """Return ``name``, made longer as long as a tensor of the model has the same name."""
         while name in self._names:
             name += "_"
         self._names.add(name)
@@ -153,7 +156,7 @@ class UnusedNames:
 
 
 def takes(node: onnx.NodeProto) -> list[str]:
-    """Return the names of the tensors that a node reads.
+    """Return the names of the tensors that an ONNX node reads, also from inside its subgraphs.
 
     The names are the node's inputs, and tensors from outside that the graphs in it (of If, Loop, Scan) read.
     """
@@ -170,7 +173,7 @@ def takes(node: onnx.NodeProto) -> list[str]:
 
 
 def title(node: onnx.NodeProto) -> str:
-    """Return the readable part of a node's name, or of its output's name if the node has none."""
+    """Return the readable part of an ONNX node's name, or of its output's name if the node has none."""
     name = node.name or next(filter(None, node.output), "") or node.op_type
     for suffix in _SUFFIXES:
         if name.endswith(suffix) and len(name) > len(suffix):
@@ -180,16 +183,16 @@ def title(node: onnx.NodeProto) -> str:
 
 
 def named(node: onnx.NodeProto) -> str:
-    """Return a node as messages name it: ``Conv node 'conv1'``."""
+    """Return operator and name of an ONNX node for messages: ``Conv node 'conv1'``."""
     return f"{node.op_type} node {title(node)!r}"
 
 
 def by(pair: Iterable[int]) -> str:
-    """Return sizes as text, as in ``3x3``."""
+    """Return sizes as text, joined by ``x``, as in ``3x3``."""
     return "x".join(map(str, pair))
 
 
 def line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not empty."""
+    """Return the first non-empty line of an error's text."""
     lines = map(str.strip, str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)[:300]

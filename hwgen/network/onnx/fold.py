@@ -1,4 +1,4 @@
-"""Constants that an ONNX model computes: tensors that depend on constants alone become initialisers.
+"""Constant folding of ONNX models: tensors that depend on constants alone become initialisers.
 
 ONNX Runtime evaluates each such node. It folds constants with the same kernels, so the values are those of the
 reference, and every operator that it knows can be folded. Shape inference first gives the sizes of a node's outputs. A
@@ -28,24 +28,33 @@ from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.work import MOST_WORK, column_bytes, work
 
 MOST_BYTES = 1 << 29
-"""Largest size of all computed constants together, in bytes; each constant is copied several times meanwhile."""
+"""Largest total size of the constants that are computed during constant folding, in bytes.
+
+Each constant is copied several times meanwhile.
+"""
 _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
-"""Operators that the importer reads itself. Their outputs are computed only where another constant needs them."""
+"""ONNX operators on constants that constant folding leaves to the importer.
+
+Their outputs are computed only where another constant needs them.
+"""
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-"""Operators that draw random values."""
+"""ONNX operators that draw random values, and so compute no constants."""
 _MOVING = {
     *("DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Reshape", "Slice", "SpaceToDepth", "Squeeze"),
     *("Tile", "Transpose", "Unsqueeze"),
 }
-"""Operators that only change the positions of their first input's values."""
+"""ONNX operators that only change the positions of their first input's values."""
 _BATCHES = (2, 3)
-"""Values that stand for a symbolic batch: a result that differs between them depends on the batch."""
+"""Two numbers of frames that stand for a symbolic batch, to see whether a result depends on the batch.
+
+It does if it differs between them.
+"""
 _ROUNDS = 16
-"""Largest number of walks over the model: constants make sizes known, from which other constants are computed."""
+"""Largest number of folding passes over a model; folded constants make sizes known, which lets others be folded."""
 
 
 def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return ``model`` with tensors that depend on constants alone as initialisers.
+    """Return an ONNX model in which tensors that depend on constants alone are initialisers.
 
     A model without such tensors is returned as it is. ``where`` starts error messages.
 
@@ -65,12 +74,12 @@ def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 @dataclass
 class _Spent:
-    """Cost of all constants of a model that were computed so far."""
+    """Total cost of all constants that constant folding has computed so far."""
 
     size: int = 0
-    """Size of the results, in bytes."""
+    """Total size of the computed constants, in bytes."""
     work: int = 0
-    """Number of steps, as `hwgen.network.onnx.work` counts them."""
+    """Total number of computing steps, as `hwgen.network.onnx.work` counts them."""
 
 
 class _UnknownError(Exception):
@@ -78,7 +87,7 @@ class _UnknownError(Exception):
 
 
 class _Folding:
-    """Walk over a model's nodes that folds constants."""
+    """One pass of constant folding over the nodes of an ONNX model."""
 
     def __init__(self, model: onnx.ModelProto, where: str, spent: _Spent) -> None:
         self._spent = spent
@@ -87,18 +96,21 @@ class _Folding:
         self._kept: list[onnx.NodeProto] = []
         self._made: list[TensorProto] = []
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        """Constants whose values are known, by name."""
+        """Constant tensors whose values are known, by name."""
         self._lazy: dict[str, onnx.NodeProto] = {}
-        """Nodes of the constants whose values no other constant has needed yet, by the constant's name."""
+        """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._batched: dict[str, list[TensorProto]] = {}
-        """Values, for each of `_BATCHES`, of tensors that depend on a symbolic batch and on constants only."""
+        """Values of tensors that depend on constants and the symbolic batch, one for each of `_BATCHES`."""
         self._unused = UnusedNames(model)
         self._shapes: dict[str, list[int | str]] = {}
         self._before: set[int] = set()
-        """Nodes, by ``id``, that a layer depends on; behind the last layer the host computes shapes itself."""
+        """Nodes, by ``id``, that a layer of the hardware depends on; the host computes the rest.
+
+        Behind the last layer the host computes shapes itself.
+        """
 
     def run(self) -> bool:
-        """Fold the nodes, and return whether anything was folded."""
+        """Fold the constants that nodes compute, and return whether any was folded."""
         if any(node.op_type == "Shape" for node in self._nodes):
             self._shapes = self._inferred_shapes()
             self._before = self._before_layers()
@@ -114,7 +126,7 @@ class _Folding:
         return changed
 
     def result(self) -> onnx.ModelProto:
-        """Return the model with the folded constants as initialisers."""
+        """Return the ONNX model with the folded constants as initialisers."""
         model = copied(self._model)
         del model.graph.node[:]
         model.graph.node.extend(self._kept)
@@ -128,7 +140,7 @@ class _Folding:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
 
     def _fold(self, node: onnx.NodeProto) -> bool:
-        """Fold a node if possible, and return whether the node itself is no longer needed."""
+        """Fold the constants that a node computes, and return whether the node itself is no longer needed."""
         if node.domain not in DOMAINS or not node.output:
             return False
         inputs = [name for name in node.input if name]
@@ -153,11 +165,11 @@ class _Folding:
         return bool(values)
 
     def _known(self, names: Sequence[str]) -> bool:
-        """Return whether tensors are constants."""
+        """Return whether all tensors of these names are constants."""
         return all(name in self._tensors or name in self._lazy for name in names)
 
     def _value(self, name: str) -> TensorProto:
-        """Return the value of a constant.
+        """Return the value of the constant tensor ``name``, computed if needed.
 
         Raises
         ------
@@ -174,7 +186,7 @@ class _Folding:
         return self._tensors[name]
 
     def _keep(self, name: str, tensor: TensorProto) -> str:
-        """Add an initialiser called ``name``, and return the name."""
+        """Add an initialiser called ``name`` to the folded model, and return the name."""
         made = copied(tensor)
         made.name = name
         self._tensors[name] = made
@@ -184,7 +196,10 @@ class _Folding:
     # Constants that ONNX Runtime computes.
 
     def _evaluated(self, node: onnx.NodeProto, operands: Sequence[TensorProto]) -> dict[str, TensorProto]:
-        """Return the outputs of a node with the inputs ``operands``; empty if their sizes are not known before."""
+        """Compute a node with constant inputs ``operands``, and return its outputs by name.
+
+        The result is empty if the sizes of the outputs are not known before.
+        """
         outputs = [name for name in node.output if name]
         values = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
         imports = [entry for entry in self._model.opset_import if entry.domain in DOMAINS]
@@ -211,7 +226,7 @@ class _Folding:
         outputs: Sequence[onnx.ValueInfoProto],
         size: int,
     ) -> None:
-        """Refuse a node that needs too much memory or time, or whose division would end the process."""
+        """Refuse to compute a constant that needs too much memory or time, or divides integers by 0."""
         self._spent.size += size
         if self._spent.size > MOST_BYTES:
             raise self._refusal(
@@ -245,7 +260,7 @@ class _Folding:
                     raise self._refusal(node, "divides integers by 0, or beyond their range")
 
     def _run(self, node: onnx.NodeProto, model: onnx.ModelProto, outputs: list[str]) -> dict[str, np.ndarray]:
-        """Run a model in ONNX Runtime, and return its outputs by name."""
+        """Run a model that computes one constant node in ONNX Runtime, and return its outputs by name."""
         try:
             values = session(model.SerializeToString(), optimised=False).run(outputs, {})
         except Exception as error:  # ONNX Runtime raises many types of errors
@@ -256,7 +271,7 @@ class _Folding:
     # Quantised constants that are moved.
 
     def _move(self, node: onnx.NodeProto) -> bool:
-        """Move a dequantised constant's integers, with the DequantizeLinear behind the move.
+        """Apply a node that moves values to a dequantised constant's integers, in front of its DequantizeLinear.
 
         Return whether the node's input is such a constant.
         """
@@ -304,7 +319,7 @@ class _Folding:
         return True
 
     def _moved(self, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-        """Return the output of a node that only moves values, for ``values`` as first input."""
+        """Apply a node that only moves values to ``values`` instead of its first input, and return its output."""
         if node.op_type == "Dropout":
             return values
         alone = copied(node)
@@ -320,7 +335,7 @@ class _Folding:
     # Sizes of feature maps.
 
     def _inferred_shapes(self) -> dict[str, list[int | str]]:
-        """Return the sizes of all tensors whose rank is known.
+        """Return the sizes of all tensors of the model whose rank is known, by tensor name.
 
         A size that is not known is a text: ``batch`` for a symbolic batch, ``?`` otherwise.
         """
@@ -345,7 +360,7 @@ class _Folding:
         return shapes
 
     def _before_layers(self) -> set[int]:
-        """Return the nodes, by ``id``, that a layer depends on."""
+        """Return the nodes, by ``id``, that a layer of the hardware depends on."""
         wanted: set[str] = set()
         nodes: set[int] = set()
         for node in reversed(self._nodes):
@@ -355,7 +370,7 @@ class _Folding:
         return nodes
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
-        """Fold a Shape whose sizes are known, and return whether it became a constant.
+        """Fold a Shape node whose sizes are known, and return whether its output became a constant.
 
         Sizes with a symbolic batch are computed for each of `_BATCHES`.
         """
@@ -375,7 +390,7 @@ class _Folding:
         return True
 
     def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> bool:
-        """Compute a node that depends on the batch, for each of `_BATCHES`.
+        """Compute a node that depends on the symbolic batch, for each of `_BATCHES`.
 
         If all results are equal, they become a constant. Return whether that is so.
         """
@@ -401,7 +416,7 @@ class _Folding:
         return False
 
     def _fold_reshape(self, node: onnx.NodeProto) -> bool:
-        """Fold a Reshape to a shape that holds the batch: the batch becomes 0, which keeps the size, or -1."""
+        """Fold the shape of a Reshape that depends on the symbolic batch, which becomes 0 (keep the size) or -1."""
         first, second = (numpy_helper.to_array(tensor) for tensor in self._batched[node.input[1]])
         if first.ndim != 1 or first.shape != second.shape:
             return False
@@ -422,7 +437,7 @@ class _Folding:
 
 
 def unfolded(node: onnx.NodeProto) -> str:
-    """Return the reason why a node whose inputs are constants can't be folded."""
+    """Return the reason, for messages, why constant folding can't compute a node whose inputs are constants."""
     if node.domain not in DOMAINS:
         return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
     if _draws(node):
@@ -433,28 +448,28 @@ def unfolded(node: onnx.NodeProto) -> str:
 
 
 def _plain(node: onnx.NodeProto) -> bool:
-    """Return whether the node computes the same values each time, and contains no graph."""
+    """Return whether an ONNX node computes the same values each time, and contains no subgraph."""
     return not (_has_graphs(node) or _draws(node))
 
 
 def _has_graphs(node: onnx.NodeProto) -> bool:
-    """Return whether the node contains graphs."""
+    """Return whether an ONNX node contains subgraphs, as If and Loop do."""
     return any(entry.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for entry in node.attribute)
 
 
 def _draws(node: onnx.NodeProto) -> bool:
-    """Return whether the node draws random values."""
+    """Return whether an ONNX node draws random values."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
     return trains or node.op_type in _RANDOM
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:
-    """Return the sizes of a tensor."""
+    """Return the sizes of a tensor's dimensions, from its ONNX type."""
     return [dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 def _bytes(value: onnx.ValueInfoProto) -> int | None:
-    """Return the size of a tensor of numbers, in bytes; ``None`` if its shape or its type is not known."""
+    """Return the size of a numeric tensor, in bytes; ``None`` if its shape or its type is not known."""
     tensor = value.type.tensor_type
     known = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     if not known or tensor.elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
@@ -463,7 +478,7 @@ def _bytes(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _axis(indices: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """Return the only axis along which ``indices`` differ, and the entries along the axis.
+    """Return the only axis along which entries of ``indices`` differ, and the entries along this axis.
 
     The result is ``None`` if there is no such axis.
     """

@@ -1,4 +1,4 @@
-"""Functions of one value between DequantizeLinear and QuantizeLinear: activations, and arithmetic with constants.
+"""Import of functions of one value between DequantizeLinear and QuantizeLinear: activations, arithmetic with constants.
 
 ONNX Runtime itself computes the output of each integer of a map. It runs the nodes, as they are in the model, on all
 integers. So `x * Sigmoid(x)` is one table, and any other expression of one map is one, too.
@@ -23,13 +23,13 @@ _UNARY = (
     *("Reciprocal", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt"),
     *("Swish", "Tan", "Tanh", "ThresholdedRelu"),
 )
-"""Functions of one value without constants."""
+"""ONNX operators that are functions of one value, without constants."""
 _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
-"""Operators on one map and constants, with one number for all channels or one per channel."""
+"""ONNX operators on one map and constants, which are one number for all channels or one per channel."""
 
 
 def of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
-    """Return whether the node depends on one dequantised map only.
+    """Return whether the present node is a function of one dequantised feature map and of constants only.
 
     Other inputs can be constants, or expressions of the same map.
     """
@@ -41,7 +41,7 @@ def of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
 
 
 def apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Append the node to a function of one value.
+    """Add an ONNX node to the function of one value that nodes apply to the current dequantised map.
 
     Raises
     ------
@@ -71,13 +71,13 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
-    """Append the node to a function whose table ``state`` already includes the node."""
+    """Add an ONNX node to the expression of a dequantised map whose table ``state`` already includes the node."""
     state.formula = _applied(build, node, [state])
     state.steps.append(node)
 
 
 def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> Applied:
-    """Return the node with its operands, as an expression."""
+    """Return an ONNX node with its operands as an expression of the dequantised map."""
     remaining_states = iter(states)
     operands: list[Applied | Operand | str | None] = []
     for name in node.input:
@@ -93,7 +93,7 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
 
 
 def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
-    """Return a constant of the model, which must be one number, or one per channel of the map."""
+    """Return a node's constant operand, which must be one number, or one per channel of the map."""
     quantised = build.constants.quantised.get(name)
     if quantised is None:
         return Operand(_spread(build, node, build.constants.arrays[name]))
@@ -103,7 +103,10 @@ def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
 
 
 def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-    """Return a constant as one number, or in the shape ``(channels, 1, 1)``; for a normalisation ``(channels,)``."""
+    """Return a node's constant as one number, or one per channel in the shape ``(channels, 1, 1)``.
+
+    For a normalisation the shape is ``(channels,)``.
+    """
     if node.op_type == "BatchNormalization":
         values = values.reshape(-1, *[1] * (len(build.view.dims) - 1))  # channels come first behind the batch
         return build.constants.by_channel(node, values, build.view).astype(values.dtype)
@@ -113,17 +116,20 @@ def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndar
 
 
 def add_or_apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an Add, Sub, Sum, Max or Min: a join of several maps, or a step of a function of one map."""
+    """Import an Add, Sub, Sum, Max or Min: as a join of several maps, or as part of a function of one map."""
     (apply if of_one_map(build, node) else combine_maps)(build, node)
 
 
 def _mul(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Mul: a join of two maps, or a step of a function of one map."""
+    """Import an ONNX Mul: as a product of two maps, or as part of a function of one map."""
     (apply if of_one_map(build, node) else multiply_maps)(build, node)
 
 
 def _qlinear(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft operator on integers: the input with scale and zero point, then the output's."""
+    """Import a com.microsoft function of one map on integers, such as QLinearSigmoid.
+
+    The node's inputs are the map with scale and zero point, then the output's.
+    """
     _between_quantisers(build, node, 0, (None,), 3)
 
 
@@ -143,7 +149,7 @@ def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
 def _between_quantisers(
     build: Builder, node: onnx.NodeProto, map_index: int, operands: tuple[Operand | None, ...], scale_index: int
 ) -> None:
-    """Import an operator on integers as the function that it computes between DequantizeLinear and QuantizeLinear.
+    """Import an operator on integers as a function of one value between DequantizeLinear and QuantizeLinear.
 
     Parameters
     ----------
@@ -177,4 +183,4 @@ OPERATORS = {
     "Sub": add_or_apply,
     "Sum": add_or_apply,
 }
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import functions of one value, by the ONNX operator's name."""

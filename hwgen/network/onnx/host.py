@@ -1,4 +1,4 @@
-"""The border between hardware and host in an ONNX model: the nodes behind the last integer tensor that the host runs.
+"""Search for the end of the hardware in an ONNX model, behind which the host runs the remaining nodes.
 
 The host runs operators without weights: elementwise operators, Softmax, reshaping, selecting and reducing. It runs them
 only behind the last integer tensor, where no layer follows. A model that leaves a layer in floats thus stays an error,
@@ -21,13 +21,16 @@ from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied
 from hwgen.network.onnx.values import Reals
 
 _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-"""Operators that keep the values, apart from their type."""
+"""ONNX operators that keep all values, apart from their type or shape."""
 _BUILT = {"Add", "Clip", "Relu"}
-"""Operators that the hardware computes between integers. Behind other operators of the host, the host runs them."""
+"""ONNX operators that the hardware computes if they are between integers.
+
+Behind other operators of the host, the host runs them.
+"""
 _JOINING = {"Concat", "QLinearConcat"}
-"""Operators that concatenate several tensors."""
+"""ONNX operators that concatenate several tensors."""
 _SOFTMAX = {"LogSoftmax", "QLinearSoftmax", "Softmax"}
-"""Operators of the family of Softmax."""
+"""ONNX operators of the Softmax family, which the host runs."""
 _OPERATORS = {
     *(_MOVING | _BUILT | _SOFTMAX),
     *("Abs", "Cast", "Ceil", "Celu", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
@@ -41,11 +44,11 @@ _OPERATORS = {
     *("QLinearConcat", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
     *("ReduceSumSquare", "TopK"),
 }
-"""Operators that the host can run."""
+"""ONNX operators that the host can run behind the hardware."""
 
 
 def may_run(node: onnx.NodeProto) -> bool:
-    """Return whether the host can run ``node``, if the node is behind the last integer tensor."""
+    """Return whether the host can run an ONNX node, if the node is behind the last integer tensor."""
     return node.op_type in _OPERATORS and node.domain in DOMAINS
 
 
@@ -59,14 +62,17 @@ def may_join(model: onnx.ModelProto, sources: Collection[str], nodes: Sequence[o
 
 @dataclass(frozen=True)
 class Tail:
-    """Nodes between a tensor and the model's output, in the graph's order; ``constants`` don't depend on the tensor."""
+    """Nodes of an ONNX model between a tensor and the model's output, which the host runs.
+
+    The nodes are in the graph's order; ``constants`` don't depend on the tensor.
+    """
 
     constants: tuple[onnx.NodeProto, ...]
     nodes: tuple[onnx.NodeProto, ...]
 
 
 class _Graph:
-    """Graph of a model, of which the host can run a part."""
+    """Graph of an ONNX model, of which the host can run a part."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model, graph = model, model.graph
@@ -74,7 +80,7 @@ class _Graph:
         self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
 
     def checked(self, sources: Collection[str], nodes: Iterable[onnx.NodeProto]) -> Tail | None:
-        """Return ``nodes``, which depend on the tensors ``sources``, if the host can run all of them.
+        """Return ``nodes`` behind the tensors ``sources`` as a `Tail`, if the host can and should run all of them.
 
         The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
         QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
@@ -111,13 +117,13 @@ class _Graph:
         return Tail(tuple(constants), tuple(depending))
 
     def _rearranges(self, node: onnx.NodeProto) -> bool:
-        """Return whether ``node`` moves values in another manner than flattening a frame."""
+        """Return whether an ONNX node moves values in another manner than flattening a frame."""
         if node.op_type == "Reshape":
             return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
         return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
 
     def _constants(self, name: str) -> list[np.ndarray]:
-        """Return the constant ``name`` as a list of one array; empty if the tensor is no constant."""
+        """Return the constant tensor ``name`` as a list of one array; empty if the tensor is no constant."""
         graph = self._model.graph
         tensors = [tensor for tensor in graph.initializer if tensor.name == name]
         index = self._producers.get(name)
@@ -127,7 +133,7 @@ class _Graph:
 
 
 def in_bytes(integer_type: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
-    """Return the input that ONNX Runtime accepts for the integers ``name``, and the nodes that convert it.
+    """Return the input tensor that ONNX Runtime accepts for the integers ``name``, and the nodes that convert it.
 
     Integers of ONNX types below 8 bits are passed in bytes.
     """
@@ -146,7 +152,7 @@ def dequantised(
     nodes: Sequence[onnx.NodeProto],
     unused: Callable[[str], str],
 ) -> list[onnx.NodeProto]:
-    """Return nodes that convert integers to floats, as the DequantizeLinear of ``state`` does.
+    """Return ONNX nodes that convert the hardware's integers to floats, as the DequantizeLinear of ``state`` does.
 
     Where ONNX Runtime computes the nodes behind the DequantizeLinear in floats, other nodes replace the
     DequantizeLinear. Behind a DequantizeLinear right in front of them, ONNX Runtime would choose integer kernels.
@@ -181,14 +187,14 @@ def dequantised(
 
 
 class Ends(_Graph):
-    """Search for the tensor of ``model`` behind which the host runs all nodes up to one output."""
+    """Search for the tensor of an ONNX model behind which the host runs all nodes up to one output."""
 
     def __init__(self, model: onnx.ModelProto, output: onnx.ValueInfoProto) -> None:
         super().__init__(model)
         self._info, self._output = output, output.name
 
     def behind(self, tensor: str, constants: Sequence[str] = ()) -> Tail | None:
-        """Return the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all of them.
+        """Return the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all.
 
         The result is also ``None`` if the output does not depend on ``tensor``. The nodes that compute the tensors
         ``constants`` are included, even if the output does not need them.
@@ -222,7 +228,7 @@ class Ends(_Graph):
         shape: tuple[int | str, ...],
         first: Sequence[onnx.NodeProto] = (),
     ) -> bytes:
-        """Return the ONNX model of ``tail``, serialised.
+        """Return the serialised ONNX model of the nodes ``tail``, which the host runs.
 
         Parameters
         ----------

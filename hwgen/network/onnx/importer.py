@@ -1,4 +1,4 @@
-"""Import of a quantised ONNX model, as ONNX Runtime's quantiser writes it, as a Network.
+"""Import of a quantised ONNX model as a network of integer layers.
 
 docs/explanation/architecture.md says which file of this folder does what, and their order.
 """
@@ -21,7 +21,7 @@ from hwgen.network.onnx.walk import FoldedModel
 
 
 def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> Network:
-    """Return the quantised ``model`` as a network called ``name``.
+    """Import the quantised ONNX ``model`` as a network of integer layers called ``name``.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
 
 @contextmanager
 def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
-    """Check a model, and yield the folded model that is walked.
+    """Check an ONNX model, fold its constants, and yield it in the form in which the importer walks over its nodes.
 
     An error of a configuration within the context becomes a ModelError that starts with ``where``. Absurd scales can
     overflow in NumPy; the checks that matter refuse them.

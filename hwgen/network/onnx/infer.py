@@ -1,4 +1,4 @@
-"""Types, shapes and multiply-accumulates of nodes that are not built, by ONNX shape inference."""
+"""Types, shapes and multiply-accumulates of a model's tensors and nodes, by ONNX shape inference."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from onnx import TensorProto, helper, shape_inference
 from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, data_inputs
 
 Shape = tuple[int, ...]
-"""Sizes of a tensor's dimensions; 0 where a size is not known."""
+"""Type of a tensor's shape: the sizes of its dimensions; 0 where a size is not known."""
 
 _LARGEST = 64
-"""Largest number of values of a constant that shape inference reads, because the constant can be a shape."""
+"""Largest number of values of a constant that is passed to shape inference, because it can be a shape."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Type and shape of a tensor, as far as they are known.
+    """Element type and shape of an ONNX tensor, as far as they are known.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Tensor:
 
 
 class Shapes:
-    """Types and shapes of a model's tensors.
+    """Element types and shapes of all tensors of an ONNX model, by shape inference.
 
     Shape inference runs on a copy of the model without weights, because it needs only their sizes.
     """
@@ -48,7 +48,9 @@ class Shapes:
         self._inferred_with = 0
 
     def note(self, name: str, element_type: int, frame: Sequence[int]) -> None:
-        """Add the type and shape of a tensor that shape inference can't infer, as of operators that are not ONNX's own.
+        """Set the type and shape of a tensor that shape inference can't infer.
+
+        Operators that are not ONNX's own have such tensors.
 
         Parameters
         ----------
@@ -61,7 +63,7 @@ class Shapes:
             self._noted[name] = helper.make_tensor_value_info(name, element_type, [None, *frame])
 
     def of(self, name: str) -> Tensor:
-        """Return the type and shape of the tensor ``name``, as far as they are known."""
+        """Return the element type and shape of the tensor ``name``, as far as they are known."""
         if name in self._constants:
             return Tensor(self._constants[name].data_type, tuple(self._constants[name].dims))
         if self._found is None:
@@ -71,7 +73,7 @@ class Shapes:
         return self._found.get(name, Tensor())
 
     def _infer(self) -> dict[str, Tensor]:
-        """Return the types and shapes of all tensors that shape inference infers."""
+        """Run ONNX's shape inference, and return the types and shapes of all tensors, by name."""
         graph, skeleton = self._model.graph, onnx.ModelProto()
         self._inferred_with = len(self._noted)
         skeleton.ir_version = max(self._model.ir_version, 4)
@@ -96,7 +98,7 @@ class Shapes:
         return {value.name: _tensor(value) for value in (*inferred.input, *inferred.value_info, *inferred.output)}
 
     def macs(self, node: onnx.NodeProto) -> int | None:
-        """Return the multiply-accumulates of a node per frame; ``None`` if the sizes are not known.
+        """Return the multiply-accumulates of an ONNX node per frame; ``None`` if sizes are not known.
 
         A node that is no product has 0.
         """
@@ -114,7 +116,7 @@ class Shapes:
         return None if sizes is None or 0 in sizes else prod(sizes)
 
     def weights(self, node: onnx.NodeProto) -> tuple[str, int]:
-        """Return name and size, in bits, of the constant that a product multiplies by.
+        """Return name and size, in bits, of the constant weights of a convolution or matrix product.
 
         Each float counts 8 bits. The size is 0 if the node multiplies by no constant.
         """
@@ -130,7 +132,7 @@ class Shapes:
 
 
 def _tensor(value: onnx.ValueInfoProto) -> Tensor:
-    """Return type and shape of a tensor, as a model declares them."""
+    """Return the element type and shape of a tensor, as the ONNX model declares them."""
     if not value.type.HasField("tensor_type"):
         return Tensor()
     tensor = value.type.tensor_type

@@ -1,4 +1,4 @@
-"""Choice of the feature map that a model's input becomes.
+"""Choice of the feature map, channels first, that an ONNX model's input becomes in hardware.
 
 The hardware streams the channels of one pixel together. Which dimension of the input holds the channels is decided by
 the first layer that depends on it. A convolution or a pool needs the channels as first dimension behind the batch. A
@@ -25,18 +25,21 @@ _POINTWISE = {
     *("Add", "Clip", "DequantizeLinear", "QLinearAdd", "QLinearMul", "QuantizeLinear", "Relu"),
     *functions.OPERATORS,
 }
-"""Operators that keep the position of each value. Of several operands, the first one with a known view is followed."""
+"""ONNX operators that keep the position of each value, so that the input's layout can be followed through them.
+
+Of several operands, the first one with a known view is followed.
+"""
 _CUT = {"Concat", "Gather", "Pad", "QLinearConcat", "Slice", "Split"}
-"""Operators that make dimensions longer or shorter."""
+"""ONNX operators that make dimensions of a tensor longer or shorter."""
 _CHANNELS_FIRST = {
     *("BatchNormalization", "ConvInteger", "ConvTranspose", "QLinearConv"),
     *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
-"""Operators that need the channels as first dimension behind the batch."""
+"""ONNX operators that need the channels as first dimension behind the batch."""
 _PRODUCTS = {"MatMul", "QLinearMatMul"}
-"""Matrix products, which can need the channels as last dimension."""
+"""ONNX matrix products, which can need the channels as last dimension."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
-"""Map axes of a tensor's dimensions with channels first, by the number of dimensions without the batch."""
+"""Map axis of each dimension of a tensor with channels first, by the number of dimensions without the batch."""
 
 
 def input_view(
@@ -47,7 +50,7 @@ def input_view(
     batch: int | None,
     shapes: Shapes,
 ) -> View:
-    """Return the view of the input ``name`` on the map that it becomes.
+    """Return the layout of the model's input ``name`` on the feature map that it becomes in hardware.
 
     Parameters
     ----------
@@ -84,7 +87,7 @@ def input_view(
 def _behind(
     constants: Constants, node: onnx.NodeProto, view: View, batch: int | None, shape: Sequence[int] | None
 ) -> View | None:
-    """Return the view of a node's output; ``None`` if it is not known.
+    """Return the layout of an ONNX node's output, from its input's layout ``view``; ``None`` if it is not known.
 
     Parameters
     ----------
@@ -104,7 +107,10 @@ def _behind(
 
 
 def _cut(view: View, shape: Sequence[int]) -> View | None:
-    """Return ``view`` with the sizes of ``shape``; ``None`` if a dimension that changes its size is no whole axis."""
+    """Return the layout ``view`` with dimensions cut or extended to ``shape``.
+
+    The result is ``None`` if a dimension that changes its size is no whole axis.
+    """
     if len(shape) != len(view.dims) or min(shape, default=0) < 1:
         return None
     sizes, dims = list(view.sizes), list(view.dims)
@@ -119,13 +125,13 @@ def _cut(view: View, shape: Sequence[int]) -> View | None:
 
 
 def _as_usual(source: View) -> View:
-    """Return the view of an input whose first dimension is the channels."""
+    """Return the layout of a model's input whose first dimension holds the channels."""
     view = source.onto(_AXES[len(source.dims)])
     return View(view.sizes, view.dims[: len(source.dims)])
 
 
 def _seen(source: View, view: View, axes: Sequence[int]) -> View | None:
-    """Return the view of the input that makes ``axes`` of the map from the dimensions of a later tensor.
+    """Return the input's layout with which the dimensions of a later tensor become the map axes ``axes``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Operators on several feature maps: sums, products and concatenations."""
+"""Import of ONNX operators that combine several feature maps: sums, products and concatenations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MOST_BITS
 
 _COMBINED: dict[str, type[Join]] = {"Max": Max, "Min": Min, "Sub": Sub}
-"""Layers of the operators that have a layer of their own; Add, and Sum of two maps, are the same layer."""
+"""Layer classes for ONNX operators that combine maps value by value and differ from Add and Sum.
+
+Add, and Sum of two maps, are the same layer.
+"""
 
 
 def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an Add or Sub of two dequantised maps, or a Sum, Max or Min of several; a QuantizeLinear must follow.
+    """Import an Add, Sub, Sum, Max or Min of several dequantised maps; a QuantizeLinear must follow.
 
-    Relu, Clip or MaxPool can be in between.
+    Add and Sub have two maps. Relu, Clip or MaxPool can be in between.
     """
     operands = _dequantised(build, node)
     _check_sizes(build, node, operands, channels=True)
@@ -47,7 +50,7 @@ def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Mul of two dequantised maps; a QuantizeLinear must follow."""
+    """Import a Mul of two dequantised feature maps; a QuantizeLinear must follow."""
     operands = _spread_last(_dequantised(build, node))
     _check_sizes(build, node, operands, channels=True, spread=True)
 
@@ -78,19 +81,19 @@ def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft QLinearMul of two maps."""
+    """Import a com.microsoft QLinearMul of two feature maps."""
     operands = _spread_last(_integers(build, node, (0, 3)))
     _check_sizes(build, node, operands, channels=True, spread=True)
     _emit_integers(build, node, Mul, operands, operands[0].view, 6)
 
 
 def _spread_last(operands: list[Value]) -> list[Value]:
-    """Return the two factors, with a map of one pixel as the second one."""
+    """Return the two operands of a product, with a map of one pixel, which is broadcast, as the second one."""
     return sorted(operands, key=lambda value: (value.map.height, value.map.width) == (1, 1))
 
 
 def _concat(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Concat of dequantised maps; a QuantizeLinear must follow."""
+    """Import a Concat of dequantised feature maps; a QuantizeLinear must follow."""
     operands = _dequantised(build, node)
     view = _concatenated(build, node, operands)
 
@@ -103,14 +106,14 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft QLinearAdd of two maps."""
+    """Import a com.microsoft QLinearAdd of two feature maps."""
     operands = _integers(build, node, (0, 3))
     _check_sizes(build, node, operands, channels=True)
     _emit_integers(build, node, Add, operands, operands[0].view, 6, fused=True)
 
 
 def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft QLinearConcat.
+    """Import a com.microsoft QLinearConcat of several feature maps.
 
     Its inputs are the output's scale and zero point, and then each map with scale and zero point.
     """
@@ -128,7 +131,7 @@ def _emit_integers(
     first: int,
     **parameters: bool,
 ) -> None:
-    """Append the layer of an operator on integers.
+    """Append the layer of a com.microsoft operator that combines several maps of integers.
 
     Parameters
     ----------
@@ -146,7 +149,7 @@ def _emit_integers(
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
-    """Return the maps that the node reads, which must be plain outputs of DequantizeLinear."""
+    """Return the feature maps that a node combines, which must be plain outputs of DequantizeLinear."""
     if len(build.operands) != len(node.input):
         raise build.refusal(node, "must take feature maps only, no constants")
     for value in build.operands:
@@ -156,7 +159,10 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
 
 
 def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> list[Value]:
-    """Return the maps at the inputs ``indices`` of the node, each of which has its scale and zero point behind it."""
+    """Return the feature maps at the inputs ``indices`` of a QLinear node that combines maps.
+
+    Each map has its scale and zero point behind it.
+    """
     if len(build.operands) != len(indices):
         raise build.refusal(node, f"must take {len(indices)} feature maps, not {len(build.operands)} and constants")
     operands = []
@@ -170,7 +176,7 @@ def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> l
 def _check_sizes(
     build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, channels: bool = False, spread: bool = False
 ) -> None:
-    """Refuse maps of different rows and columns, and maps of more than `MOST_BITS` bits.
+    """Refuse to combine maps of different rows and columns, or maps of more than `MOST_BITS` bits.
 
     Parameters
     ----------
@@ -197,7 +203,7 @@ def _check_sizes(
 
 
 def _concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]) -> View:
-    """Return the view of a concatenation, whose axis must be the channels' in all operands."""
+    """Return the layout of a concatenation's output, whose axis must be the channels in all operands."""
     _check_sizes(build, node, operands)
     rank, axis = 1 + len(operands[0].view.dims), int(attribute(node, "axis", 1))
     dimension = axis % rank - 1 if -rank <= axis < rank else -1
@@ -217,7 +223,7 @@ def _concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value
 
 
 def bounds(state: Joined, output: Map) -> tuple[int, int]:
-    """Return the lowest and the highest integer of the output, after each Relu and Clip.
+    """Return the lowest and the highest output integer behind the Relus and Clips that follow an operator on maps.
 
     Quantising keeps the order, so a Relu in front of it equals bounds behind it.
     """
@@ -231,18 +237,18 @@ def bounds(state: Joined, output: Map) -> tuple[int, int]:
 
 
 def _output(source: Value, scale: np.float32, zero: int, integer_type: IntegerType, channels: int | None = None) -> Map:
-    """Return the output map of a join, with the rows and columns of ``source``."""
+    """Return the output map of a layer that combines maps, with the rows and columns of ``source``."""
     here = source.map
     return Map(channels or here.channels, here.height, here.width, integer_type, zero, scale)
 
 
 def _in_floats(operands: Sequence[Value]) -> bool:
-    """Return whether ONNX Runtime computes one of the operands in float32."""
+    """Return whether ONNX Runtime computes one of the maps that a node combines in float32."""
     return any(isinstance(value.state, Reals) and value.state.in_floats for value in operands)
 
 
 def _label(map_: Map) -> Label:
-    """Return scale and zero point of a map."""
+    """Return the scale and the zero point of a feature map as a Label."""
     assert map_.scale is not None
     return Label(float(map_.scale), map_.zero_point or 0)
 
@@ -256,7 +262,7 @@ def _emit(
     bounds: tuple[int, int],
     **parameters: bool,
 ) -> None:
-    """Append a join of the operator class ``layer``; ``parameters`` belong to the class."""
+    """Append a layer of the class ``layer`` that combines maps; ``parameters`` belong to the class."""
     if output.type.bits > MOST_BITS:
         raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {output.type}")
     labels = tuple(_label(labelled) for labelled in (*(value.map for value in operands), output))
@@ -264,7 +270,7 @@ def _emit(
 
 
 def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
-    """Refuse a tensor that several nodes read, and that is no feature map of integers yet."""
+    """Refuse the nodes that read a tensor if several do, and it is no feature map of integers yet."""
     if len(readers) > 1 and not isinstance(build.state, Integers | Reals):
         names = " and ".join(dict.fromkeys(repr(title(node)) for node in readers))
         raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")
@@ -274,4 +280,4 @@ OPERATORS = {
     "Concat": _concat,
     "QLinearConcat": _qlinear_concat,
 }
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import concatenations, by the ONNX operator's name."""

@@ -1,4 +1,4 @@
-"""Reference maps of each layer, which ONNX Runtime computes: the model's own tensors, as maps of the layers."""
+"""Reference outputs of every hardware layer, which ONNX Runtime computes from the original ONNX model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hwgen.network.onnx.values import Reals, Value
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTensor:
-    """Tensor of the model that holds the output of a layer.
+    """Tensor of an ONNX model that holds the output of a hardware layer.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class LayerTensor:
     zero_point: int = 0
 
     def maps(self, values: np.ndarray) -> np.ndarray:
-        """Return the layer's maps ``(n, C, H, W)``, int64, of the tensor's values."""
+        """Convert the tensor's values to the layer's integer feature maps ``(n, C, H, W)``, int64."""
         if self.scale is not None:
             values = np.rint(values.astype(np.float64) / np.float64(self.scale)) + self.zero_point
         maps = values.reshape(len(values), *self.map) if self.layout is None else self.layout.to_maps(values)
@@ -53,7 +53,7 @@ class LayerTensor:
 
 
 class RuntimeLayers:
-    """ONNX Runtime on a whole model, with the tensors between the layers as outputs, too.
+    """ONNX Runtime session that returns the outputs of a model, and the output of each hardware layer.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class RuntimeLayers:
         return {value.name for value in self._session.get_inputs() if value.type == "tensor(float)"}
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """Return the model's outputs, and each layer's maps ``(n, C, H, W)`` by its name.
+        """Compute frames; return the model's outputs, and each layer's output maps ``(n, C, H, W)`` by name.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class RuntimeLayers:
         return [values[name] for name in self._outputs], maps
 
     def _batch_of(self, wanted: list[str], frames: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the tensors ``wanted`` of one batch of frames.
+        """Compute one batch of frames in ONNX Runtime, and return the tensors ``wanted``.
 
         If there are fewer frames than the model's batch, the last one is repeated.
         """
@@ -130,7 +130,7 @@ class RuntimeLayers:
 
 
 def _tensor(name: str, value: Value) -> LayerTensor:
-    """Return the tensor ``name`` as the output of its layer."""
+    """Return the ONNX tensor ``name`` as the output of the layer that computes its map."""
     here, state = value.map, value.state
     reals = state if isinstance(state, Reals) else None
     return LayerTensor(
@@ -145,7 +145,7 @@ def _tensor(name: str, value: Value) -> LayerTensor:
 def _session(
     model: onnx.ModelProto, tensors: Sequence[str], optimised: bool, where: str
 ) -> onnxruntime.InferenceSession:
-    """Return a session of the model that also outputs the tensors ``tensors``."""
+    """Return an ONNX Runtime session of a model whose outputs also include the tensors ``tensors``."""
     wider = copied(model)
     existing = {value.name for value in wider.graph.output}
     wider.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in existing)
@@ -158,7 +158,7 @@ def _session(
 
 
 def _refused(where: str, error: Exception) -> ModelError:
-    """Return the error of a model that ONNX Runtime can't run."""
+    """Return the error that says why ONNX Runtime can't compute the tensors between a model's layers."""
     return ModelError(
         f"{where}: ONNX Runtime can't give the tensors between the layers: {' '.join(str(error).split())[:300]}"
     )

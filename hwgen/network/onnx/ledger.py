@@ -1,4 +1,4 @@
-"""Ledger of a model's operators: whether each one is built, folded, left to the host, or refused.
+"""Verdicts on all operators of an ONNX model during import: built, folded, left to the host, or refused.
 
 An author of a new operator writes nothing here. The builder notes a layer where the layer gets its name. The walk notes
 a refusal where it catches the error. All other verdicts follow from the state that a node leaves (`Ledger.operators`).
@@ -17,7 +17,7 @@ from hwgen.network.onnx.file import named, title
 
 
 class RefusalError(ModelError):
-    """Error of a node that can't be built, and the reason ``why``.
+    """Error that an ONNX node can't be built, with the reason ``why``.
 
     The text behind the first semicolon of ``why`` says what would help.
     """
@@ -26,43 +26,46 @@ class RefusalError(ModelError):
         super().__init__(f"{where}: {named(node)}: {why}")
         self.node, self.why = node, why
         self.unknown = False
-        """Whether hwgen doesn't know the operator at all."""
+        """Whether hwgen does not know the node's ONNX operator at all."""
 
 
 class Ledger:
-    """Notes about the nodes of ``graph`` during the walk; ``where`` starts error messages.
+    """Notes about every ONNX node while a model is imported, from which the verdict on each operator follows.
 
-    Nodes are distinguished by their ``id``.
+    ``graph`` is the model's graph; ``where`` starts error messages. Nodes are distinguished by their ``id``.
     """
 
     def __init__(self, graph: onnx.GraphProto, where: str) -> None:
         self._where = where
         self.nodes = list(graph.node)
-        """All nodes, in the graph's order. This list keeps them alive, so that each ``id`` stays unique."""
+        """All nodes of the ONNX graph, in its order. This list keeps them alive, so that each ``id`` stays unique."""
         self._index = {id(node): index for index, node in enumerate(self.nodes)}
         self.layers: Mapping[int, list[str]] = {}
-        """Names of the layers that each node became: `Builder.made`."""
+        """Names of the hardware layers that each ONNX node became, by the node's ``id`` (`Builder.made`)."""
         self.before: list[onnx.NodeProto] = []
-        """Nodes on the float input, in front of the first integer tensor."""
+        """Nodes that the host runs on the model's float input, in front of the first integer tensor."""
         self.begun: dict[int, str] = {}
-        """Nodes that begin a new feature map behind an operator that can't be built, with this operator."""
+        """Nodes that start a new feature map behind an operator that can't be built; the values name this operator.
+
+        The keys are the nodes' ``id``.
+        """
         self.behind: set[int] = set()
-        """Nodes behind the last integer tensor."""
+        """Nodes, by ``id``, that the host runs behind the last integer tensor."""
         self.left: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Node whose floats the output of a walked node still is, and the name of the layer before it, by ``id``."""
+        """Node whose unquantised floats each imported node's output holds, and the layer before it, by ``id``."""
         self.behind_refused: dict[int, str] = {}
-        """Nodes that depend on a refused node, with this node as messages name it."""
+        """Nodes, by ``id``, that depend on a refused node; the values name the refused node for messages."""
         self.unfolded: dict[int, str] = {}
-        """Nodes whose inputs are constants, and the reason why their outputs are none."""
+        """Reasons why nodes with constant inputs could not be folded into constants, by the node's ``id``."""
         self._merged: dict[int, str] = {}
-        """Nodes whose layers other layers absorbed, and where they went."""
+        """Nodes whose layers were absorbed by later layers, by ``id``, with a text that names the absorbing layer."""
         self._refused: dict[int | str, HwgenError] = {}
         self._same: dict[int, onnx.NodeProto] = {}
-        """Nodes that are refused for a constant, with the first node that was refused for the same constant."""
+        """Nodes refused for the same constant as an earlier node, by ``id``, with the earlier node."""
         self._constants = {tensor.name for tensor in graph.initializer}
 
     def refuse(self, error: HwgenError, node: onnx.NodeProto | None = None) -> onnx.NodeProto | None:
-        """Note the reason why a node, or the model as a whole, can't be built; return the node.
+        """Note the reason why an ONNX node, or the whole model, can't be built; return the node.
 
         Only the first reason of a node is kept.
         """
@@ -76,24 +79,27 @@ class Ledger:
         return node
 
     def _are_one(self, error: RefusalError, other: RefusalError) -> bool:
-        """Return whether two nodes are refused because of one constant that both read."""
+        """Return whether two nodes are refused for the same reason, because of one constant that both read."""
         if error.unknown or error.why != other.why:
             return False
         return bool(self._constants.intersection(error.node.input, other.node.input))
 
     def is_refused(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node is refused."""
+        """Return whether an ONNX node has been refused."""
         return id(node) in self._refused or id(node) in self._same
 
     @property
     def obstacles(self) -> list[tuple[onnx.NodeProto | None, HwgenError]]:
-        """All reasons why the model can't be built, in the graph's order, after those that concern no single node."""
+        """All reasons why the model can't be built, each with its node, in the graph's order.
+
+        Reasons that concern no single node come first.
+        """
         nodes = {key: None if isinstance(key, str) else self.nodes[self._index[key]] for key in self._refused}
         keys = sorted(self._refused, key=lambda key: -1 if isinstance(key, str) else self._index[key])
         return [(nodes[key], self._refused[key]) for key in keys]
 
     def texts(self) -> list[str]:
-        """Return one line for each obstacle, without the text that starts error messages.
+        """Return one line of text for each reason why the model can't be built.
 
         A hint that would help is given only once.
         """
@@ -105,7 +111,7 @@ class Ledger:
         return texts
 
     def check(self) -> None:
-        """Raise the refusal that was noted; several refusals are raised as one error.
+        """Raise an error if any ONNX node, or the whole model, was refused; several refusals become one error.
 
         Raises
         ------
@@ -125,18 +131,18 @@ class Ledger:
     # Verdicts.
 
     def became_something(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node became a layer, or part of the layer before it."""
+        """Return whether an ONNX node became a layer, or part of the layer before it."""
         floats, _ = self.left.get(id(node), (node, None))
         return id(node) in self.layers or floats is None
 
     def note_merged(self, layers: Collection[str], merged: Mapping[str, onnx.NodeProto]) -> None:
-        """Note that only ``layers`` are left, because other layers absorbed the rest.
+        """Note that only the layers ``layers`` remain in the network, because these have absorbed all others.
 
         ``merged``: the node whose layer absorbed a layer, by the layer's name.
         """
 
         def taken_by(node: onnx.NodeProto) -> str:
-            """Return the layer, or what else, that a node's layers became."""
+            """Return a text that names the layer, or the input, into which a node's layers were absorbed."""
             made = self.layers.get(id(node), ())
             left = [name for name in made if name in layers]
             taker = None if left or not made else merged[made[-1]]
@@ -154,7 +160,7 @@ class Ledger:
     def operators(
         self, needed: Collection[int], folded: Collection[int], macs: Mapping[int, int | None]
     ) -> tuple[Operator, ...]:
-        """Return the verdict on each node, in the graph's order.
+        """Return the verdict (built, folded, host or unsupported) on each ONNX node, in the graph's order.
 
         Parameters
         ----------
@@ -184,7 +190,7 @@ class Ledger:
         return tuple(operators)
 
     def _verdict(self, node: onnx.NodeProto, needed: Collection[int], folded: Collection[int]) -> tuple[str, str, str]:
-        """Return verdict, reason, and what would help."""
+        """Return the verdict on an ONNX node, the reason, and a hint that would help."""
         key = id(node)
         if error := self._refused.get(key):
             why = error.why if isinstance(error, RefusalError) else str(error)
@@ -220,14 +226,14 @@ class Ledger:
 
 
 def _into(layer: str | None) -> str:
-    """Return where a node was folded: into a layer, by its name, or into the start of a map."""
+    """Return a text that names where a node was folded: a layer, the input, or a new feature map."""
     return f"into {({None: 'the input', '': 'a new feature map'}).get(layer, f'layer {layer}')}"
 
 
 def as_written(
     graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], operators: Sequence[Operator]
 ) -> tuple[Operator, ...]:
-    """Return the verdicts on the nodes of a model's file, from the verdicts on the nodes that were walked.
+    """Return the verdicts on the nodes of an ONNX file, from the verdicts on the nodes of the simplified graph.
 
     Nodes of the file correspond to walked nodes with the same output tensors. A node of the file without such a walked
     node is a constant.
@@ -249,5 +255,5 @@ def as_written(
 
 
 def _operator(node: onnx.NodeProto) -> str:
-    """Return the operator's name, with its domain unless the domain is ONNX's."""
+    """Return a node's ONNX operator name, with its domain unless the domain is ONNX's own."""
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type

@@ -1,4 +1,4 @@
-"""LRN between DequantizeLinear and QuantizeLinear, computed in float32 as ONNX Runtime computes it.
+"""Import of ONNX LRN (local response normalisation), computed in float32 as ONNX Runtime computes it.
 
 The sum of squares needs float32 additions only (`Scale`). hwgen has no formula for the rest, the power above all.
 Instead ONNX Runtime's own LRN is run to locate the scales at which the output changes (`Falls`), by bisection and then
@@ -33,11 +33,11 @@ _ALPHAS, _BETAS, _BIASES = (1e-12, 1e6), (0.01, 4.0), (1e-6, 1e6)
 _TINY = np.float32(2.0**-40)
 
 _OPSET = 17
-"""Version of ONNX's operators in the models that are run."""
+"""Version of ONNX's operators in the small LRN models that are run to tabulate LRN's outputs."""
 
 
 def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Return the scales at which the output of each magnitude changes, as ONNX Runtime computes it.
+    """Tabulate an LRN: return the values of the power's base at which the output of each input magnitude changes.
 
     The output is its distance from the zero point, which saturates at ``limit``.
 
@@ -67,7 +67,7 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
 def _first(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, behind: np.ndarray
 ) -> np.ndarray:
-    """Return a scale at which an output is below ``left``, and not at the scale before."""
+    """Search, by bisection, a scale (base of LRN's power) at which an output falls below ``left``."""
     while (behind - before > 1).any():
         middle = (before + behind) // 2
         is_reached = outputs.of(owner, middle) >= left
@@ -78,7 +78,7 @@ def _first(
 def _around(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first scale at which each output is below ``left``, and the later scales at which it is not.
+    """Return the first scale at which each LRN output is below ``left``, and the later scales at which it is not.
 
     The later scales are the bits of an integer.
     """
@@ -94,16 +94,16 @@ def _around(
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Output of an LRN, as the distance from its zero point."""
+    """Function that computes LRN outputs by ONNX Runtime, as distances from the output's zero point."""
 
     x: np.ndarray
-    """Real value of each magnitude, float32."""
+    """Real value of each input magnitude, float32."""
     y_scale: np.float32
     limit: int
     power: _Power
 
     def of(self, sizes: np.ndarray, bits: np.ndarray) -> np.ndarray:
-        """Return the outputs of magnitudes ``sizes`` at scales of the float32 patterns ``bits``, int64."""
+        """Return LRN outputs, int64, for input magnitudes ``sizes`` and scales with the float32 patterns ``bits``."""
         with np.errstate(over="ignore"):
             real = self.power.of(bits) * self.x[sizes]
             return np.minimum(np.rint(real / self.y_scale), self.limit).astype(np.int64)
@@ -111,12 +111,15 @@ class _Outputs:
 
 @dataclass(frozen=True)
 class _Power:
-    """Function ``scale ** -beta`` of ONNX Runtime, from an LRN of three channels whose middle channel is almost 0."""
+    """Function ``scale ** -beta`` as ONNX Runtime's LRN computes it, taken from an LRN of three channels.
+
+    The middle channel is almost 0.
+    """
 
     beta: float
 
     def of(self, bits: np.ndarray) -> np.ndarray:
-        """Return the powers, float32, of scales that are given as the bits of float32 numbers."""
+        """Return the powers ``scale ** -beta``, float32, of scales that are given as the bits of float32 numbers."""
         scales = from_bits(bits.ravel())
         powers = np.empty_like(scales)
         _, exponents = np.frexp(scales)
@@ -126,7 +129,7 @@ class _Power:
         return powers.reshape(bits.shape)
 
     def _above(self, bias: np.float32, scales: np.ndarray) -> np.ndarray:
-        """Return the powers of scales from a power of two, ``bias``, up to the next."""
+        """Return the powers ``scale ** -beta`` of scales from ``bias``, a power of two, up to the next one."""
         # The kernel computes the last numbers of a tensor, three at most, in other code.
         wanted = np.resize(scales, max(len(scales), 4))
         # Each scale is the bias plus two squares. The greater square approaches the scale from below.
@@ -141,7 +144,7 @@ class _Power:
 
 
 def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
-    """Return ONNX Runtime's LRN of ``x``, ``(1, C, H, W)``, in windows of three channels.
+    """Run ONNX Runtime's LRN, in windows of three channels, on values ``(1, C, H, W)``.
 
     The attribute alpha makes each scale the bias plus the sum of the squares.
     """
@@ -156,7 +159,7 @@ def _normalised(x: np.ndarray, beta: float, bias: float) -> np.ndarray:
 
 
 def _lrn(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an LRN between DequantizeLinear and QuantizeLinear."""
+    """Import an ONNX LRN between DequantizeLinear and QuantizeLinear."""
     state = plain_operand(build, node)
     if len(build.spatial_axes(node)) != 2:
         raise build.refusal(node, "must take tensors of four dimensions, as ONNX Runtime asks")
@@ -192,7 +195,7 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _emit(build: Builder, node: onnx.NodeProto, output: Map, scale: Scale, falls: Falls, low: int, high: int) -> None:
-    """Append the layer of an LRN, or a lookup if no output depends on the channels around."""
+    """Append an LRN layer, or a lookup table if no output depends on neighbouring channels."""
     window, here = Window(kernel=(1, 1)), build.map
     if len(falls.at):
         build.emit(node, LRN, window, output, scale=scale, falls=falls, low=low, high=high)
@@ -204,4 +207,4 @@ def _emit(build: Builder, node: onnx.NodeProto, output: Map, scale: Scale, falls
 
 
 OPERATORS = {"LRN": _lrn}
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import LRN, by the ONNX operator's name."""

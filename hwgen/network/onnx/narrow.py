@@ -1,4 +1,4 @@
-"""Feature maps that the model clips between QuantizeLinear and DequantizeLinear (QCDQ), and that become narrower.
+"""Narrowing of feature maps whose integers the ONNX model clips between QuantizeLinear and DequantizeLinear (QCDQ).
 
 The bounds become bounds of the layer that computes the map, or of the host where the map is the network's input. Either
 way the map gets the narrowest type that holds them, so that beats, memories and multipliers become narrower.
@@ -18,7 +18,7 @@ from hwgen.network.requantise import Requantisation
 
 
 def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
-    """Clip a feature map's integers, for a Clip or Relu: ``min(max(x, low), high)``."""
+    """Import a Clip or Relu of a feature map's integers: ``min(max(x, low), high)``."""
     integer_type = build.map.type
     if integer_type.bits > 16:
         raise build.refusal(node, "takes accumulators, with which the hardware ends; no layer can follow")
@@ -37,7 +37,7 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
 
 
 def _bound(step: Step, low: int, high: int) -> bool:
-    """Bound a layer's outputs by ``low`` and ``high``; return whether the layer can have these bounds."""
+    """Bound the outputs of the layer ``step`` by ``low`` and ``high``; return whether the layer allows such bounds."""
     if step.kind is Conv:
         if step.requantisation is None:
             return False
@@ -53,13 +53,16 @@ def _bound(step: Step, low: int, high: int) -> bool:
 
 
 def _ends(source: Map) -> tuple[int, int]:
-    """Return the lowest and the highest integer of a map's type."""
+    """Return the lowest and the highest integer of a feature map's finished type."""
     integer_type = source.frozen().type
     return integer_type.minimum, integer_type.maximum
 
 
 def _emit_clip(build: Builder, node: onnx.NodeProto, low: int, high: int) -> None:
-    """Append a 1x1 convolution of each channel with itself that clips; other nodes read the map without the clip."""
+    """Append a 1x1 convolution that only clips each channel of the current map.
+
+    Other nodes read the map without the clip.
+    """
     here = build.map
     if here.zero_point is None:
         raise build.refusal(

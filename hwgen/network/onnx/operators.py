@@ -1,4 +1,4 @@
-"""Import of each operator: the table of import functions, and which operators can follow which."""
+"""Import of ONNX nodes: the functions that import each operator, and the rules which operators can follow which."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
 from hwgen.network.onnx.views import View
 
 _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_dimensions.MOVES}
-"""Operators that can follow a join of dequantised maps, or a pool behind a function of one map."""
+"""ONNX operators that can follow an operator on several dequantised maps, before it is quantised.
+
+They can also follow a pool behind a function of one map.
+"""
 _SEVERAL = {"Split"}
-"""Operators that can have several outputs."""
+"""ONNX operators that can have several outputs."""
 
 
 def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeProto], None]:
-    """Return the function that imports a node.
+    """Return the function that imports an ONNX node's operator, or raise an error if there is none.
 
     Raises
     ------
@@ -57,7 +60,7 @@ def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeP
 
 
 def apply(build: Builder, node: onnx.NodeProto) -> None:
-    """Import ``node``: change the builder's current value from the node's input to its output.
+    """Import an ONNX node: the builder's current value, the node's input, becomes the node's output.
 
     Raises
     ------
@@ -88,7 +91,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a MaxPool."""
+    """Import an ONNX MaxPool."""
     axes = build.spatial_axes(node)
     channels, height, width = build.view.sizes
     _, size = build.pool_window(node, (height, width), axes)
@@ -104,12 +107,15 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _falls(build: Builder, state: Reals) -> bool:
-    """Return whether a greater integer can have become a smaller value, as in the last bits of a Sigmoid."""
+    """Return whether the nodes behind a DequantizeLinear can turn a greater integer into a smaller value.
+
+    An example is the last bits of a Sigmoid.
+    """
     return bool(state.pools) or (state.by_runtime and not build.function(state).rises)
 
 
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse a Softmax that the host can't run."""
+    """Refuse an ONNX Softmax that the host can't run."""
     state = build.state
     if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
@@ -136,4 +142,4 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,
 }
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import an ONNX node, by the ONNX operator's name."""

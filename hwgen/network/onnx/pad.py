@@ -1,4 +1,4 @@
-"""Pad with a constant value."""
+"""Import of ONNX Pad with a constant value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hwgen.network.ops import Crop, Pad
 
 
 def _pad(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Pad with a constant value."""
+    """Import an ONNX Pad with a constant value."""
     check_operand(build, node)
     mode = text(node, "mode", "constant")
     if mode != "constant":
@@ -42,7 +42,7 @@ def _pad(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Window, value: np.float32) -> None:
-    """Pad a dequantised map.
+    """Import a Pad of a dequantised map: pad the map with the integer that stands for ``value``.
 
     The padding is the integer that stands for ``value``. If no integer does, a quantiser equal to the map's must
     follow, and the padding is the rounded integer.
@@ -69,7 +69,7 @@ def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Windo
 
 
 def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | None) -> None:
-    """Append the layer of a Pad; without ``value`` the window only crops."""
+    """Append the layer of a Pad to the network; without ``value`` the window only crops."""
     here = build.map
     size = window.output_size(here.height, here.width)
     output = here.sized(here.channels, *size)
@@ -91,7 +91,7 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | Non
 
 
 def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int, int], View]:
-    """Return the padding at the top, left, bottom and right, and the view of the padded tensor."""
+    """Return a Pad node's padding (top, left, bottom, right), and the layout of the padded tensor."""
     if len(node.input) > 1:
         pads = [int(pad) for pad in build.constants.read(node, 1, "pads").ravel()]
     else:
@@ -118,7 +118,7 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
 
 
 def _value(build: Builder, node: onnx.NodeProto) -> float:
-    """Return the real value of the padding."""
+    """Return the real value with which a Pad node pads."""
     if len(node.input) > 2 and node.input[2]:
         constant = build.constants.quantised.get(node.input[2])
         values = constant.real() if constant else build.constants.read(node, 2, "value")
@@ -133,4 +133,4 @@ def _value(build: Builder, node: onnx.NodeProto) -> float:
 
 
 OPERATORS = {"Pad": _pad}
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import Pad, by the ONNX operator's name."""

@@ -1,4 +1,4 @@
-"""A part of a model: the layers up to some tensors, and the rest of the graph, which ONNX Runtime runs on the host.
+"""Import of a part of an ONNX model: the layers up to some tensors; ONNX Runtime runs the rest on the host.
 
 The part ends at tensors of integers, and a layer computes each of them. Earlier maps that the rest of the graph needs
 leave the hardware, too. The host has the model's inputs anyway.
@@ -22,13 +22,13 @@ from hwgen.network.onnx.values import Value
 from hwgen.network.onnx.walk import Walk
 
 AUTO = "auto"
-"""Value of ``until`` for a part with all layers that can be built before the first obstacle."""
+"""Value of the option ``until`` that selects all layers before the first operator that can't be built."""
 _NAMED = 4
-"""Largest number of tensors that a message proposes in place of another."""
+"""Largest number of tensors that an error message proposes instead of a wrong one."""
 
 
 def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence[str]) -> Network:
-    """Return the part of the quantised ``model`` up to some tensors as a network called ``name``.
+    """Return the part of a quantised ONNX model up to the tensors ``until`` as a network called ``name``.
 
     The host runs the rest of the model.
 
@@ -68,7 +68,7 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
 
 
 def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
-    """Return the verdict on each operator of the quantised ``model``, whether or not all of it can be built.
+    """Return a survey of a quantised ONNX model: the verdict on each operator, even if some can't be built.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
 
 
 def _check_names(model: onnx.ModelProto, where: str, tensors: Sequence[str]) -> None:
-    """Refuse names of tensors that no node computes."""
+    """Refuse tensor names that no node of the ONNX model computes."""
     names = [name for node in model.graph.node for name in node.output if name]
     for tensor in tensors:
         if tensor not in names:
@@ -115,7 +115,7 @@ def _check_names(model: onnx.ModelProto, where: str, tensors: Sequence[str]) -> 
 
 
 def _no_end(whole: Walk, tensor: str, before: Mapping[str, Value]) -> ModelError:
-    """Return the error that says why the hardware can't end at a tensor, and the nearest tensors at which it can."""
+    """Return the error that says why the hardware can't end at a tensor, and names the nearest tensors where it can."""
     good = {name for name, value in {**whole.maps(), **before}.items() if value.source is not None}
     graph = whole.model.graph
     (node,) = (node for node in graph.node if tensor in node.output)
@@ -133,7 +133,7 @@ def _no_end(whole: Walk, tensor: str, before: Mapping[str, Value]) -> ModelError
 
 
 def _nearest(start: str, edges: Mapping[str, Sequence[str]], good: Collection[str]) -> list[str]:
-    """Return the first tensors of ``good`` on each path from a tensor."""
+    """Return the first tensors among ``good`` on each path of the graph from the tensor ``start``."""
     nearest, seen, waiting = [], {start}, [start]
     while waiting and len(nearest) < _NAMED:
         for name in edges.get(waiting.pop(0), ()):
@@ -145,5 +145,5 @@ def _nearest(start: str, edges: Mapping[str, Sequence[str]], good: Collection[st
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names as a text."""
+    """Return tensor names as text, joined by ``or``."""
     return " or ".join(map(repr, names))

@@ -1,4 +1,4 @@
-"""Operators between DequantizeLinear and QuantizeLinear (QDQ models)."""
+"""Import of ONNX operators between DequantizeLinear and QuantizeLinear (QDQ models)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QuantizeLinear: the layers before it are emitted, and the current value becomes integers."""
+    """Import a QuantizeLinear: append the layers that the value before it needs, so that it becomes integers."""
     state = build.state
     scale, zero, integer_type = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Integers):
@@ -51,7 +51,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the float input of a layer, which must be a plain DequantizeLinear."""
+    """Return the state of a layer's float input, which must come directly from a DequantizeLinear."""
     state = build.state
     if not isinstance(state, Reals):
         last = f"{title(state.node)!r} gives floats" if isinstance(state, Joined | Sums) else "it gets integers"
@@ -62,7 +62,7 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _conv(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Conv."""
+    """Import an ONNX Conv of a dequantised map."""
     operand = _operand(build, node)
     if operand.is_padded_by(node) and not build.shared:
         operand.in_floats = False
@@ -73,7 +73,7 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Gemm."""
+    """Import an ONNX Gemm of a dequantised map."""
     operand = _operand(build, node)
     transposed = plain_product(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)
@@ -84,7 +84,7 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a MatMul."""
+    """Import an ONNX MatMul of a dequantised map and a constant matrix."""
     if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand = _operand(build, node)
@@ -95,13 +95,13 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the float input of a convolution: a DequantizeLinear with only arithmetic with constants behind it."""
+    """Return the state of a convolution's float input: dequantised, with at most arithmetic with constants applied."""
     state = build.state
     return state if isinstance(state, Reals) and state.arithmetic is not None else plain_operand(build, node)
 
 
 def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
-    """Make the sums of a convolution the current value, with the arithmetic in front of it folded in."""
+    """Make a convolution's sums the builder's current value, with arithmetic in front of the convolution folded in."""
     operand = build.state
     assert isinstance(operand, Reals)
     sums.residue = bias.residue
@@ -112,7 +112,7 @@ def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
 
 
 def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
-    """Return whether the matrix is transposed; refuse attributes other than the usual ones."""
+    """Return whether a Gemm's constant matrix is transposed; refuse other unusual attributes."""
     for name, usual in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         value = attribute(node, name, usual)
         if value != usual:
@@ -121,12 +121,12 @@ def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
 
 
 def _relu(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Relu."""
+    """Import an ONNX Relu."""
     _bounded(build, node, 0.0, math.inf)
 
 
 def _clip(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Clip with constant bounds."""
+    """Import an ONNX Clip with constant bounds."""
     bounds = []
     for index, (name, unbounded) in enumerate((("min", -math.inf), ("max", math.inf)), start=1):
         bound = attribute(node, name, unbounded)
@@ -143,7 +143,7 @@ def _clip(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
-    """Bound the current value by ``low`` and ``high``."""
+    """Bound the builder's current value by ``low`` and ``high``, for a Relu or Clip."""
     state = build.state
     if isinstance(state, Sums):
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
@@ -163,7 +163,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
 
 
 def _add(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an Add of a constant, or of several maps."""
+    """Import an ONNX Add of a constant, or of several maps."""
     names = [name for name in node.input if name in build.constants.arrays or name in build.constants.quantised]
     if not names:
         add_or_apply(build, node)
@@ -196,7 +196,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _add_to_sums(build: Builder, node: onnx.NodeProto, state: Sums, values: np.ndarray) -> None:
-    """Add a constant to the bias of the sums ``state``."""
+    """Import an Add of a constant behind a convolution: add the constant to the convolution's bias."""
     reals = state.of_channels(build.constants.by_channel(node, values, build.view))
     unit = state.x_scale * state.w_scale
     steps = build.constants.in_steps(node, reals, unit)
@@ -216,4 +216,4 @@ OPERATORS = {
     "QuantizeLinear": _quantise,
     "Relu": _relu,
 }
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import operators of QDQ models, by the ONNX operator's name."""

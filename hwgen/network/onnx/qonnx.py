@@ -1,8 +1,8 @@
-"""QONNX models: ``Quant`` nodes, as Brevitas and the QONNX package write them, are replaced by nodes of ONNX.
+"""Translation of QONNX models, as Brevitas writes them: ``Quant`` nodes are replaced by nodes of ONNX.
 
-A Quant computes floats, ``scale * (clip(round(x / scale + zeropt)) - zeropt)``, of any number of bits. The Quant of a
-feature map becomes QuantizeLinear, Clip and DequantizeLinear. The Quant of a constant becomes the integers, behind
-DequantizeLinear. After that the model is imported as any other.
+The QONNX package writes such nodes, too. A Quant computes floats, ``scale * (clip(round(x / scale + zeropt)) -
+zeropt)``, of any number of bits. The Quant of a feature map becomes QuantizeLinear, Clip and DequantizeLinear. The
+Quant of a constant becomes the integers, behind DequantizeLinear. After that the model is imported as any other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hwgen.network.onnx.constants import held
 from hwgen.network.onnx.file import UnusedNames, attribute, copied, text, title
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
-"""Domains of QONNX's operators."""
+"""Domains of the operators in QONNX models."""
 _QUANT = {"IntQuant", "Quant"}
 _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
-"""Operators of QONNX whose outputs are floats in the shape of their first input."""
+"""QONNX operators whose outputs are floats in the shape of their first input."""
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ROUND": np.round,
     "HALF_EVEN": np.round,
@@ -35,20 +35,20 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "HALF_UP": lambda x: np.sign(x) * np.floor(np.abs(x) + np.float32(0.5)),
     "HALF_DOWN": lambda x: np.sign(x) * np.ceil(np.abs(x) - np.float32(0.5)),
 }
-"""Rounding functions of the attribute ``rounding_mode``."""
+"""Rounding functions of QONNX's Quant, by the attribute ``rounding_mode``."""
 _TO_EVEN = ("ROUND", "HALF_EVEN")
-"""Rounding modes that equal the rounding of QuantizeLinear."""
+"""Rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
 _MOST_BITS = 16
-"""Largest number of bits of a feature map; constants can have 32."""
+"""Largest number of bits of a feature map in a QONNX model; constants can have 32."""
 
 
 def is_qonnx(model: onnx.ModelProto) -> bool:
-    """Return whether ``model`` has nodes of QONNX."""
+    """Return whether an ONNX model contains nodes of QONNX."""
     return any(node.domain in DOMAINS for node in model.graph.node)
 
 
 def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return ``model`` with nodes of QONNX replaced by Identity, for checks that know only ONNX's operators."""
+    """Return a QONNX model with its QONNX nodes replaced by Identity, for checks that know only ONNX's operators."""
     result = copied(model)
     for node in result.graph.node:
         if node.domain in DOMAINS and node.op_type in _ELEMENTWISE and node.input and node.output:
@@ -59,7 +59,7 @@ def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def rewritten(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return ``model`` with QuantizeLinear, Clip and DequantizeLinear in place of each Quant.
+    """Return a QONNX model with QuantizeLinear, Clip and DequantizeLinear in place of each Quant.
 
     A model without a Quant is returned as it is. Constants must be initialisers, or outputs of Constant and Identity
     (see `hwgen.network.onnx.fold`). ``where`` starts error messages.
@@ -73,20 +73,20 @@ def rewritten(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 
 class _Rewriting:
-    """Walk over a QONNX model that replaces the nodes of QONNX."""
+    """Translator of a QONNX model, which replaces the nodes of QONNX one after the other."""
 
     def __init__(self, model: onnx.ModelProto, where: str) -> None:
         self._model, self._where = model, where
         self._known = {tensor.name: tensor for tensor in model.graph.initializer}
         self._reals: dict[str, np.ndarray] = {}
-        """Values of the constants that Constant, Identity and Quant nodes compute, by name."""
+        """Values of the constants that Constant, Identity and Quant nodes compute, by tensor name."""
         self._unused = UnusedNames(model)
         self._nodes: list[onnx.NodeProto] = []
         self._made: list[onnx.TensorProto] = []
         self._opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
 
     def result(self) -> onnx.ModelProto:
-        """Return the rewritten model."""
+        """Return the translated model, without nodes of QONNX."""
         for node in needed(self._model.graph):
             if node.domain not in DOMAINS:
                 self._nodes.append(node)
@@ -112,20 +112,20 @@ class _Rewriting:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
 
     def _note(self, node: onnx.NodeProto) -> None:
-        """Store the output of a Constant or Identity, if it is a constant."""
+        """Store the output of a Constant or Identity node, if it is a constant."""
         if node.op_type in ("Constant", "Identity"):
             value = held(node) if node.op_type == "Constant" else self._constant(node.input[0])
             if value is not None:
                 self._reals[node.output[0]] = value
 
     def _constant(self, name: str) -> np.ndarray | None:
-        """Return the value of a constant; ``None`` if the tensor is none."""
+        """Return the value of the tensor ``name`` if it is a constant, otherwise ``None``."""
         if name in self._reals:
             return self._reals[name]
         return numpy_helper.to_array(self._known[name]) if name in self._known else None
 
     def _parameter(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """Return the node's input ``index``, which must be a constant of finite numbers."""
+        """Return a node's input ``index``, which must be a constant of finite numbers."""
         value = self._constant(node.input[index]) if len(node.input) > index else None
         if value is None or not value.size:
             raise self._refusal(node, f"{what} must be a constant of the model, with a value")
@@ -134,7 +134,7 @@ class _Rewriting:
         return value
 
     def _quant(self, node: onnx.NodeProto) -> None:
-        """Replace a Quant."""
+        """Replace a Quant node of a feature map or a constant by nodes of ONNX."""
         scale = self._scale(node)
         zero = self._parameter(node, 2, "zero point").astype(np.float64)
         bits = self._parameter(node, 3, "bitwidth").astype(np.float64)
@@ -163,14 +163,14 @@ class _Rewriting:
         self._emit_map(node, scale, zero, integer_type, (low, high))
 
     def _mode(self, node: onnx.NodeProto) -> str:
-        """Return the rounding mode of a Quant."""
+        """Return the rounding mode of a Quant node."""
         name = text(node, "rounding_mode", "ROUND").upper()
         if name not in _ROUNDING:
             raise self._refusal(node, f"rounding_mode must be one of {', '.join(_ROUNDING)}, not {name[:40]!r}")
         return name
 
     def _scale(self, node: onnx.NodeProto) -> np.ndarray:
-        """Return the scale of a node, float32."""
+        """Return the scale of a Quant or BipolarQuant node, float32."""
         scale = self._parameter(node, 1, "scale")
         if scale.dtype.kind != "f" or not (scale.astype(np.float32) == scale).all():
             raise self._refusal(node, f"scale must be float32 numbers, not {scale.dtype} {scale.reshape(-1)[0]!r}")
@@ -179,12 +179,12 @@ class _Rewriting:
         return scale.astype(np.float32)
 
     def _check_values(self, node: onnx.NodeProto, values: np.ndarray) -> None:
-        """Refuse a constant that holds other than finite numbers."""
+        """Refuse a Quant of a constant that holds other than finite numbers."""
         if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
             raise self._refusal(node, "its constant must hold finite numbers")
 
     def _divided(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return a constant divided by its scale, float32."""
+        """Return the constant input of a Quant divided by its scale, float32."""
         try:
             steps = values.astype(np.float32) / scale
         except ValueError:
@@ -194,7 +194,7 @@ class _Rewriting:
         return steps
 
     def _bipolar(self, node: onnx.NodeProto) -> None:
-        """Replace a BipolarQuant of a constant."""
+        """Replace a BipolarQuant node of a constant by integers behind a DequantizeLinear."""
         values = self._constant(node.input[0])
         if values is None:
             raise self._refusal(node, "feature maps of -1 and 1 are not supported; weights may be BipolarQuant")
@@ -280,28 +280,31 @@ class _Rewriting:
     def _add(
         self, node: onnx.NodeProto, operator: str, inputs: list[str], output: str, integer_type: IntegerType
     ) -> None:
-        """Add a node of ONNX, or of com.microsoft where the model's operator set has no such node of this type."""
+        """Add a node of ONNX to the translated model, in a domain that has this operator for the integer type.
+
+        The domain is com.microsoft where the model's operator set has no such node.
+        """
         domain = "" if self._opset >= (21 if integer_type.bits == 16 else 13) else "com.microsoft"
         self._nodes.append(
             helper.make_node(operator, inputs, [output], name=f"{title(node)}_{operator}", domain=domain)
         )
 
     def _keep(self, node: onnx.NodeProto, what: str, array: np.ndarray) -> str:
-        """Add an initialiser, and return its name."""
+        """Add an initialiser to the translated model, and return its name."""
         name = self._unused(f"{node.output[0]}_{what}")
         self._made.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
         return name
 
 
 def _limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
-    """Return the lowest and the highest integer of a Quant."""
+    """Return the lowest and the highest integer to which a Quant node clips."""
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
 
 
 def _stored(integer_type: IntegerType) -> IntegerType:
-    """Return the type in which ONNX stores integers of a type."""
+    """Return the integer type in which ONNX stores the integers of a QONNX type."""
     if integer_type.bits > 16:
         return IntegerType(bits=32, signed=True)
     return IntegerType(bits=8 if integer_type.bits <= 8 else 16, signed=integer_type.signed)

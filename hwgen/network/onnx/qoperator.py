@@ -1,4 +1,4 @@
-"""Operators on integers (QOperator models)."""
+"""Import of ONNX operators on integers (QOperator models), such as QLinearConv."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hwgen.network.onnx.values import Reals
 
 
 def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QLinearConv."""
+    """Import an ONNX QLinearConv."""
     x_scale, _ = build.quantised_input(node, 1)
     weights = build.constants.integer_weights(node, 3, 0)
     scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
@@ -26,7 +26,7 @@ def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QLinearMatMul."""
+    """Import an ONNX QLinearMatMul."""
     if node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
     x_scale, _ = build.quantised_input(node, 1)
@@ -55,7 +55,7 @@ def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a ConvInteger, whose outputs are the accumulators."""
+    """Import an ONNX ConvInteger, whose outputs are the accumulators."""
     zero = build.constants.read(node, 2, "zero point") if len(node.input) > 2 and node.input[2] else np.zeros(1, int)
     if zero.size != 1:
         raise build.refusal(node, f"a feature map must have one zero point, not {zero.size}")
@@ -100,4 +100,4 @@ OPERATORS = {
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
 }
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import operators on integers, by the ONNX operator's name."""

@@ -1,4 +1,4 @@
-"""Resize and Upsample: nearest neighbours by whole factors."""
+"""Import of ONNX Resize and Upsample to nearest neighbours, by whole factors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ROUNDINGS = {
     "round_prefer_floor": lambda reals: np.ceil(reals - 0.5),
     "round_prefer_ceil": lambda reals: np.floor(reals + 0.5),
 }
-"""Rounding functions of the attribute ``nearest_mode``."""
+"""Rounding functions of ONNX Resize, by the attribute ``nearest_mode``."""
 
 
 def _resize(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Resize or Upsample that repeats each pixel."""
+    """Import an ONNX Resize or Upsample that repeats each pixel."""
     axes = build.spatial_axes(node)
     if isinstance(build.state, Sums):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
@@ -50,7 +50,7 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tuple[int, int]:
-    """Return the factors by which rows and columns grow.
+    """Return the factors by which a Resize node enlarges rows and columns.
 
     ``axes``: map axes of the tensor's dimensions behind the channels.
     """
@@ -80,7 +80,7 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
 
 
 def _spread(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return scales or sizes of all dimensions, where the node can list those of some ``axes`` only.
+    """Return a Resize node's scales or sizes of all dimensions, also if it lists those of some ``axes`` only.
 
     ``others``: scales or sizes of the dimensions that the node doesn't list.
     """
@@ -95,7 +95,7 @@ def _spread(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np
 
 
 def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np.ndarray:
-    """Return, for each index along an axis of the output, the index along the input (ONNX Resize)."""
+    """Return, for each index along an axis of Resize's output, the index along the input."""
     indices = np.arange(size * factor, dtype=np.float64)
     # Upsample, and the first version of Resize, have one mode only.
     if node.op_type == "Upsample" or len(node.input) == 2:
@@ -118,9 +118,9 @@ def _sources(build: Builder, node: onnx.NodeProto, size: int, factor: int) -> np
 
 
 def _unknown(build: Builder, node: onnx.NodeProto, what: str, value: str) -> ModelError:
-    """Return the error of an attribute's value that is not supported."""
+    """Return the error that says that an attribute's value is not supported."""
     return build.refusal(node, f"{what} {value!r} is not supported")
 
 
 OPERATORS = {"Resize": _resize, "Upsample": _resize}
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import Resize and Upsample, by the ONNX operator's name."""

@@ -1,4 +1,4 @@
-"""The rest of a graph, behind the tensors at which the hardware ends, which ONNX Runtime runs on the host.
+"""Remainder of an ONNX model behind the tensors at which the hardware ends, which ONNX Runtime runs on the host.
 
 Where a part of a model is built, the rest can be anything (`hwgen.network.onnx.part`). Of a whole model, the rest are
 nodes that only the host runs, behind several tensors. An example is a model whose heads of different sizes are joined
@@ -25,7 +25,7 @@ from hwgen.network.onnx.walk import FoldedModel, Walk
 
 @dataclass(frozen=True)
 class Rest:
-    """Rest of a graph behind some tensors: its nodes, in the graph's order, and the tensors that it reads.
+    """Nodes of an ONNX model that the host runs behind the hardware, and the tensors that these nodes read.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Rest:
 
 
 def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
-    """Return the nodes from the outputs back to the tensors of ``maps``, constants and the model's inputs.
+    """Return the nodes between the tensors ``maps``, at which the hardware can end, and the model's outputs.
 
     An input as integers counts only where the layers before these tensors read the same input.
     """
@@ -56,7 +56,7 @@ def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
-    """Return the same rest, where an input as integers counts in any case."""
+    """Return the nodes between the tensors ``maps`` and the model's outputs, whichever inputs the hardware reads."""
     graph = walk.model.graph
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     waiting, seen = [value.name for value in graph.output], set()
@@ -81,7 +81,7 @@ def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
-    """Return the model's inputs that the layers before some tensors read, by their names."""
+    """Return the model's inputs that the layers in front of some tensors read, by name."""
     inputs = {}
     for step in steps_before(walk.values[tensor].source for tensor in tensors):
         for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
@@ -91,9 +91,10 @@ def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
 
 
 def walked(model: FoldedModel, where: str) -> tuple[Walk, bool]:
-    """Return a model's walk, up to the end of the hardware, and whether the host joins several tensors behind it.
+    """Import a model's nodes up to the end of the hardware.
 
-    The host joins tensors where nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
+    Return also whether the host joins several tensors behind it. The host joins tensors where nothing else is an
+    obstacle, and none of its nodes is meant for integers (`may_join`).
     """
     walk = Walk(model, where)
     rest = _joining(walk)
@@ -105,7 +106,10 @@ def walked(model: FoldedModel, where: str) -> tuple[Walk, bool]:
 
 
 def _joining(walk: Walk) -> Rest | None:
-    """Return the nodes with which the host joins tensors; ``None`` if there are none, or another obstacle remains."""
+    """Return the nodes with which the host joins several tensors of the hardware into the model's outputs.
+
+    The result is ``None`` if there are none, or another obstacle remains.
+    """
     refused = {None if node is None else id(node) for node, _ in walk.ledger.obstacles}
     if not refused or None in refused:
         return None
@@ -120,12 +124,12 @@ def _joining(walk: Walk) -> Rest | None:
 
 
 def whole_network(walk: Walk, joins: bool, name: str) -> Network:
-    """Return the network of a model that is `walked` without an obstacle."""
+    """Return the network of an ONNX model whose nodes were imported (`walked`) without an obstacle."""
     return _before_rest(walk, walk, name, walk.maps(), whole=True) if joins else walk.network(name, walk.ends)
 
 
 def part_network(whole: Walk, walk: Walk, name: str, maps: Mapping[str, Value]) -> Network:
-    """Return the network of the layers before some tensors.
+    """Return the network of the layers in front of some tensors of an ONNX model, for a part of the model.
 
     Parameters
     ----------
@@ -143,7 +147,7 @@ def part_network(whole: Walk, walk: Walk, name: str, maps: Mapping[str, Value]) 
 
 
 def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
-    """Return the network of the layers before some tensors, with the rest that the host runs."""
+    """Return the network of the layers in front of some tensors, with the remainder that the host runs."""
     rest = rest_behind(walk, maps)
     if (other := _other_input(walk, rest, maps)) is not None:
         raise ModelError(
@@ -182,7 +186,7 @@ def _cut(
     ends: Mapping[str, OutputEnd],
     integers: Sequence[OutputEnd],
 ) -> bytes:
-    """Return the ONNX model of the rest, serialised; empty if no output needs a node of it."""
+    """Return the serialised ONNX model of the nodes that the host runs; empty if no output needs one of them."""
     graph, inputs, nodes, provided = walk.model.graph, [], [], set()
     batch, unused = walk.build.batch or "batch", UnusedNames(walk.model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):
@@ -216,14 +220,14 @@ def _cut(
 
 
 def covered(walk: Walk, tensors: Sequence[str], operators: Sequence[Operator]) -> float:
-    """Return the share of the multiply-accumulates of all ``operators`` that the layers before some tensors compute."""
+    """Return the fraction of a model's multiply-accumulates that the layers in front of some tensors compute."""
     names = {step.name for step in steps_before(walk.values[tensor].source for tensor in tensors)}
     layers = [names.intersection(walk.ledger.layers.get(id(node), ())) for node in walk.ledger.nodes]
     return share(operators, [operator for operator, made in zip(operators, layers, strict=True) if made])
 
 
 def _other_input(walk: Walk, rest: Rest, maps: Mapping[str, Value]) -> str | None:
-    """Return a tensor that is an input as other integers than the hardware reads, or ``None``.
+    """Return a tensor that is a model input quantised otherwise than the hardware reads it, or ``None``.
 
     The host has no other integers.
     """
@@ -233,5 +237,5 @@ def _other_input(walk: Walk, rest: Rest, maps: Mapping[str, Value]) -> str | Non
 
 
 def _is_real(value: Value) -> bool:
-    """Return whether a value is dequantised."""
+    """Return whether a tensor holds dequantised values."""
     return isinstance(value.state, Reals)

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime on one thread, for the small models that the importer computes."""
+"""ONNX Runtime sessions on one thread, for the small models that the importer computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def session(
     model: str | bytes, settings: Mapping[str, str] | None = None, *, optimised: bool = True
 ) -> onnxruntime.InferenceSession:
-    """Return a session of a model that prints nothing.
+    """Return an ONNX Runtime session of a small model, on one thread and without log messages.
 
     Parameters
     ----------

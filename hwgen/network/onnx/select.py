@@ -1,4 +1,4 @@
-"""Split, Slice and Gather with constants: selections along one axis."""
+"""Import of ONNX Split, Slice and Gather with constant indices: selections along one axis."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import Crop
 
 AXES = {CHANNELS: "channels", ROWS: "rows", COLUMNS: "columns"}
-"""Names of the map's axes, as messages use them."""
+"""Names of a feature map's axes (channels, rows, columns) for error messages."""
 _ENDLESS = (1 << 31) - 1
-"""Lowest end of a Slice that means the end of the axis, however long the axis is."""
+"""Lowest ``ends`` value of an ONNX Slice that means the end of the axis, however long the axis is."""
 
 
 def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[int]]) -> None:
-    """Select indices of the current value along its dimensions.
+    """Append the layers that select indices along dimensions of the current value.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[i
 
 
 def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int, np.ndarray]:
-    """Return the axis of the map that a dimension consists of, and the index along the axis for each of its indices.
+    """Return the map axis that a tensor's dimension consists of, and the index along the axis for each of its indices.
 
     ``dimension``: index of the tensor's dimension; 0 is the batch.
     """
@@ -75,7 +75,7 @@ def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int,
 def _regular(
     build: Builder, node: onnx.NodeProto, axis: int, selected: Sequence[int], size: int
 ) -> tuple[int, int, int]:
-    """Return the number of rows or columns before the selected ones, their distance, and the number behind them."""
+    """Return how many rows or columns precede the selected ones, their distance, and how many follow."""
     first, last = selected[0], selected[-1]
     step = selected[1] - first if len(selected) > 1 else 1
     if step < 1 or list(selected) != list(range(first, last + 1, step)):
@@ -84,12 +84,12 @@ def _regular(
 
 
 def _text(indices: Sequence[int]) -> str:
-    """Return indices as a text."""
+    """Return indices as text, at most eight of them."""
     return ", ".join(map(str, indices[:8])) + (", .." if len(indices) > 8 else "")
 
 
 def axis_of(build: Builder, node: onnx.NodeProto, axis: int) -> int:
-    """Return a node's axis as an index of 0 or more; 0 is the batch."""
+    """Return a node's axis as a non-negative index of the current value's dimensions; 0 is the batch."""
     rank = 1 + len(build.view.dims)
     if not -rank <= axis < rank:
         raise build.refusal(node, f"axis must be {-rank} to {rank - 1}, not {axis}")
@@ -97,12 +97,12 @@ def axis_of(build: Builder, node: onnx.NodeProto, axis: int) -> int:
 
 
 def axis_size(build: Builder, axis: int) -> int:
-    """Return the size of the current value along an axis of 1 or more."""
+    """Return the size of the builder's current value along dimension ``axis``, 1 or more."""
     return build.view.shape[axis - 1]
 
 
 def check_operand(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse an input that is not integers, dequantised or not."""
+    """Refuse a node whose input is not one feature map of integers, dequantised or not."""
     if isinstance(build.state, Sums):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
     if len(build.operands) != 1:
@@ -110,7 +110,7 @@ def check_operand(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _split(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Split along an axis other than the batch."""
+    """Import an ONNX Split along an axis other than the batch."""
     check_operand(build, node)
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     if axis == 0:
@@ -128,7 +128,7 @@ def _split(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _parts(build: Builder, node: onnx.NodeProto, size: int) -> list[int]:
-    """Return the size along the axis of each output of a Split."""
+    """Return the size of each output of a Split node along its axis."""
     count = len(node.output)
     if len(node.input) > 1 and node.input[1]:
         sizes = [int(size_of_output) for size_of_output in build.constants.read(node, 1, "split").ravel()]
@@ -148,7 +148,7 @@ def _parts(build: Builder, node: onnx.NodeProto, size: int) -> list[int]:
 
 
 def _slice(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Slice with constant bounds."""
+    """Import an ONNX Slice with constant bounds."""
     check_operand(build, node)
     # ONNX Runtime moves a DequantizeLinear past a Slice, as past a MaxPool; but not past a Split or a Gather.
     starts, ends, axes, steps = _slices(build, node)
@@ -166,7 +166,7 @@ def _slice(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _slices(build: Builder, node: onnx.NodeProto) -> list[list[int]]:
-    """Return starts, ends, axes and steps of a Slice."""
+    """Return the starts, ends, axes and steps of a Slice node."""
     lists = [
         [int(value) for value in build.constants.read(node, index, name).ravel()]
         if len(node.input) > index and node.input[index]
@@ -184,7 +184,7 @@ def _slices(build: Builder, node: onnx.NodeProto) -> list[list[int]]:
 
 
 def _gather(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a Gather with a constant list of indices."""
+    """Import an ONNX Gather with a constant list of indices."""
     check_operand(build, node)
     axis = axis_of(build, node, int(attribute(node, "axis", 0)))
     indices = build.constants.read(node, 1, "indices")
@@ -200,4 +200,4 @@ def _gather(build: Builder, node: onnx.NodeProto) -> None:
 
 
 OPERATORS = {"Gather": _gather, "Slice": _slice, "Split": _split}
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import Gather, Slice and Split, by the ONNX operator's name."""

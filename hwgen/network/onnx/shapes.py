@@ -1,4 +1,4 @@
-"""Shapes of the convolutions and pools of an ONNX model, float or quantised, whatever else the model holds.
+"""Layer shapes of an ONNX model's convolutions and pools, float or quantised, for exploration without weights.
 
 A model is cut into its linear parts. A part is a chain of convolutions and pools, each of which only the next one
 reads, with nothing but pointwise operators in between. Fully connected layers count only on request, as convolutions
@@ -30,16 +30,19 @@ from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
 _WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(CONVOLUTIONS.keys() - {"ConvTranspose"}, Conv), **POOLS}
-"""Operator classes of layers with a window over one map, by their ONNX operators."""
+"""Operator classes of layers whose window slides over one map, by their ONNX operators."""
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
-"""Operators that can flatten a map in front of a fully connected layer."""
+"""ONNX operators that can flatten a map in front of a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
-"""Operators that cost nothing in hardware."""
+"""ONNX operators that cost nothing in hardware."""
 _POINTWISE = _FREE | {
     *("LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Gelu", "Mish"),
     *("BatchNormalization", "LRN", "Cast", "Add", "Sub", "Mul", "Div"),
 }
-"""Operators that keep the position of every pixel. An operator on two operands counts if one of them is constant."""
+"""ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
+
+An operator on two operands counts if one of them is constant.
+"""
 
 
 @cache
@@ -60,9 +63,10 @@ def light_names() -> tuple[str, ...]:
 
 
 def light(name: str, *, dense: bool = False) -> Network:
-    """Return a linear part of a light model: ``light_resnet50`` (the first) or ``light_resnet50:part3``.
+    """Return the layer shapes of a linear part (chain) of a light model, such as ``light_resnet50:part3``.
 
-    The bits of activations and weights can follow (``,int16``); the shapes are the same.
+    ``light_resnet50`` is its first part. The bits of activations and weights can follow (``,int16``); the shapes are
+    the same.
 
     Raises
     ------
@@ -78,7 +82,7 @@ def light(name: str, *, dense: bool = False) -> Network:
 
 
 def light_model(base: str) -> onnx.ModelProto:
-    """Return the ONNX model of a light model, without its weights.
+    """Return one of the onnx package's light models, which have no weights.
 
     Raises
     ------
@@ -92,7 +96,7 @@ def light_model(base: str) -> onnx.ModelProto:
 
 
 def read(path: Path, *, dense: bool = False) -> Network:
-    """Return the first linear part of the model in the file ``path``.
+    """Return the layer shapes of the first chain of convolutions and pools of the model in the file ``path``.
 
     Raises
     ------
@@ -103,7 +107,7 @@ def read(path: Path, *, dense: bool = False) -> Network:
 
 
 def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
-    """Return the first linear part of ``model``.
+    """Return the layer shapes of the first chain of convolutions and pools of an ONNX model.
 
     Raises
     ------
@@ -114,7 +118,7 @@ def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
 
 
 def whole(path: Path) -> Network:
-    """Return the model in ``path`` as a graph.
+    """Return the layer shapes of the model in the file ``path`` as a graph, with its branches.
 
     The result is the first linear part if the graph is a chain, or contains an operator that is not known here.
 
@@ -127,18 +131,18 @@ def whole(path: Path) -> Network:
 
 
 def whole_of(model: onnx.ModelProto, name: str) -> Network:
-    """Return ``model`` as a graph, as `whole` does for a file."""
+    """Return the layer shapes of an ONNX model as a graph, with its branches."""
     return _whole(_graph(model, name, False), name)
 
 
 def _whole(graph: _Graph, name: str) -> Network:
-    """Return the graph of the layers, or the first linear part."""
+    """Return the layer shapes of a model as a graph, or of its first chain if it has no graph of known layers."""
     network = graph.joined(name)
     return _part(graph, name, 1, False) if network is None or network.is_chain else network
 
 
 def _part(graph: _Graph, name: str, part_number: int, dense: bool) -> Network:
-    """Return the linear part ``part_number``, from 1 on, as a network."""
+    """Return chain number ``part_number`` (from 1 on) of convolutions and pools of a model as a network."""
     linear_parts = _parts(graph)
     if not 1 <= part_number <= len(linear_parts):
         raise ModelError(
@@ -157,7 +161,7 @@ def _part(graph: _Graph, name: str, part_number: int, dense: bool) -> Network:
 
 @dataclass(frozen=True)
 class _Part:
-    """Linear part: its layers, the pointwise operators that are left out, and the reason why the part ends."""
+    """Chain of convolutions and pools in an ONNX graph, with the operators left out and the reason why it ends."""
 
     layers: tuple[Op, ...]
     ignored: tuple[str, ...]
@@ -165,7 +169,7 @@ class _Part:
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
-    """Return a checked model with inferred shapes."""
+    """Check an ONNX model, infer its shapes, and return it as a graph of nodes with tensor shapes."""
     check(model, where)
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
@@ -175,7 +179,7 @@ def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
 
 
 def _parts(graph: _Graph) -> list[_Part]:
-    """Return the linear parts that have layers."""
+    """Return the chains of convolutions and pools of a graph that have layers."""
     chains = graph.linear_parts()
     with_layers = [part for part in chains if part.layers]
     if not with_layers:
@@ -185,7 +189,7 @@ def _parts(graph: _Graph) -> list[_Part]:
 
 
 class _Graph:
-    """Graph of a model: the readers of each tensor, and the shapes that are known."""
+    """Graph of an ONNX model with the readers of each tensor and all known shapes, to find its layers."""
 
     def __init__(self, model: onnx.ModelProto, where: str, dense: bool) -> None:
         graph = model.graph
@@ -209,7 +213,10 @@ class _Graph:
         self._pools = 0
 
     def linear_parts(self) -> list[_Part]:
-        """Return every chain, in the graph's order; the ``end`` of a chain without layers gives the reason."""
+        """Return every chain of convolutions and pools, in the graph's order.
+
+        The ``end`` of a chain without layers gives the reason.
+        """
         done: set[str] = set()
         chains = []
         for node in self._nodes:
@@ -219,7 +226,7 @@ class _Graph:
         return chains
 
     def joined(self, name: str) -> Network | None:
-        """Return the layers between the input and a single last map, as a graph.
+        """Return the layers between the model's input and its only last map as a network with branches.
 
         The result is ``None`` if there are several last maps, or no layer. Behind an operator that is no known layer,
         all nodes are left out. A fully connected layer is such an operator.
@@ -230,11 +237,11 @@ class _Graph:
         return graph.network(name)
 
     def _planned(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node becomes a layer with a window."""
+        """Return whether an ONNX node becomes a layer with a window: a convolution or pool."""
         return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self._variable
 
     def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
-        """Return the chain that begins with ``node``."""
+        """Return the chain of convolutions and pools that begins with ``node``."""
         layers: list[Op] = []
         ignored: list[str] = []
         shape = self._shapes.get(node.input[0], ())
@@ -270,17 +277,17 @@ class _Graph:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)} and what follows")
 
     def _flattens(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
-        """Return whether the node turns a map into one row, in front of a fully connected layer."""
+        """Return whether an ONNX node flattens a map into one row, in front of a fully connected layer."""
         after = self._shapes.get(node.output[0], ())
         one_row = len(after) == 2 and after[1] == prod(shape[1:])
         return self._dense and node.op_type in _FLATTENING and one_row
 
     def _connected(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
-        """Return whether the node is a fully connected layer behind a map of ``shape``."""
+        """Return whether an ONNX node is a fully connected layer behind a map of ``shape``."""
         return self._dense and node.op_type in PRODUCTS and self._matrix(node)[:1] == (prod(shape[1:]),)
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Return the inputs and outputs of a matrix product.
+        """Return the numbers of inputs and outputs of a matrix product node.
 
         The result is empty unless the node multiplies a variable map by a constant matrix of known size.
         """
@@ -295,7 +302,7 @@ class _Graph:
         return weights[::-1] if attribute(node, "transB", 0) else weights
 
     def _connect(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op:
-        """Return the layer of a fully connected node."""
+        """Return the layer of a fully connected ONNX node, without weights."""
         return Conv.shaped(
             name=_name(node, node.input[PRODUCTS[node.op_type]]),
             channels=shape[1],
@@ -306,7 +313,7 @@ class _Graph:
         )
 
     def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> Op | str:
-        """Return the layer of a node, or the reason why it can't be planned."""
+        """Return the layer of a convolution or pool node, without weights, or the reason why it can't be planned."""
         if len(shape) != 4 or min(shape[1:]) < 1:
             return f"its input's shape {shape} is not (batch, channels, height, width) with fixed sizes"
         _, channels, height, width = shape
@@ -347,7 +354,7 @@ class _Graph:
 
 
 class _Joined:
-    """Graph in the making: for each tensor the layer that computes it, or the input."""
+    """Network with branches in the making, which gets a layer for each ONNX node."""
 
     def __init__(self, graph: _Graph) -> None:
         self._graph = graph
@@ -358,7 +365,7 @@ class _Joined:
         self._left_out: list[str] = []
 
     def add(self, node: onnx.NodeProto) -> None:
-        """Add the layer of a node, or note that the node is left out."""
+        """Add the layer of an ONNX node, or note that the node is left out."""
         operands = [name for name in node.input if name in self._graph._variable]
         if not operands or any(name not in self._edges for name in operands):
             return  # a constant, or a node behind an operator that is left out
@@ -378,7 +385,7 @@ class _Joined:
         self._edges[node.output[0]] = layer.name
 
     def _layer(self, node: onnx.NodeProto, operands: list[str]) -> Op | str:
-        """Return the layer of a node, or the note that the node and all nodes behind it are left out."""
+        """Return the layer of an ONNX node, or a note that the node and all nodes behind it are left out."""
         graph, shape = self._graph, self._graph._shapes.get(operands[0], ())
         if graph._planned(node):
             layer = graph._layer(node, shape)
@@ -392,7 +399,7 @@ class _Joined:
         return f"{_described(node)} and what follows"
 
     def network(self, name: str) -> Network | None:
-        """Return the graph as a network; ``None`` if it has several last maps or inputs, or repeats a layer's name."""
+        """Return the finished network; ``None`` if it has several last maps or inputs, or equal layer names."""
         read = {edge for edges in self._taken for edge in edges}
         ends = [layer.name for layer in self._layers if layer.name not in read]
         unique = len({layer.name for layer in self._layers}) == len(self._layers)
@@ -407,14 +414,14 @@ class _Joined:
 
 
 def _map(shape: tuple[int, ...]) -> FeatureMap | None:
-    """Return a map of bytes of the shape ``(batch, channels, height, width)``; ``None`` if ``shape`` is none."""
+    """Return a uint8 feature map of the shape ``(batch, channels, height, width)``; ``None`` for other shapes."""
     if len(shape) != 4 or min(shape[1:]) < 1:
         return None
     return FeatureMap(channels=shape[1], height=shape[2], width=shape[3], type=UINT8)
 
 
 def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]) -> Op | None:
-    """Return a layer without a window; ``None`` if the operator is not known here, or can't have these maps."""
+    """Return the layer of an ONNX node without a window, such as a sum; ``None`` if there is none for these maps."""
     name = _name(node, node.output[0])
     after = _map(result)
     if after is None:
@@ -433,13 +440,13 @@ def _joint(node: onnx.NodeProto, maps: list[FeatureMap], result: tuple[int, ...]
 
 
 def _name(node: onnx.NodeProto, otherwise: str) -> str:
-    """Return the node's own name if it has a real one, else ``otherwise`` without its prefix and suffix."""
+    """Return an ONNX node's own name if it has a real one, else ``otherwise`` without its prefix and suffix."""
     if re.fullmatch(r"(n\d+)?", node.name) is None:
         return node.name.lstrip("/")
     return re.sub(r"^gpu_0/|_w_0$", "", otherwise)
 
 
 def _described(node: onnx.NodeProto) -> str:
-    """Return operator and name of a node."""
+    """Return an ONNX node's operator and name, for texts."""
     name = node.name or next(filter(None, node.output), "")
     return f"{node.op_type} {name}".strip()

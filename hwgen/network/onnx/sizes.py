@@ -1,7 +1,8 @@
-"""Sizes that a model reads from its own tensors, to reshape others: ``x.view(x.size(0), -1)``, as exporters write it.
+"""Tensor sizes that an ONNX model computes from its own tensors, to reshape others, as constants.
 
-All sizes but the batch are known. They become constants like any others. A batch of any number of frames is a special
-number, which only a Reshape accepts, as the first entry of its shape.
+Exporters write them for ``x.view(x.size(0), -1)``. All sizes but the batch are known. They become constants like any
+others. A batch of any number of frames is a special number, which only a Reshape accepts, as the first entry of its
+shape.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from hwgen.network.onnx.file import attribute, line
 from hwgen.network.onnx.views import View
 
 BATCH = int(np.iinfo(np.int64).min)
-"""Number that stands for a batch of any number of frames."""
+"""Integer that stands for a batch of any number of frames, where a model computes with tensor sizes."""
 _MOVING = {"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
-"""Operators that keep sizes as they are."""
+"""ONNX operators that a model applies to tensor sizes without changing them."""
 
 
 def note_shape(constants: Constants, node: onnx.NodeProto, view: View, batch: int | None) -> None:
-    """Store the output of a Shape ``node`` as a constant; ``view`` is the view of its input."""
+    """Store the output of a Shape node as a constant; ``view`` is the layout of its input."""
     sizes = np.array([batch or BATCH, *view.shape], np.int64)
     start, end = attribute(node, "start", 0), attribute(node, "end", len(sizes))
     constants.arrays[node.output[0]] = sizes[start:end]
 
 
 def note_sizes(constants: Constants, node: onnx.NodeProto) -> None:
-    """Store the output of ``node`` as a constant, if the node selects or combines known sizes.
+    """Store a node's output as a constant, if the node selects or combines known tensor sizes.
 
     Raises
     ------

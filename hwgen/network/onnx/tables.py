@@ -1,4 +1,4 @@
-"""Tables of functions of one value: ONNX Runtime runs the function's nodes on every integer of a map."""
+"""Tables of functions of one value: ONNX Runtime computes the function for every integer of a map."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hwgen.network.onnx.values import Applied, Map, Operand, Reals, steps_in_ord
 from hwgen.network.ops.join import MOST_BITS
 
 _OPSET = 17
-"""Version of ONNX's operators, where a model names none."""
+"""Version of ONNX's operators in small models that are run, where the user's model names none."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """Function of one value, as the model's nodes define it.
+    """Function of one value that ONNX nodes apply to a dequantised feature map.
 
     Parameters
     ----------
@@ -43,16 +43,18 @@ class Function:
     state: Reals
 
     def reals(self) -> np.ndarray:
-        """Return the function's value for each integer, float32 ``(channels or 1, integers)``."""
+        """Return the function's value for each integer of the map, float32 ``(channels or 1, integers)``."""
         return self._run(None)
 
     @property
     def rises(self) -> bool:
-        """Whether the function never falls, so that a max pool can be in front of it as well."""
+        """Whether the function never falls as the map's integers increase, so that a max pool can precede it."""
         return bool((np.diff(self.reals()) >= 0).all())
 
     def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, integer_type: IntegerType) -> np.ndarray:
-        """Return the output of the QuantizeLinear ``node`` for each integer, int64 ``(channels or 1, integers)``.
+        """Return the quantised function: the output integer for each integer of the map, int64.
+
+        Its shape is ``(channels or 1, integers)``. The QuantizeLinear ``node`` quantises.
 
         Raises
         ------
@@ -76,7 +78,10 @@ class Function:
         )
 
     def _run(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
-        """Return the function's values, quantised with the scale, zero point and type ``result``, if there are any."""
+        """Compute the function by ONNX Runtime for each integer of the map, quantised if ``result`` is given.
+
+        ``result`` is the output's scale, zero point and type.
+        """
         state, dtype = self.state, self.map.type.dtype
         writer = _Writer(self.constants)
         source = writer.add(
@@ -98,7 +103,7 @@ class Function:
 
 
 class _Writer:
-    """Writer of a model whose input holds all integers of a map, ``(1, channels, 1, integers)``."""
+    """Writer of a small ONNX model that applies a function to all integers of a map, ``(1, channels, 1, integers)``."""
 
     def __init__(self, constants: Constants) -> None:
         self._model = constants.model
@@ -106,26 +111,26 @@ class _Writer:
         self._constants: list[onnx.TensorProto] = []
         self._known: dict[int, str] = {}
         self.by_channel = False
-        """Whether a constant has one value per channel."""
+        """Whether a constant of the written model has one value per channel."""
 
     def array(self, values: np.ndarray | np.float32) -> str:
-        """Add a constant, and return its name."""
+        """Add a constant to the written model, and return its name."""
         name = f"constant_{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.ascontiguousarray(values).reshape(np.shape(values)), name))
         return name
 
     def add(self, operator: str, *inputs: str, name: str = "") -> str:
-        """Add a node, and return the name of its output."""
+        """Add a node to the written model, and return the name of its output."""
         return self._append(helper.make_node(operator, inputs, [], name=name))
 
     def _append(self, node: onnx.NodeProto) -> str:
-        """Append a node, and return the name of its output."""
+        """Append a node to the written model, and return the name of its output."""
         node.output.append(f"value_{len(self._nodes)}")
         self._nodes.append(node)
         return node.output[0]
 
     def expression(self, formula: Applied | None, source: str) -> str:
-        """Add the nodes of ``formula`` on the tensor ``source``, and return the name of the result."""
+        """Add the nodes of ``formula``, applied to the tensor ``source``, and return the name of the result."""
         for step in steps_in_order(formula):
             node = copied(step.node)
             del node.input[:], node.output[:]
@@ -140,7 +145,7 @@ class _Writer:
         return source if formula is None else self._known[id(formula)]
 
     def _constant(self, operand: Operand) -> str:
-        """Add a constant operand, dequantised where it is quantised, and return its name."""
+        """Add a constant operand to the written model, dequantised if it is quantised, and return its name."""
         self.by_channel |= operand.values.size > 1
         values = self.array(operand.values)
         if operand.label is None:
@@ -148,7 +153,7 @@ class _Writer:
         return self.add("DequantizeLinear", values, *(self.array(label.reshape(())) for label in operand.label))
 
     def run(self, x: np.ndarray, output: str, *, integers: bool) -> np.ndarray:
-        """Return the tensor ``output`` for the input ``x``.
+        """Run the written model on the input ``x`` in ONNX Runtime, and return the tensor ``output``.
 
         ``integers``: whether ONNX Runtime can fuse nodes into integer kernels.
         """

@@ -1,4 +1,4 @@
-"""ConvTranspose as one convolution with an output channel per phase of the strides, whose channels become pixels.
+"""Import of ONNX ConvTranspose as a convolution with an output channel per phase of the strides.
 
 Output ``o`` of an axis depends on input ``i`` through tap ``k`` where ``o + pad = i * stride + k * dilation``. Write
 ``o`` as ``q * stride + phase``. Then the input is ``q + delta``, and ``delta`` depends only on the phase and the tap.
@@ -33,7 +33,7 @@ MOST_TRIED = 64
 
 @dataclass(frozen=True)
 class Phases:
-    """One axis of a transposed convolution, as phases of a convolution.
+    """One axis of a transposed convolution, split into one stride-1 convolution per phase (output index modulo stride).
 
     Parameters
     ----------
@@ -57,7 +57,9 @@ class Phases:
 
     @classmethod
     def of(cls, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int) -> Phases:
-        """Return the phases with the fewest taps, and among these with the fewest skipped outputs.
+        """Return the phases of a transposed convolution's axis that need the fewest taps.
+
+        Among these, they skip the fewest outputs.
 
         Parameters
         ----------
@@ -77,7 +79,7 @@ class Phases:
     def _skipping(
         cls, first: int, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int
     ) -> Phases:
-        """Return the phases whose phase 0 begins ``first`` outputs before the first output.
+        """Return the phases of a transposed convolution whose phase 0 begins ``first`` outputs before the output map.
 
         Where padding would become negative, the phases begin some rounds of phases earlier.
         """
@@ -100,7 +102,7 @@ class Phases:
 
 
 def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a ConvTranspose."""
+    """Import an ONNX ConvTranspose."""
     operand = plain_operand(build, node)
     if build.spatial_axes(node) != (ROWS, COLUMNS):
         raise build.refusal(node, f"must take (N, C, H, W), but its input is laid out as {build.view}")
@@ -142,7 +144,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
-    """Return the number of groups of a ConvTranspose."""
+    """Return the number of channel groups of a ConvTranspose node."""
     channels, groups = build.map.channels, int(attribute(node, "group", 1))
     if weights.ndim != 4:
         raise build.refusal(node, f"must be two-dimensional, not {weights.ndim - 2}-dimensional")
@@ -159,7 +161,7 @@ def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
 
 
 def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tuple[Phases, Phases]:
-    """Return the phases of the rows, and of the columns."""
+    """Return the phases of a ConvTranspose along its rows, and along its columns."""
     strides, dilations = (tuple(attribute(node, name, (1, 1))) for name in ("strides", "dilations"))
     more = tuple(attribute(node, "output_padding", (0, 0)))
     for name, values, lowest in (("strides", strides, 1), ("dilations", dilations, 1), ("output_padding", more, 0)):
@@ -186,7 +188,7 @@ def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tupl
 
 
 def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Sequence[int]) -> list[int]:
-    """Return the number of rows and columns that are left out: top, left, bottom, right.
+    """Return how many rows and columns a ConvTranspose drops from its full output: top, left, bottom, right.
 
     Parameters
     ----------
@@ -217,7 +219,7 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights of a convolution with all phases, and the node's output channel of each of its channels.
+    """Return a convolution's weights for all phases of a ConvTranspose, and the node's output channel of each channel.
 
     The weights are ``(channels, C // groups, Kh, Kw)``; the phases of a group are neighbours.
     """
@@ -232,7 +234,7 @@ def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -
 
 
 def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phases, columns: Phases) -> None:
-    """Append the layers behind the convolution, which turn the channels of the phases into pixels."""
+    """Append the layers that turn the channels of a ConvTranspose's phases into neighbouring pixels."""
     build.emit_select(node, _phase_by_phase(channels, rows.stride * columns.stride))
     emit_depth_to_space(build, node, (rows.stride, columns.stride))
     (top, bottom), (left, right) = rows.skipped, columns.skipped
@@ -244,10 +246,13 @@ def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phas
 
 
 def _phase_by_phase(channels: np.ndarray, phases: int) -> list[int]:
-    """Return the convolution's channels sorted by phase; within a phase they have the order of the node's channels."""
+    """Return the order that sorts a ConvTranspose's channels by phase.
+
+    Within a phase they have the order of the node's channels.
+    """
     # The phases of a channel are in rising order.
     return np.argsort(channels, kind="stable").reshape(-1, phases).T.ravel().tolist()
 
 
 OPERATORS = {"ConvTranspose": _conv_transpose}
-"""Function that imports each ONNX operator, by the operator's name."""
+"""Functions that import ConvTranspose, by the ONNX operator's name."""

@@ -1,4 +1,4 @@
-"""States of a tensor while an ONNX graph is imported: what the importer knows of a value, and layers in the making.
+"""Classes for what the importer knows of an ONNX tensor: its state, feature map, layout and unfinished layers.
 
 - ``Floats``: a float input of the model, before its first QuantizeLinear;
 - ``Foreign``: the output of an operator that can't be built;
@@ -31,7 +31,7 @@ from hwgen.network.requantise import Requantisation
 
 @dataclass
 class Map:
-    """Feature map in the making, whose zero point and scale can become known later than its shape.
+    """Feature map during ONNX import, whose zero point and scale can become known later than its shape.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ class Map:
     origin: str = ""
 
     def sized(self, channels: int, height: int, width: int) -> Map:
-        """Return a map of another size whose integers are of the same type, zero point and scale."""
+        """Return a feature map of another size with the same integer type, zero point and scale."""
         return Map(channels, height, width, self.type, self.zero_point, self.scale)
 
     def frozen(self) -> FeatureMap:
-        """Return the finished feature map.
+        """Return the finished `FeatureMap` of this map.
 
         Where the model clips the integers, the map has the narrowest type that holds all of them and the zero point.
         """
@@ -80,7 +80,7 @@ class Map:
 
 @dataclass
 class Step:
-    """Layer in the making: a convolution, or a layer of another operator class ``kind`` with ``parameters`` of its own.
+    """Unfinished layer during ONNX import: a convolution, or a layer of another class ``kind`` with its ``parameters``.
 
     Its outputs are integers from ``low`` to ``high``.
     """
@@ -98,14 +98,14 @@ class Step:
     kind: type[Op] = Conv
     parameters: dict[str, Any] = field(default_factory=dict)
     more: tuple[Map, ...] = ()
-    """Inputs of the layer after the first."""
+    """Input maps of the layer after the first one."""
     fraction: int = 0
-    """Number of fraction bits of the bias: bits below one step of the products."""
+    """Number of fraction bits of the convolution's bias, which are below one step of the products."""
     sources: tuple[Step | None, ...] = (None,)
-    """Layers that compute the inputs of this layer; ``None`` stands for an input of the model."""
+    """Layers that compute this layer's input maps; ``None`` stands for an input of the model."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
-        """Return the finished layer, with ``sources`` as its input maps."""
+        """Return the finished layer, with the finished input maps ``sources``."""
         if self.kind is Conv:
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
@@ -116,7 +116,7 @@ class Step:
         return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
-        """Return the finished layer of a step with weights, with ``source`` as its input map."""
+        """Return the finished convolution of an unfinished one, with the finished input map ``source``."""
         assert self.weights is not None
         assert self.bias is not None
         return Conv(
@@ -133,7 +133,10 @@ class Step:
 
 
 def steps_before(sources: Iterable[Step | None]) -> Iterator[Step]:
-    """Yield each layer that some layers depend on, once, these layers included; ``None`` is the model's input."""
+    """Yield each layer that the layers ``sources`` depend on once, these layers included.
+
+    ``None`` stands for an input of the model.
+    """
     waiting, seen = [*sources], set()
     while waiting:
         step = waiting.pop()
@@ -145,37 +148,38 @@ def steps_before(sources: Iterable[Step | None]) -> Iterator[Step]:
 
 @dataclass
 class Floats:
-    """Float input of the model, before its first QuantizeLinear; ``shape`` is channels, rows, columns."""
+    """State of a float input of the ONNX model before its QuantizeLinear; ``shape`` is channels, rows, columns."""
 
     shape: tuple[int, int, int]
     origin: str = ""
-    """Name of the model's input."""
+    """Name of the model's float input."""
 
 
 @dataclass
 class Foreign(Floats):
-    """Tensor that no layer can compute: the output of an operator that can't be built, or no tensor of numbers.
+    """State of an ONNX tensor that no layer can compute.
 
-    Nothing is built from the tensor, but the nodes behind it are still checked. If its shape is known (``begins``), a
-    QuantizeLinear starts a new feature map from it, as from a float input of the model.
+    It is the output of an operator that can't be built, or no tensor of numbers. Nothing is built from the tensor, but
+    the nodes behind it are still checked. If its shape is known (``begins``), a QuantizeLinear starts a new feature map
+    from it, as from a float input of the model.
     """
 
     cause: str = ""
-    """Operator that can't be built, as messages name it."""
+    """Text for messages that names the operator because of which no layer can compute the tensor."""
     begins: bool = False
-    """Whether a QuantizeLinear can start a new feature map from the tensor."""
+    """Whether a QuantizeLinear can start a new feature map from this tensor."""
     real: bool = True
     """Whether the tensor holds values that a layer could process, rather than indices, shapes or conditions."""
 
 
 @dataclass
 class Integers:
-    """Feature map, as the hardware computes it."""
+    """State of an ONNX tensor that is a feature map of integers, as the hardware computes it."""
 
 
 @dataclass(frozen=True)
 class Addend:
-    """Quantised constant that an Add adds to a map: one integer per channel, with scale, zero point and type.
+    """Quantised constant that an ONNX Add adds to a map: one integer per channel, with scale, zero point and type.
 
     ``first``: whether the constant is the operator's first operand and has the map's full size.
     """
@@ -189,7 +193,7 @@ class Addend:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """Constant operand of an operator on a map: one number, or one per channel in the shape ``(channels, 1, 1)``.
+    """Constant operand of an ONNX operator on a map: one number, or one per channel in the shape ``(channels, 1, 1)``.
 
     ``label``: scale and zero point, where the values are integers that a DequantizeLinear dequantises.
     """
@@ -200,7 +204,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """Operator applied to dequantised values: an expression of one map.
+    """Expression of one dequantised map: an ONNX operator applied to the map, constants and other expressions.
 
     Parameters
     ----------
@@ -215,7 +219,7 @@ class Applied:
     operands: tuple[Applied | Operand | str | None, ...]
 
     def selected(self, index: np.ndarray) -> Applied:
-        """Return the same expression of the map's channels ``index``."""
+        """Return the expression restricted to the map's channels ``index``."""
         made: dict[int, Applied] = {}
 
         def taken(operand: Applied | Operand | str | None) -> Applied | Operand | str | None:
@@ -231,7 +235,7 @@ class Applied:
 
 
 def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
-    """Yield each step of an expression once, after the steps that it depends on."""
+    """Yield each operator of an expression once, after the operators whose results it reads."""
     done: set[int] = set()
     waiting = [] if formula is None else [formula]
     while waiting:
@@ -248,47 +252,53 @@ def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
 
 @dataclass
 class Reals:
-    """Dequantised values: the map behind the DequantizeLinear ``node``, and the pointwise operators since."""
+    """State of a dequantised ONNX tensor: a map behind a DequantizeLinear, and the pointwise operators since."""
 
     node: onnx.NodeProto
     scale: np.float32
-    """Scale of the DequantizeLinear."""
+    """Scale of the DequantizeLinear of the map."""
     zero: int
-    """Zero point of the DequantizeLinear."""
+    """Zero point of the DequantizeLinear of the map."""
     tensor: str
-    """Output tensor of the DequantizeLinear, after ONNX Runtime moves the node past operators that only rename axes."""
+    """Output tensor of the DequantizeLinear, moved behind operators that only rename axes, as ONNX Runtime does."""
     steps: list[onnx.NodeProto] = field(default_factory=list)
-    """Pointwise operators behind the DequantizeLinear, in their order."""
+    """Pointwise ONNX nodes applied behind the DequantizeLinear, in their order."""
     offset: np.ndarray | None = None
-    """Constants that an Add has added, float64 ``(channels,)``."""
+    """Constants that an ONNX Add has added to the dequantised values, float64 ``(channels,)``."""
     table: np.ndarray | None = None
     """Float that each integer of the map has become, float32 ``(channels or 1, integers of the map's range)``."""
     addend: Addend | None = None
-    """Constant of the last Add, where ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
+    """Constant of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
     """Bounds of each Relu and Clip behind the DequantizeLinear."""
     in_floats: bool = False
-    """Whether ONNX Runtime computes an operator behind the DequantizeLinear in float32, and so all later ones."""
+    """Whether ONNX Runtime computes any node behind the DequantizeLinear in float32, and so all later ones."""
     padded: str = ""
-    """Output of a Pad of zeros that alone is in floats: ONNX Runtime makes the Pad part of a Conv right behind it."""
+    """Output name of a Pad with zeros that ONNX Runtime merges into a Conv right behind it; empty if there is none.
+
+    Only this Pad is in floats.
+    """
     formula: Applied | None = None
-    """Expression that ends with the last of ``steps``."""
+    """Expression of the dequantised map that the nodes in ``steps`` compute."""
     by_runtime: bool = False
     """Whether ONNX Runtime must compute the float of each integer, because ``table`` doesn't hold it."""
     for_sums: bool = False
-    """Whether ``steps`` hold arithmetic that only a convolution right behind them can include."""
+    """Whether ``steps`` contain arithmetic that only a convolution right behind them can include."""
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pools, with their axes, over values whose order is not the order of the integers; they follow the table."""
+    """Max pool nodes, with their map axes, that must follow the table, because it changes the order of values."""
     arithmetic: Affine | None = None
-    """Affine function that ``steps`` amount to, by map channel, if all of them are arithmetic with constants."""
+    """Affine function per map channel that ``steps`` amount to, if all of them are arithmetic with constants."""
 
     def is_padded_by(self, node: onnx.NodeProto) -> bool:
-        """Return whether ONNX Runtime makes a Pad, which no other node reads, part of ``node``."""
+        """Return whether ONNX Runtime merges the Pad before the Conv ``node`` into the Conv.
+
+        No other node may read the Pad.
+        """
         alone = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
         return node.op_type == "Conv" and self.padded == node.input[0] and alone
 
     def selected(self, index: np.ndarray) -> Reals:
-        """Return the same state for the map's channels ``index``."""
+        """Return the state restricted to the map's channels ``index``."""
         return replace(
             self,
             offset=None if self.offset is None else self.offset[index],
@@ -307,22 +317,22 @@ class Affine:
     offset: np.ndarray
 
     def behind(self, first: Affine) -> Affine:
-        """Return the function that applies ``first``, then this function."""
+        """Return the composition that applies the affine function ``first``, then this function."""
         return Affine(self.gain * first.gain, self.gain * first.offset + self.offset)
 
     def of_channels(self, index: np.ndarray) -> Affine:
-        """Return the function of the channels ``index``."""
+        """Return the affine function restricted to the channels ``index``."""
         return Affine(self.gain[index], self.offset[index])
 
     @property
     def uniform(self) -> bool:
-        """Whether all channels have the same gain and offset."""
+        """Whether the affine function has the same gain and offset in all channels."""
         return bool((self.gain == self.gain[0]).all() and (self.offset == self.offset[0]).all())
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Map that a transposed convolution makes of the sums of its phases.
+    """Output map of a ConvTranspose, whose phases are the channels of a convolution's sums.
 
     ``channels``: for each channel of the sums the channel of the map. ``make`` emits the layers behind the convolution.
     """
@@ -333,7 +343,10 @@ class Opened:
 
 @dataclass
 class Sums:
-    """Accumulators of a convolution, in units of ``scale`` (float32, one per output channel)."""
+    """State of a convolution's accumulators before their QuantizeLinear.
+
+    Their real unit is ``x_scale * w_scale``, one per output channel.
+    """
 
     node: onnx.NodeProto
     window: Window
@@ -342,7 +355,7 @@ class Sums:
     x_scale: np.float32
     w_scale: np.ndarray
     w_type: IntegerType
-    """Type of the weights in the model."""
+    """Integer type of the convolution's weights in the ONNX model."""
     size: tuple[int, int]
     low: float = -math.inf
     high: float = math.inf
@@ -351,43 +364,43 @@ class Sums:
     groups: int = 1
     opened: Opened | None = None
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
-    """Difference between the model's real bias and ``bias``, float64 ``(M,)`` or ``(1,)``."""
+    """Rounding error of the integer ``bias``: the model's real bias less ``bias``, float64 ``(M,)`` or ``(1,)``."""
     rounded: bool = True
-    """Whether ONNX Runtime rounds the model's bias to steps of the accumulators.
+    """Whether ONNX Runtime rounds the convolution's bias to steps of the accumulators.
 
     Of a product of matrices without a bias: whether ONNX Runtime would round a bias that is added. ONNX Runtime rounds
     a bias of floats of the node's own under two conditions. DequantizeLinear is right in front of the node.
     QuantizeLinear is behind it, with at most Relu and Clip, and then pools and operators on dimensions, in between.
     """
     added: bool = False
-    """Whether an Add behind the node is part of the bias."""
+    """Whether an ONNX Add behind the convolution is part of its bias."""
     moved: bool = False
     """Whether pools or operators on dimensions follow, past which ONNX Runtime moves a QuantizeLinear but no Relu."""
     affine: Affine | None = None
-    """Affine function that is applied to the real values of the accumulators."""
+    """Affine function that later nodes apply to the real values of the accumulators."""
     factor: np.ndarray | None = None
-    """Requantisation factor, float32 ``(M,)``, if it is known without ``x_scale`` and ``w_scale``."""
+    """Requantisation factor of the sums, float32 ``(M,)``, if it is known without ``x_scale`` and ``w_scale``."""
     fraction: int = 0
-    """Number of fraction bits of ``bias``: bits below one step of the products."""
+    """Number of fraction bits of the convolution's ``bias``, which are below one step of the products."""
 
     @property
     def bounded(self) -> bool:
-        """Whether a Relu or Clip bounds the sums."""
+        """Whether a Relu or Clip bounds the convolution's sums."""
         return (self.low, self.high) != (-math.inf, math.inf)
 
     @property
     def unit(self) -> np.ndarray:
-        """Real value of one step of the accumulators, float64 ``(M,)``."""
+        """Real value of one step of the convolution's accumulators, float64 ``(M,)``."""
         return np.broadcast_to(np.float64(self.x_scale) * self.w_scale.astype(np.float64), len(self.weights))
 
     def of_channels(self, values: np.ndarray) -> np.ndarray:
-        """Return the entry of ``values``, which are by map channel, for each channel of the accumulators."""
+        """Return the entry of ``values``, one per channel of the output map, for each channel of the accumulators."""
         return values if self.opened is None else values[self.opened.channels]
 
 
 @dataclass
 class Pending:
-    """Layer between DequantizeLinear and QuantizeLinear whose QuantizeLinear must be the next node.
+    """State of an ONNX tensor whose layer can be added only when the next node, a QuantizeLinear, is known.
 
     ``make`` adds the layer, for the scale, the zero point and the type of its output.
     """
@@ -398,26 +411,35 @@ class Pending:
 
 @dataclass
 class Joined:
-    """Result of an operator on one or several dequantised maps, perhaps with Relu or Clip behind it."""
+    """State of the result of an ONNX node on several dequantised maps (or an LRN of one), before its QuantizeLinear.
+
+    Relu or Clip can follow the node.
+    """
 
     node: onnx.NodeProto
     make: Callable[[Joined, np.float32, int, IntegerType], None]
-    """Function that adds the layer, for the scale, the zero point and the type of its output."""
+    """Function that adds the node's layer, given the scale, the zero point and the type of its output."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Bounds of each Relu and Clip behind the operator."""
+    """Bounds of each Relu and Clip behind the node that combines maps."""
     in_floats: bool = False
-    """Whether ONNX Runtime computes an operator behind it in float32, or one of the maps was in floats already."""
+    """Whether ONNX Runtime computes the combining node's result, or one of its maps, in float32.
+
+    It is also true if an operator behind the node is computed so. Also if it computes an operator behind the node so.
+    """
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
-    """Max pools behind the operator, with their axes. They can follow the quantisation, too, which keeps the order."""
+    """Max pool nodes behind the node that combines maps, with their map axes.
+
+    They can follow the quantisation, too, which keeps the order.
+    """
 
 
 State = Floats | Integers | Joined | Pending | Reals | Sums
-"""State of a tensor that layers can be built from, or that is quantised later."""
+"""Type of the states of an ONNX tensor during import."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """Knowledge about one tensor.
+    """All that the importer knows of one ONNX tensor: its state, feature map, layout and layer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Layout of a model's tensors on the feature maps that the hardware streams.
+"""Layout of an ONNX model's tensors on the feature maps that the hardware streams.
 
 A feature map has three axes: channels, rows and columns (C, H, W). A tensor of the model can hold the same values in
 another order, in more dimensions or in fewer. Examples are (N, H, W, C) in models of Keras, (N, C * H * W) behind
@@ -22,30 +22,35 @@ from hwgen.network.ends import Layout
 
 # Axes of a map.
 CHANNELS, ROWS, COLUMNS = range(3)
-"""Axes of a map."""
+"""Indices of a feature map's axes."""
 _LETTERS = "CHW"
 
 
 @dataclass(frozen=True)
 class Atom:
-    """Factor of a map's axis: the part ``i // step % size`` of an index ``i`` along ``axis``."""
+    """Factor of a map axis: the digit ``i // step % size`` of the index ``i`` along ``axis``."""
 
     axis: int
     size: int
     step: int = 1
 
     def split(self, inner: int) -> tuple[Atom, Atom]:
-        """Return two atoms that together are this one; the inner one has the size ``inner``, a divisor of this size."""
+        """Return the outer and the inner factor whose product is this factor of a map axis.
+
+        The inner one has the size ``inner``, a divisor of this size.
+        """
         return Atom(self.axis, self.size // inner, self.step * inner), Atom(self.axis, inner, self.step)
 
 
 Atoms = tuple[Atom, ...]
-"""Factors that a dimension is made of, the outermost first."""
+"""Type of the factors of map axes that a tensor's dimension is made of, the outermost first."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Layout of a tensor of the model on a feature map; equal layouts are equal objects.
+    """Layout of an ONNX tensor on a feature map: the map axes, or their factors, that each dimension is made of.
+
+    Equal layouts are equal objects.
 
     Parameters
     ----------
@@ -74,30 +79,30 @@ class View:
 
     @classmethod
     def of(cls, sizes: tuple[int, int, int], axes: Sequence[Sequence[int]]) -> View:
-        """Return the view of a tensor whose dimensions are whole ``axes``: ``[[1], [2], [0]]`` is (N, H, W, C)."""
+        """Return the layout of a tensor whose dimensions are whole map axes: ``[[1], [2], [0]]`` is (N, H, W, C)."""
         return cls(sizes, tuple(tuple(Atom(axis, sizes[axis]) for axis in dim) for dim in axes))
 
     @classmethod
     def channels_first(cls, sizes: tuple[int, int, int], axes: Sequence[int] = (ROWS, COLUMNS)) -> View:
-        """Return the view of a tensor whose first dimension is the channels, followed by the map axes ``axes``."""
+        """Return the layout of a tensor whose first dimension is the channels, followed by the map axes ``axes``."""
         return cls.of(sizes, [[CHANNELS], *([axis] for axis in axes)])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the tensor's dimensions, without the batch."""
+        """Sizes of the laid-out tensor's dimensions, without the batch."""
         return tuple(_size(atoms) for atoms in self.dims)
 
     @property
     def size(self) -> int:
-        """Number of values of one frame."""
+        """Number of values of the tensor in one frame."""
         return prod(self.sizes)
 
     def __str__(self) -> str:
-        """Return the dimensions as text, as in ``(N, H, W, C)``; a factor of an axis is written ``4 of C``."""
+        """Return the layout as text, as in ``(N, H, W, C)``; a factor of an axis is written ``4 of C``."""
         return f"({', '.join(['N', *map(self._described, self.dims)])})"
 
     def _described(self, atoms: Atoms) -> str:
-        """Return the factors of one dimension as text."""
+        """Return the factors of map axes in one dimension of the tensor as text."""
         whole = [atom.size == self.sizes[atom.axis] for atom in atoms]
         names = [_LETTERS[atom.axis] for atom in atoms]
         words = [
@@ -107,18 +112,18 @@ class View:
 
     @property
     def plain(self) -> bool:
-        """Whether the view is (N, C, H, W)."""
+        """Whether the tensor's layout is (N, C, H, W)."""
         return self == View.channels_first(self.sizes)
 
     @property
     def in_order(self) -> bool:
-        """Whether the tensor holds its values in the map's order, whatever its dimensions are."""
+        """Whether the tensor holds its values in the feature map's order, whatever its dimensions are."""
         return self.flatten() == View.of(self.sizes, [[CHANNELS, ROWS, COLUMNS]])
 
     # Operators that rename or reorder dimensions.
 
     def reshape(self, shape: Sequence[int]) -> View:
-        """Return the view of the same values in ``shape``, in row-major order.
+        """Return the layout of the tensor after a Reshape to ``shape``, in row-major order.
 
         Raises ConfigError where the new dimensions don't begin and end with factors of the map's axes.
         """
@@ -144,11 +149,11 @@ class View:
         return View(self.sizes, tuple(dims))
 
     def transpose(self, order: Sequence[int]) -> View:
-        """Return the view with its dimensions in another ``order``, as in NumPy's transpose, but without the batch."""
+        """Return the layout with its dimensions in another ``order``, as in NumPy's transpose without the batch."""
         return View(self.sizes, tuple(self.dims[position] for position in order))
 
     def squeeze(self, positions: Sequence[int]) -> View:
-        """Return the view without the dimensions of the indices ``positions``.
+        """Return the tensor's layout without the dimensions at the indices ``positions``.
 
         Raises ConfigError unless the sizes of these dimensions are 1.
         """
@@ -158,27 +163,27 @@ class View:
         return View(self.sizes, tuple(dim for position, dim in enumerate(self.dims) if position not in positions))
 
     def unsqueeze(self, positions: Sequence[int]) -> View:
-        """Return the view with dimensions of size 1 inserted, so that they have the indices ``positions``."""
+        """Return the tensor's layout with dimensions of size 1 inserted at the indices ``positions``."""
         dims = list(self.dims)
         for position in sorted(positions):
             dims.insert(position, ())
         return View(self.sizes, tuple(dims))
 
     def flatten(self) -> View:
-        """Return the view of all values in one dimension."""
+        """Return the tensor's layout with all its values in one dimension."""
         return View(self.sizes, (tuple(atom for atoms in self.dims for atom in atoms),))
 
     # What layers ask for.
 
     @cached_property
     def layout(self) -> Layout:
-        """Layout of arrays that have this view."""
+        """Permutation that converts arrays of this layout to feature maps and back."""
         factors = [atom for atoms in self._factors for atom in atoms]
         order = tuple(factors.index(atom) for atoms in self.dims for atom in atoms)
         return Layout(map=self.sizes, parts=tuple(atom.size for atom in factors), order=order, shape=self.shape)
 
     def channel_order(self) -> np.ndarray | None:
-        """Return the map channel, int64, of each index of the first dimension.
+        """Return the map channel, int64, of each index of the tensor's first dimension.
 
         The result is ``None`` unless the first dimension consists of all channels and of nothing else. A channel
         shuffle changes this order, and nothing else, of a plain view.
@@ -211,7 +216,7 @@ class View:
         return by_atom.transpose(outermost_first).reshape(self.sizes[CHANNELS])
 
     def spatial_axes(self) -> tuple[int, ...] | None:
-        """Return the map axis, rows or columns, of each dimension behind the first one.
+        """Return the map axis, rows or columns, of each dimension of the tensor behind the first one.
 
         The result is ``None`` if one of these dimensions is no whole axis, or an axis is missing. A dimension of size 1
         can be any axis of size 1.
@@ -230,15 +235,16 @@ class View:
         return tuple(axes)
 
     def averaged(self) -> View | None:
-        """Return the view of the channels' averages; ``None`` unless channels are the first dimension."""
+        """Return the layout of the tensor's averages per channel; ``None`` unless channels are the first dimension."""
         if self.channel_order() is None:
             return None
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
     def product(self) -> View | None:
-        """Return the part of the map that one product along the last dimension covers, as the view of a map of its own.
+        """Return the layout of the part of the map that one matrix product along the last dimension covers.
 
-        The result is ``None`` unless the last dimension consists of all channels and of whole axes.
+        The part is a map of its own. The result is ``None`` unless the last dimension consists of all channels and of
+        whole axes.
         """
         covered = [prod(atom.size for atom in self.dims[-1] if atom.axis == axis) for axis in range(3)]
         if covered[CHANNELS] != self.sizes[CHANNELS] or any(
@@ -248,18 +254,18 @@ class View:
         return View((covered[0], covered[1], covered[2]), self.dims[-1:])
 
     def multiplied(self, outputs: int) -> View:
-        """Return the view of a matrix product's result, with ``outputs`` channels as the last dimension."""
+        """Return the layout of a matrix product's result, with ``outputs`` channels as the last dimension."""
         taken = {atom.axis for atom in self.dims[-1]}
         rows, columns = (1 if axis in taken else self.sizes[axis] for axis in (ROWS, COLUMNS))
         return View((outputs, rows, columns), (*self.dims[:-1], (Atom(CHANNELS, outputs),)))
 
     def pixel(self) -> View:
-        """Return the view of a map of one pixel that is broadcast over all pixels of this map."""
+        """Return the layout of a one-pixel map that can be broadcast over all pixels of this layout's map."""
         dims = tuple(tuple(atom for atom in dim if atom.axis == CHANNELS) for dim in self.dims)
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
     def with_channels(self, channels: int, dimension: int) -> View | None:
-        """Return the view of a concatenation along the dimension ``dimension``, which has ``channels`` channels in all.
+        """Return the layout of a concatenation of such tensors along ``dimension``, with ``channels`` channels in all.
 
         The result is ``None`` unless the channels are the outermost factor of this dimension.
         """
@@ -273,7 +279,7 @@ class View:
         return View((channels, *self.sizes[1:]), tuple(dims))
 
     def onto(self, axes: Sequence[int]) -> View:
-        """Return the view of this map's tensor (N, C, H, W) on another map.
+        """Return the layout of this feature map, as a tensor, on another map whose axes are this layout's dimensions.
 
         ``axes``: the axis of the other map for each dimension of this view.
         """
@@ -288,7 +294,7 @@ class View:
 
     @cached_property
     def _factors(self) -> tuple[Atoms, ...]:
-        """Factors of each axis of the map, the outermost first."""
+        """Factors of each axis of the feature map that the layout uses, the outermost first."""
         atoms = list(chain.from_iterable(self.dims))
         return tuple(
             tuple(sorted((atom for atom in atoms if atom.axis == axis), key=lambda atom: -atom.step))
@@ -297,12 +303,12 @@ class View:
 
 
 def _size(atoms: Atoms) -> int:
-    """Return the size of a dimension."""
+    """Return the size of a tensor's dimension, the product of its factors."""
     return prod(atom.size for atom in atoms)
 
 
 def _joined(atoms: Atoms) -> Atoms:
-    """Return the factors with neighbours joined that form one factor, and without factors of size 1."""
+    """Return a dimension's factors without size-1 factors, and with neighbours merged that form one factor."""
     joined: list[Atom] = []
     for atom in atoms:
         if atom.size == 1:

@@ -1,4 +1,4 @@
-"""Walk over a model's graph, node by node, from its inputs on: its layers, and the tensors where the hardware ends.
+"""Import of an ONNX graph node by node, which collects its layers and the tensors where the hardware ends.
 
 `hwgen.network.onnx.values` describes the states of a tensor, `hwgen.network.onnx.operators` the import of each node.
 """
@@ -46,12 +46,12 @@ from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
 
 _QUANTISERS = {"QuantizeLinear"}
-"""Operators that can begin a new feature map."""
+"""ONNX operators that can begin a new feature map."""
 _REALS = {
     *(TensorProto.UNDEFINED, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
     *ELEMENTS,
 }
-"""Element types of tensors that layers could process if they were quantised.
+"""ONNX element types of tensors that layers could process if they were quantised.
 
 Tensors of other types hold indices, shapes or conditions.
 """
@@ -59,7 +59,7 @@ Tensors of other types hold indices, shapes or conditions.
 
 @dataclass(frozen=True)
 class FoldedModel:
-    """Checked model that is walked.
+    """Checked ONNX model with folded constants, ready for import.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class FoldedModel:
 
 
 class Walk:
-    """Walk over a model, node by node. A node that can't be built is noted, and the walk goes on behind it.
+    """Import of an ONNX model node by node, which notes nodes that can't be built and goes on behind them.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ class Walk:
                 self._consumers.setdefault(tensor, []).append(node)
         self.values: dict[str, Value] = {}
         self.reached_ends: dict[str, tuple[OutputEnd, Step]] = {}
-        """End of the hardware for each output that has been reached, and the layer there."""
+        """Tensor at which the hardware ends, and its layer, by the model output that it leads to."""
         self._elsewhere: dict[int, Step] = {}
-        """Substitutes for the layers of maps that no layer computes, by ``id``."""
+        """Stand-ins for layers, by ``id``, of feature maps that no layer computes."""
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
         self._waiting = {name: _Waiting(None, depends(nodes, name)) for name in until} or {
@@ -111,16 +111,19 @@ class Walk:
         self._nodes = nodes
         read = {name for node in self.needed for name in takes(node)} | {*self.outputs}
         self.sources = [value for value in data_inputs(model) if value.name in read]
-        """Inputs of the model that an output depends on."""
+        """Inputs of the ONNX model that an output depends on."""
         self._unfolded = self._not_folded()
-        """Tensors that depend on constants alone and are not folded, with the node that is the cause."""
+        """Tensors that depend on constants alone but could not be folded, with the node that is the cause."""
         self._begin()
         for node in nodes:
             self._visit(node)
         self._finish()
 
     def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
-        """Return the model's constants, and the nodes that are none. Constants that can't be folded are refused."""
+        """Return the model's constants, and the nodes that compute no constant.
+
+        Constants that can't be folded are refused.
+        """
         while True:
             constants = Constants(self.model, self.where)
             try:
@@ -132,7 +135,7 @@ class Walk:
             return constants, [node for node in self.needed if id(node) in kept or self.ledger.is_refused(node)]
 
     def _not_folded(self) -> dict[str, onnx.NodeProto]:
-        """Return, for each tensor that should be a constant and is not folded, the node that is the cause."""
+        """Return the tensors that should be constants but are not folded, each with the node that is the cause."""
         depending = {value.name for value in data_inputs(self.model)}
         causes: dict[str, onnx.NodeProto] = {}
         for node in self._nodes:
@@ -147,7 +150,7 @@ class Walk:
         return causes
 
     def _refuse_unfolded(self, node: onnx.NodeProto, operands: Sequence[Value]) -> str:
-        """Refuse the node that computes an input of ``node`` that should be a constant.
+        """Refuse the node that computes an input of ``node`` which should be a constant.
 
         Return the refused node as text. The text is empty if all such inputs are constants, or if other ``operands``
         can't be built, which is then the cause.
@@ -161,7 +164,7 @@ class Walk:
         return named(cause)
 
     def _begin(self) -> None:
-        """Start the walk with the values of the model's inputs."""
+        """Start the import with the values of the model's inputs."""
         if not self.sources:
             self.ledger.refuse(ModelError(f"{self.where}: a model must have an input that an output depends on"))
         dims = [source.type.tensor_type.shape.dim for source in self.sources]
@@ -181,7 +184,7 @@ class Walk:
                 self._reached(source.name)
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        """Import a node, and note the values of its outputs.
+        """Import an ONNX node, and note what is known of its outputs.
 
         Outputs of a node that can't be built become tensors that no layer can compute.
         """
@@ -205,14 +208,14 @@ class Walk:
                 self._take_foreign(tensor, cause, constant=not operands)
 
     def _give(self, node: onnx.NodeProto) -> None:
-        """Note the values of a node's outputs."""
+        """Note what is known of a node's output tensors after its import."""
         for tensor, value in zip(node.output, self.build.results or [self.build.value], strict=False):
             if tensor:
                 self.build.enter(value)
                 self._reached(tensor)
 
     def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
-        """Return whether a node computes sizes that are known; they become constants."""
+        """Return whether a node computes known tensor sizes, which become constants."""
         constants = self.build.constants
         if not operands:
             note_sizes(constants, node)
@@ -224,7 +227,7 @@ class Walk:
         return True
 
     def _step(self, node: onnx.NodeProto, operands: list[Value]) -> bool:
-        """Import a node, and return whether it could be imported.
+        """Import an ONNX node, and return whether it could be imported.
 
         It can't be imported if it reads a tensor that no layer can compute, and begins no new feature map.
         """
@@ -245,13 +248,13 @@ class Walk:
         return True
 
     def _leave(self, node: onnx.NodeProto) -> None:
-        """Note the floats that the node's output still is, and the layer before the node."""
+        """Note the node whose unquantised floats ``node``'s output holds, and the layer before ``node``."""
         state, source = self.build.state, self.build.source
         floats = state.node if isinstance(state, Joined | Pending | Sums) else None
         self.ledger.left[id(node)] = floats, None if source is None else source.name
 
     def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
-        """Note a tensor that no layer can compute.
+        """Note that no layer can compute the tensor ``tensor``.
 
         Parameters
         ----------
@@ -275,13 +278,13 @@ class Walk:
         self._reached(tensor)
 
     def _stand_in(self) -> None:
-        """Note that no layer computes the current map."""
+        """Note that no layer computes the builder's current feature map."""
         here = self.build.map
         step = Step("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
         self.build.source = self._elsewhere[id(step)] = step
 
     def _reached(self, tensor: str) -> None:
-        """Note the value of a tensor, and the outputs for which the hardware ends with the tensor."""
+        """Note what is known of a tensor, and the model outputs for which the hardware ends at this tensor."""
         build, readers = self.build, self._consumers.get(tensor, [])
         foreign = isinstance(build.state, Foreign)
         if isinstance(build.state, Integers) and build.source is not None:
@@ -301,7 +304,7 @@ class Walk:
         self.values[tensor] = build.value
 
     def _float_readers(self, readers: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Return the readers of the model's float input that are to be built, with readers that are no quantiser last.
+        """Return the nodes to be built that read the model's float input, quantisers first.
 
         If there are several readers, the last one is refused.
         """
@@ -309,7 +312,7 @@ class Walk:
         return sorted(wanted, key=lambda node: node.op_type not in _QUANTISERS)
 
     def _end(self, name: str, ends: Ends, tensor: str) -> None:
-        """Note an output for which the hardware ends with ``tensor``.
+        """Note that the hardware ends at ``tensor`` for a model output, if the host can run the nodes behind it.
 
         A tensor that no layer can compute is no end, but the output waits no longer.
         """
@@ -324,7 +327,7 @@ class Walk:
             self.reached_ends[name] = _end(self.build, ends, tail, name, tensor)
 
     def _finish(self) -> None:
-        """Refuse the outputs that are not reached, or not in integers, unless a node before them is refused."""
+        """Refuse each model output that is not reached, or not in integers, unless a node before it is refused."""
         for output, waiting in self._waiting.items():
             if waiting.ends is None or not self.sources:
                 continue
@@ -339,11 +342,14 @@ class Walk:
                 self.ledger.refuse(_unfinished(self.build, self.where, several))
 
     def is_built(self, source: Step | None) -> bool:
-        """Return whether a map is an input, or depends only on layers that can be built."""
+        """Return whether the map that ``source`` computes depends only on layers that can be built.
+
+        An input of the model (``None``) does.
+        """
         return not any(id(step) in self._elsewhere for step in steps_before([source]))
 
     def maps(self) -> dict[str, Value]:
-        """Return the tensors at which the hardware can end, by their names.
+        """Return the tensors at which the hardware can end, by name.
 
         Inputs of the model as integers are among them.
         """
@@ -360,16 +366,19 @@ class Walk:
 
     @property
     def ends(self) -> dict[str, tuple[OutputEnd, Step]]:
-        """End of the hardware for each output, and the layer there. The model must be one that can be built."""
+        """Tensor at which the hardware ends for each model output, with the layer that computes it.
+
+        The model must be one that can be built.
+        """
         return {output: self.reached_ends[output] for output in self.outputs}
 
     def end(self, tensor: str, name: str) -> OutputEnd:
-        """Return a tensor of `maps` as an end of the hardware, called ``name``, with no node behind it."""
+        """Return the tensor ``tensor`` as an end of the hardware called ``name``, with no node behind it."""
         view = self.values[tensor].view
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
     def _steps(self) -> list[Step]:
-        """Return the layers, without those that other layers absorbed and that no layer reads."""
+        """Return all imported layers, without layers that others have absorbed and that no layer reads."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
         ends = {id(step) for _, step in self.reached_ends.values()}
@@ -381,7 +390,7 @@ class Walk:
             steps = left
 
     def layers(self) -> tuple[Op, ...]:
-        """Return all layers that could be built, each by itself.
+        """Return all finished layers of the model that can be built, each by itself.
 
         A layer whose configuration contradicts itself is refused.
         """
@@ -395,7 +404,7 @@ class Walk:
         return tuple(layers)
 
     def operators(self) -> tuple[Operator, ...]:
-        """Return the verdict on each node."""
+        """Return the verdict (built, folded, host or unsupported) on each node of the model."""
         macs = {id(node): self.shapes.macs(node) for node in self.ledger.nodes}
         self.ledger.note_merged(
             {step.name for step in self._steps()}, {step.name: node for step, node in self.build.merged}
@@ -405,7 +414,7 @@ class Walk:
     def network(
         self, name: str, ends: Mapping[str, tuple[OutputEnd, Step]], remainder: Remainder | None = None
     ) -> Network:
-        """Return the network of the layers that the ends of the hardware depend on.
+        """Return the network of the layers that the tensors ``ends``, where the hardware ends, depend on.
 
         Parameters
         ----------
@@ -435,21 +444,21 @@ class Walk:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """Output for which the hardware has not ended yet, and the nodes, by ``id``, that the output depends on."""
+    """Model output for which the end of the hardware is not known yet, with the ``id`` of all nodes before it."""
 
     ends: Ends | None
-    """Search for the end of the hardware; ``None`` where the hardware must end at the tensor itself."""
+    """Search for the tensor at which the hardware ends; ``None`` if it must end at the output itself."""
     nodes: set[int]
 
 
 def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
-    """Return whether a new feature map begins with a node, as with the first QuantizeLinear of a model."""
+    """Return whether a node starts a new feature map behind a tensor that no layer computes."""
     (state, *others) = (value.state for value in operands)
     return node.op_type in _QUANTISERS and not others and isinstance(state, Foreign) and state.begins
 
 
 def _network(build: Builder, name: str, host: Host, layer_of_end: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
-    """Return the network of the layers that the outputs depend on."""
+    """Return the network of the layers that the outputs of the hardware depend on."""
     ends = [layer_of_end[end.name][1] for end in host.outputs]
     used = {id(step) for step in steps_before(ends)}
     steps = [step for step in build.steps if id(step) in used]
@@ -479,7 +488,7 @@ def _network(build: Builder, name: str, host: Host, layer_of_end: Mapping[str, t
 
 
 def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
-    """Return an input of the model with the bounds of its map.
+    """Return a model input with the bounds to which the model clips it.
 
     ``taken``: map of the input; ``None`` if the hardware doesn't read the input.
     """
@@ -489,7 +498,7 @@ def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
 def _begin(
     build: Builder, source: onnx.ValueInfoProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes
 ) -> None:
-    """Make one of the model's inputs the builder's current value.
+    """Make one of the ONNX model's inputs the builder's current value.
 
     ``nodes`` and ``shapes`` determine the layout of the input's map.
     """
@@ -524,13 +533,13 @@ def _enter(build: Builder, view: View, element_type: int, origin: str = "") -> N
 
 
 def _gives_floats(build: Builder) -> bool:
-    """Return whether the current value is floats that are not quantised yet, so that the hardware can't end there."""
+    """Return whether the builder's current value is floats, not quantised yet, at which the hardware can't end."""
     state = build.state
     return isinstance(state, Joined | Pending | Sums) or (isinstance(state, Reals) and bool(state.steps))
 
 
 def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tuple[OutputEnd, Step]:
-    """Return the end of the hardware at ``tensor``, with the nodes up to an output, and the layer of its map."""
+    """Return ``tensor`` as the hardware's end for an output, with the host's nodes behind it, and its layer."""
     state = build.state
     name, first, behind = tensor, [], [*tail.nodes]
     if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers, so it follows them
@@ -553,12 +562,12 @@ def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tu
 
 
 def _layout(view: View) -> Layout | None:
-    """Return the layout of a tensor on its map; ``None`` if the tensor is in the map's order."""
+    """Return the permutation between a tensor and its feature map; ``None`` if the tensor is in the map's order."""
     return None if view.in_order else view.layout
 
 
 def _label(build: Builder, node: onnx.NodeProto) -> None:
-    """Note the scale of the last integer tensor, if only the DequantizeLinear behind it states the scale."""
+    """Note the scale of the hardware's last integer tensor, if only the DequantizeLinear behind it states the scale."""
     if node.op_type == "DequantizeLinear" and build.map.scale is None:
         scale, zero = build.constants.scale_and_zero(node, 1, build.map.type.dtype)
         if scale.size == zero.size == 1:
@@ -566,7 +575,7 @@ def _label(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
-    """Return the error of a model that ends where the hardware can't.
+    """Return the error that says why the hardware can't end where the model ends.
 
     ``output``: name of the output, if the model has several.
     """

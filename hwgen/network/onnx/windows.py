@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import onnx
 
 _NAMED = {1: ("one", "positive numbers", "a positive number"), 2: ("two", "positive pairs", "a positive pair")}
-"""Words of the messages about one and about two dimensions."""
+"""Words for error messages about one-dimensional and two-dimensional windows."""
 
 
 def padding_mode(node: onnx.NodeProto) -> str:
-    """Return the node's ``auto_pad``.
+    """Return the attribute ``auto_pad`` of a Conv-like ONNX node or a pool.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def padding_mode(node: onnx.NodeProto) -> str:
 def window_of(
     node: onnx.NodeProto, kernel: tuple[int, ...], sizes: tuple[int, int], axes: tuple[int, ...] = (0, 1)
 ) -> Window:
-    """Return the window of a Conv-like node or a pool over a map.
+    """Return the sliding window of a Conv-like ONNX node or a pool over a feature map.
 
     The padding at the bottom and at the right is only as large as the windows reach.
 
@@ -116,6 +116,6 @@ def window_of(
 
 
 def _pair(numbers: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int]:
-    """Return the numbers along rows and columns; 1 for an axis without a number."""
+    """Return a window's numbers along rows and columns as a pair; 1 for an axis without a number."""
     by_axis = dict(zip(axes, numbers, strict=True))
     return by_axis.get(0, 1), by_axis.get(1, 1)

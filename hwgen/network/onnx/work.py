@@ -1,4 +1,4 @@
-"""Work of an operator on constants: an upper bound on its steps, from sizes and attributes alone.
+"""Upper bound on the computing steps of an ONNX node on constants, from sizes and attributes alone.
 
 ONNX Runtime can't be stopped inside a kernel, so the bound must be known before a kernel starts. The bound depends only
 on the model, never on the machine. Operators whose steps grow with the size of their tensors alone are listed, and so
@@ -17,10 +17,10 @@ from onnx import helper
 from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, attribute
 
 Shape = Sequence[int]
-"""Sizes of a tensor's dimensions."""
+"""Type of a tensor's shape: the sizes of its dimensions."""
 
 MOST_WORK = 1 << 32
-"""Largest number of steps for all constants of a model: some seconds."""
+"""Largest number of computing steps for all constants of a model during import, which take some seconds."""
 _LINEAR = {
     # Functions of each value.
     *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BiasGelu"),
@@ -42,15 +42,18 @@ _LINEAR = {
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
     *("ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
-"""Operators that read or write each value a bounded number of times."""
+"""ONNX operators that read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
-"""Pools, and the number of steps that one tap counts: a power is slow."""
+"""ONNX pools, with the number of computing steps that one tap counts. A power is slow."""
 _UNKNOWN_COST = 1 << 6
-"""Number of steps that one value of an unknown operator counts: its kernel can be slow, or need memory."""
+"""Number of computing steps that one value of an unknown ONNX operator counts.
+
+Its kernel can be slow, or need memory.
+"""
 
 
 def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Return an upper bound on the steps that ONNX Runtime needs to compute a node.
+    """Return an upper bound on the steps that ONNX Runtime needs to compute an ONNX node.
 
     Parameters
     ----------
@@ -82,7 +85,10 @@ def work(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]
 
 
 def _magnitudes(node: onnx.NodeProto) -> list[int]:
-    """Return the squares of all integers among the node's attributes: of lengths and windows, in two dimensions."""
+    """Return the squares of all integers among an ONNX node's attributes, as factors of a bound on its work.
+
+    These are lengths and windows, in two dimensions.
+    """
     numbers = []
     for entry in node.attribute:
         value = helper.get_attribute_value(entry)
@@ -92,7 +98,7 @@ def _magnitudes(node: onnx.NodeProto) -> list[int]:
 
 
 def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
-    """Return the bytes of the columns into which a convolution copies a frame's windows; 0 for other operators."""
+    """Return the size, in bytes, of the im2col columns of a convolution node for one frame; 0 for other operators."""
     weight_index = CONVOLUTIONS.get(node.op_type)
     if weight_index is None or len(inputs) <= weight_index or not outputs:
         return 0
