@@ -1,4 +1,4 @@
-"""Memory hierarchies for which a layer's blocking is searched: private, shared, or designed together with the
+"""Memory hierarchies for which a layer's loop blocking is searched: private, shared, or designed together with the
 blocking.
 """
 

@@ -1,4 +1,4 @@
-"""Partial blockings in the search for the cheapest blocking, their origins, and the test whether one dominates
+"""Partial loop blockings in the search for the cheapest blocking, their origins, and the test whether one dominates
 another.
 """
 
@@ -70,7 +70,7 @@ added.
 
 
 class Trail:
-    """Store of all partial blockings that the search has extended, from which a solution is traced back.
+    """Store of all partial loop blockings that the search has extended, from which a solution is traced back.
 
     A solution can be traced back through ``parent``.
     """
@@ -96,8 +96,8 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Return the Pareto-optimal partial blockings, at most ``width`` per lattice point, and the smallest lower bound
-    of those dropped for ``width``.
+    """Return the Pareto-optimal partial blockings, at most ``width`` per lattice point, and the least bound of those
+    dropped for ``width``.
     """
     figures = np.column_stack([labels.spent, labels.served, labels.closed])
     if "levels" in limited:

@@ -1,5 +1,4 @@
-"""Search for the blocking with the least energy, as a cheapest path through the lattice of block extents (dynamic
-programming).
+"""Search for the loop blocking with the least memory energy, as a cheapest path through the lattice of block extents.
 
 Labels grow loop by loop. The search drops a label if another label dominates it, or if its bound is no better than the
 best known energy.
@@ -22,9 +21,11 @@ __all__ = ["at_end", "cheapest_path", "expand", "energy_bounds"]
 
 
 def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) -> tuple[float, float, Path | None]:
-    """Search the blocking with the least energy below ``limit``, and return its energy, a lower bound, and its path."""
+    """Search the loop blocking with the least energy below ``limit``, and return its energy, a lower bound, and its
+    path.
+    """
     served = lattice.taken[None, :].copy()
-    served[0, 2] += lattice.problem.output_words  # a datapath reads zeros, too
+    served[0, 2] += lattice.problem.output_words  # a datapath also reads the zeros that sums begin with
     labels = Labels(
         point=np.zeros(1, np.int32),
         spent=np.zeros(1),
@@ -58,7 +59,7 @@ def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) ->
 
 
 def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray) -> None:
-    """Add partial blockings to the search's waiting lists, keyed by the rank of their lattice point."""
+    """Add partial loop blockings to the search's waiting lists, keyed by the rank of their block extents."""
     for rank in np.unique(ranks).tolist():
         same = ranks == rank
         waiting.setdefault(rank, []).append(labels if same.all() else labels.take(np.flatnonzero(same)))
@@ -98,7 +99,7 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: Prices, labels: Labels, first: int) -> Labels:
-    """Return finished blockings without and with a buffer that holds the whole array of each operand."""
+    """Return complete loop blockings, each without and with a buffer that holds the whole array of an operand."""
     labels = labels.take(np.arange(len(labels)))
     labels.parent[:] = first + np.arange(len(labels))
     labels.action[:] = 0
@@ -160,7 +161,8 @@ def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray
 
 
 def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarray:
-    """Return a lower bound of the energy, in pJ, of any complete blocking that extends each partial blocking.
+    """Return, for each partial loop blocking, a lower bound of the energy (pJ) of all complete blockings that extend
+    it.
 
     An operand still needs an access to a buffer as large as its present block, and every element once from the top; or
     all accesses go to the top. A buffer that spans the next loops does not need this, but only one kind of loop is
@@ -187,7 +189,7 @@ def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarra
 def _finish(
     prices: Prices, trail: Trail, labels: Labels, limit: float, missed: float
 ) -> tuple[float, float, Path | None]:
-    """Return the least energy, the lower bound and the path of the cheapest blocking of the whole layer."""
+    """Return the energy, the lower bound and the path of the cheapest loop blocking of the whole layer."""
     best, chosen = limit, -1
     if len(labels):
         cost = labels.spent + labels.served @ np.array(prices.last)

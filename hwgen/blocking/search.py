@@ -149,7 +149,7 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
 
 
 def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
-    """Return the names of the co-designed memories' limits (number of levels, total size) that a blocking exceeds."""
+    """Return the limits of co-designed memories (number of levels, total size) that a loop blocking exceeds."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
     counts = [sum(buffer.operand == operand for buffer in blocking.buffers) for operand in OPERANDS]

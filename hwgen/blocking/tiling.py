@@ -169,7 +169,8 @@ class Tiling:
         return words * self.visits(indexed, order, scope)
 
     def visits(self, indexed: Collection[str], order: Sequence[str], scope: int | None = None) -> np.ndarray:
-        """Return, per tile size, how often each block of an operand with the dimensions ``indexed`` is fetched.
+        """Return, per tile size, how often each block of an operand with the dimensions ``indexed`` is fetched into a
+        one-tile buffer.
 
         A loop that doesn't index the operand fetches its blocks again in two cases: a loop inside it changes the block,
         or the loop is beyond the first ``scope`` loops.

@@ -194,7 +194,7 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return, for each group that ends with the last layer, the words kept for reuse with one output tile size
+    """Return the words kept for reuse by each fusion group that ends with the last layer, for an output tile size
     ``tip``.
     """
     rows, columns = (_overlaps(linked, axis, tip[axis]) for axis in (0, 1))

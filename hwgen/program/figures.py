@@ -54,7 +54,7 @@ class Figures:
 def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
     """Return the cycles, array steps and memory bytes of every layer in a run, in the network's order."""
     first_op = {op.name: step.ops[0].name for step in steps(schedule.network) for op in step.ops[1:]}
-    values_of = _own(schedule, run)
+    values_of = _figures_by_layer(schedule, run)
     return tuple(
         replace(Figures(layer=layer, computed_with=first_op.get(layer.name, "")), **values_of.get(layer.name, {}))
         for layer in schedule.network.layers
@@ -66,7 +66,7 @@ def maps_read(schedule: Schedule) -> np.ndarray:
     return map_bytes_read(schedule.engine, schedule.jobs)
 
 
-def _own(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
+def _figures_by_layer(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
     """Return the cycles, array steps and memory bytes of every layer that has jobs, by the layer's name."""
     names = [work.task.name for work in schedule.works]
     owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)

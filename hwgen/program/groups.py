@@ -131,7 +131,7 @@ class Grouping:
             if len(choice[layer.name]) not in (1, len(layer.tasks)):
                 raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
         room = self._whole if len(layers) == 1 else self._room(tasks)
-        tilings = [tiling for layer in layers for tiling in _each(choice[layer.name], len(layer.tasks))]
+        tilings = [tiling for layer in layers for tiling in _tiling_per_pass(choice[layer.name], len(layer.tasks))]
         works = tuple(
             Work.of(task, tiling, tiling_cost(task, self._engine, tiling, room))
             for task, tiling in zip(tasks, tilings, strict=True)
@@ -297,7 +297,7 @@ def _edges(works: Sequence[Work]) -> list[str]:
     return list(dict.fromkeys(edge for work in works for edge in work.task.edges))
 
 
-def _each(tilings: Sequence[Tiling], passes: int) -> Sequence[Tiling]:
+def _tiling_per_pass(tilings: Sequence[Tiling], passes: int) -> Sequence[Tiling]:
     """Return one tiling per pass of a layer; a single tiling applies to all passes."""
     return tilings if len(tilings) == passes else [*tilings] * passes
 

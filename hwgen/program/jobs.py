@@ -576,7 +576,7 @@ class _PassJobs:
         rows, columns = engine.pixels // across, engine.pixels % across
         down = step * stride // task.row_step  # positions from a pixel to the pixel below
         plane, channels = self._plane(tile), item.channels[1] - item.channels[0]
-        walk = (stride, across, down)  # lanes' initial steps; equal boxes differ in rows left out
+        walk = (stride, across, down)  # determine the lanes' first pixels; ``down`` depends on skipped rows
         compute = Compute(
             groups=-(-tile.pixels // engine.pixels),
             first=item.first,

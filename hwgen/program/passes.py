@@ -458,7 +458,7 @@ def _rounds_alike(op: Op, requantisation: Requantisation) -> bool:
     integer_type = op.input.type
     values = (
         np.arange(integer_type.minimum, integer_type.maximum + 1) - op.input.zero_point
-    )  # padding is 0, which the range includes
+    )  # the range includes 0, the value of padding
     sums = (op.weights.sum(axis=(1, 2, 3))[:, None] * values << op.fraction) + op.bias[:, None]
     bound = int(np.abs(sums).max())
     return bool(

@@ -259,14 +259,14 @@ def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
     heights, chunks = _heights(task), _chunks(task, engine, room)
     tables = [
         _tilings(task, engine, room, heights, columns, *chunk)
-        for columns in _few([size * task.edge for size in distinct(task.columns // task.edge)])
+        for columns in _some_widths([size * task.edge for size in distinct(task.columns // task.edge)])
         if pools(task, engine, columns)
         for chunk in chunks
     ]
     return Tilings(*(np.concatenate(column) for column in zip(*tables, strict=True))) if tables else Tilings.none()
 
 
-def _few(sizes: Sequence[int]) -> list[int]:
+def _some_widths(sizes: Sequence[int]) -> list[int]:
     """Return a subset of candidate tile widths: the four largest and every fourth smaller one, in falling order."""
     falling = sorted(sizes, reverse=True)
     return falling[:4] + falling[4::4]

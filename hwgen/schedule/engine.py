@@ -98,9 +98,7 @@ class EngineCycles:
 
 
 Box = tuple[int, int, int, int, int, int]
-"""Box of feature-map words in memory: byte address, byte strides of rows and of 8-channel blocks, numbers of blocks,
-rows and words.
-"""
+"""Box of 8-byte words in memory: byte address, byte strides of rows and blocks, numbers of blocks, rows and words."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _next_start(core: Core) -> int:
     if state[_LEFT]:
         job, cycle = state[_JOB], state[_LAST_STEP]
         if not core.jobs[OPENS, job] and core.jobs[GROUPS, job] == 2 and core.jobs[STEPS, job] == 1:
-            cycle += 1  # the sums of the slot's last visit are not available yet
+            cycle += 1  # the sums of the slot's previous step can't be read yet
     else:
         job = state[_TAKEN]
         if job >= core.state[KNOWN + COMPUTE_ACCEPTED] or job >= core.state[KNOWN + LOADED]:
@@ -191,7 +191,7 @@ def _next_drain(core: Core) -> int:
 
 
 @inner
-def _go_on(core: Core, cycle: int) -> None:
+def _advance_drain(core: Core, cycle: int) -> None:
     """Let the drain begin with the sums of the next pixel group, or finish the present group."""
     state = core.state
     if state[_SELECTS]:
@@ -247,10 +247,10 @@ def _advance(core: Core, until: int) -> None:
         if start <= drain:
             _start(core, start)
         else:
-            _go_on(core, drain)
+            _advance_drain(core, drain)
 
 
-# Functions for Python, which reports a core's inputs step by step.
+# Functions that Python calls to report a core's inputs one by one.
 
 
 @compiled
@@ -474,7 +474,7 @@ def _store_ready(port: Port, core: Core) -> int:
         job = port.bursts[_JOB_OF, unit[_NEXT]]
         if job >= core.state[KNOWN + DRAINED]:
             return NEVER
-        _ask(port, STORES, _OFFERED + 3, _FIRST_STORE, _STORE_TAKEN, core.jobs[DRAINED, job])
+        _request(port, STORES, _OFFERED + 3, _FIRST_STORE, _STORE_TAKEN, core.jobs[DRAINED, job])
     return max(unit[_WAITING], _room(port, 1))
 
 
@@ -492,12 +492,12 @@ def _load_ready(port: Port, core: Core) -> int:
         met = core.jobs[COMPUTED, computed - 1] if computed else 0
         if stored:
             met = max(met, core.jobs[STORED, stored - 1])
-        _ask(port, LOADS, _OFFERED, _FIRST_LOAD, _LOAD_TAKEN, met)
+        _request(port, LOADS, _OFFERED, _FIRST_LOAD, _LOAD_TAKEN, met)
     return max(unit[_WAITING], _room(port, 0))
 
 
 @inner
-def _ask(port: Port, user: int, offered: int, first: int, taken: int, met: int) -> None:
+def _request(port: Port, user: int, offered: int, first: int, taken: int, met: int) -> None:
     """Let the store or load unit request the memory port for its next burst, if the burst's job has been offered."""
     unit = port.units[user]
     burst = unit[_NEXT]
@@ -546,7 +546,7 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
 
 
 @inner
-def _is_seen(core: Core, until: int) -> bool:
+def _reaches_change(core: Core, until: int) -> bool:
     """Advance the compute core until it accepts, computes or drains a job; return whether this happens before cycle
     ``until``.
     """
@@ -573,10 +573,10 @@ def run(port: Port, core: Core) -> int:
     while min(core.state[KNOWN + STORED], core.state[KNOWN + LOADED]) < jobs:
         _offer_parts(port, core)
         stores, loads = _store_ready(port, core), _load_ready(port, core)
-        _offer_parts(port, core)  # a unit takes its part with its last burst, and this can make room for a job
+        _offer_parts(port, core)  # a unit accepts its next job with its last burst, so more jobs can be offered now
         fetches = _fetch_ready(port)
         first = max(min(fetches, stores, loads), port.state[_FREE])
-        if _is_seen(core, first):
+        if _reaches_change(core, first):
             continue
         if first >= NEVER:
             return STUCK

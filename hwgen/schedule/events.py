@@ -128,7 +128,7 @@ class LayerEvents(ABC, Generic[Config]):
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return the layer's internal event sequences, with their events per frame and smallest distance of two events
+        """Return the layer's internal event sequences, such as tile starts, with events per frame and smallest gap
         in cycles.
         """
         return {}
@@ -239,7 +239,7 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
             steps = self._taking(port)
             waits.append(Wait(taken, ports.starts, steps, self.folds, data=False))
             if offered is not None:
-                # A step without a beat waits for the last beat taken before it, as it does anyway.
+                # A step that takes no beat is given the wait of the last beat before it, which changes nothing.
                 last = np.searchsorted(steps, np.arange(self.folds), side="right") - 1
                 waits.append(offered.of(last, self.beats_in[port]).waited_for(ports.starts))
         return waits

@@ -663,9 +663,7 @@ def _first_known(waits, tables, out_of, readers, left, sequence):
 
 @_compiled
 def _pass_back(latest, sequences, waits, tables, delays, row, low, high):
-    """Limit the latest times of a constraint's source events by those of its target's events in ``range(low,
-    high)``.
-    """
+    """Limit the latest times of a constraint's source events by those of target events ``low`` to ``high - 1``."""
     every, lead, period, begin = waits[row, _EVERY], waits[row, _LEAD], waits[row, _PERIOD], waits[row, _INDEX]
     target, origin = sequences[waits[row, _TARGET], _FIRST], sequences[waits[row, _SOURCE], _FIRST]
     n, stop = (high - 1) // every - lead, max(-(-low // every) - lead, 0)

@@ -270,8 +270,8 @@ class Schedule:
         return self._layers[layer].work(self._ports(layer))
 
     def source(self, layer: int, key: Any) -> int:
-        """Return the index of the layer, or of the accelerator input, whose beats one of a layer's event sequences
-        takes.
+        """Return the index of the layer (or accelerator input) that sends the beats taken in one of a layer's event
+        sequences.
 
         For a sequence that takes no beats it is the source of the layer's first input.
         """

@@ -140,7 +140,7 @@ class Timeline:
 
         peaks = credits_out(np.searchsorted(starts, edges[:-1], side="right"), edges[:-1])
         first, last = np.searchsorted(starts, edges[[0, -1]])
-        if first < last:  # credits go out when folds start, and return in between
+        if first < last:  # the number of credits in use rises only when a fold starts
             at_starts = credits_out(np.arange(first, last) + 1, starts[first:last])
             np.maximum.at(peaks, np.searchsorted(edges, starts[first:last], side="right") - 1, at_starts)
         return peaks
@@ -265,8 +265,8 @@ class _Causes:
         return self._heads_of[key]
 
     def _is_release(self, wait: Wait) -> bool:
-        """Whether a timing constraint waits for buffer space that is released some cycles after the layer's own output
-        fold starts.
+        """Whether a timing constraint waits for buffer space that the layer itself releases some cycles after it
+        starts an output fold.
         """
         return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
