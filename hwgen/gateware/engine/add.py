@@ -31,7 +31,7 @@ TABLE_WRITE = data.StructLayout({"index": 10, "data": 64})
 
 @dataclass(frozen=True, kw_only=True)
 class TableAddConfig:
-    """Configuration of a `TableAdd`: its number of lanes."""
+    """Configuration of the engine's adder of two feature maps by tables: the number of lanes (channels)."""
 
     lanes: int = LANES
 

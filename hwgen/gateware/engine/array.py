@@ -25,7 +25,10 @@ _PRODUCT_BITS = 16
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the control word of a step. `step_layout` explains ``zero``, ``resume`` and ``ends``."""
+    """Return the layout of the control word that tells the multiply-accumulate array what to compute in a step.
+
+    `step_layout` explains ``zero``, ``resume`` and ``ends``.
+    """
     return data.StructLayout(
         {
             "zero": 1,
@@ -41,13 +44,13 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a selection of sums to drain: a slot, a lane, and a block of 8 maps."""
+    """Return the layout of a selection of sums to drain from the array: a slot, a lane, and a block of 8 maps."""
     return data.StructLayout({"slot": range(config.slots), "lane": range(config.pixels), "block": range(config.blocks)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayConfig:
-    """Configuration of the array of ``engine``, with its resources."""
+    """Configuration of the multiply-accumulate array of ``engine``, with its FPGA resources."""
 
     engine: EngineConfig
 
@@ -74,13 +77,16 @@ class ArrayConfig:
 
 
 def _any_luts(values: int) -> int:
-    """Return the number of LUTs per bit of a bitwise or of ``values`` values."""
+    """Return the number of LUTs per bit for a bitwise or of ``values`` values."""
     return 0 if values < 2 else -(-(values - 1) // (_JOINED - 1))
 
 
 @dataclass
 class _Stages:
-    """Control of the steps in the pipeline, by stage. Stage 0 is the cycle in which a step's words arrive."""
+    """Control signals of the steps in the array's pipeline, indexed by pipeline stage.
+
+    Stage 0 is the cycle in which a step's words arrive.
+    """
 
     valid: list[Value]
     control: list[data.View]
@@ -193,7 +199,10 @@ class Array(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_operands(self, m: Module) -> list[list[Signal]]:
-        """Return the activation of each lane and pair, two cycles behind the words. Equal activations are shared."""
+        """Return the activation operand of every DSP slice, by lane and pair of maps, two cycles behind the words.
+
+        Equal activations are shared.
+        """
         config = self._config
         before, control = self._stages.control[0], self._stages.control[1]
         operands = []
@@ -215,7 +224,10 @@ class Array(ConfiguredComponent[EngineConfig]):
         return operands
 
     def _elaborate_weights(self, m: Module) -> list[Signal]:
-        """Return the packed weights of each pair. They are zero without a step, so that sums do not change."""
+        """Return both weights of each pair of output maps, packed into one operand of a DSP slice.
+
+        The operands are zero without a step, so that sums do not change.
+        """
         packed = []
         for pair in range(self._config.pairs):
             half, row = divmod(pair, LANES)
@@ -227,7 +239,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return packed
 
     def _elaborate_slice(self, m: Module, operand: Signal, weights: Signal, name: str) -> tuple[Value, Value]:
-        """Return both products of a slice, two cycles later.
+        """Multiply an activation by two packed weights in one DSP slice, and return both products two cycles later.
 
         The slice adds half of the high field's unit. So the high field is rounded, and is not one too small where the
         low product is negative. The addition inverts the sign bit of the low field.
@@ -251,7 +263,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Return the address of the slot that is read, and a signal per lane and block that masks its word.
+        """Return the slot of partial sums that is read, and a signal per lane and block that masks the word read.
 
         A group that resumes its sums reads all words. The drain reads the word that it selects.
         """
@@ -273,7 +285,10 @@ class Array(ConfiguredComponent[EngineConfig]):
     def _elaborate_slots(
         self, m: Module, lane: int, block: int, sums: Value, read: Signal, cleared: Signal, old: Value
     ) -> None:
-        """Add the slots of 8 maps and one lane, written a cycle after a group's last sum and read into ``old``."""
+        """Add the memory that stores the partial sums of 8 maps and one lane, with one word per slot.
+
+        It is written a cycle after a group's last sum, and read into ``old``.
+        """
         config, stages = self._config, self._stages
         m.submodules[f"slots_{lane}_{block}"] = slots = memory.Memory(
             shape=len(sums), depth=config.slots, init=[], attrs=ram_attributes(config.slots, "lut")
@@ -288,7 +303,10 @@ class Array(ConfiguredComponent[EngineConfig]):
         m.d.sync += old.eq(Mux(cleared, 0, of.data))
 
     def _elaborate_choice(self, m: Module, stored: list[Value]) -> None:
-        """Drive ``sums`` with the selected word: the bitwise or of all words, where the others are masked to zero."""
+        """Drive the output ``sums`` with the word of sums that the drain selects.
+
+        It is the bitwise or of all words, where the others are masked to zero.
+        """
         joined = []
         for first in range(0, len(stored), _JOINED):
             part = Signal(len(stored[0]), name=f"joined_sums_{first // _JOINED}", reset_less=True)

@@ -23,7 +23,7 @@ class Burst(enum.Enum, shape=2):
 
 
 class Response(enum.Enum, shape=2):
-    """Response to a transfer (table A3-4). Values from `SLAVE_ERROR` on are errors."""
+    """AXI response to a read or write transfer (table A3-4). Values from `SLAVE_ERROR` on are errors."""
 
     OKAY = 0
     EXCLUSIVE_OKAY = 1
@@ -90,7 +90,10 @@ def size_of(data_bytes: int) -> int:
 
 
 def drive_constants(m: Module, bus: wiring.PureInterface) -> None:
-    """Drive the constant signals: incrementing bursts, normal memory (bufferable, modifiable), no protection."""
+    """Drive the constant signals of an AXI master: incrementing bursts, normal memory, and no protection.
+
+    Normal memory is bufferable and modifiable.
+    """
     for channel in ("aw", "ar"):
         m.d.comb += [
             getattr(bus, f"{channel}burst").eq(Burst.INCREMENTING),

@@ -1,4 +1,4 @@
-"""Burst generator of the engine: splits boxes of words in memory into AXI bursts."""
+"""Burst generator of the engine: splits boxes of words in memory (rows at constant strides) into AXI bursts."""
 
 from __future__ import annotations
 
@@ -32,12 +32,18 @@ BOX = data.StructLayout(
 
 
 def run_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a run: consecutive words that one burst moves. An empty box has a run of 0 words."""
+    """Return the layout of a run: consecutive memory words that one AXI burst moves.
+
+    An empty box has a run of 0 words.
+    """
     return data.StructLayout({"address": ADDRESS_BITS, "words": range(config.burst_words + 1)})
 
 
 def box_burst(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a burst of a box, with flags of the first burst of a row, block or box, and of the last."""
+    """Return the layout of one burst of a box of memory words, with flags of the box's structure.
+
+    The flags mark the first burst of a row, block or box, and the last burst.
+    """
     return data.StructLayout({"run": run_layout(config), "new_row": 1, "new_block": 1, "new_box": 1, "last": 1})
 
 
@@ -52,7 +58,10 @@ def request_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict[str, Value]:
-    """Return the fields of a `request_layout` for a run. With ``wide``, beats have as many words as the bus."""
+    """Return the fields of a burst request to memory (`request_layout`) for a run of consecutive words.
+
+    With ``wide``, beats have as many words as the bus.
+    """
     if config.bus_words == 1:
         return {"address": run.address, "beats": run.words * config.word_beats}
     odd = run.address[0] & run.words.any()
@@ -66,12 +75,12 @@ def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict
 
 
 def word_address(address: Value) -> Value:
-    """Return the word address of a byte address."""
+    """Return the index of the 8-byte memory word at a byte address."""
     return address[LANES.bit_length() - 1 :]
 
 
 class Bursts(ConfiguredComponent[EngineConfig]):
-    """Burst generator. It splits each row of a box into bursts at multiples of the maximum burst size.
+    """Burst generator that splits each row of a box of memory words into AXI bursts, at multiples of the maximum size.
 
     So no burst has more than 256 beats, or crosses a 4 KiB boundary.
 

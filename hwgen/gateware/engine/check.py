@@ -1,4 +1,6 @@
-"""Rules for the fields of jobs. A program that violates a rule could make the engine wait or run forever.
+"""Validity rules for the fields of an engine's jobs, applied in software and in hardware.
+
+A program that violates a rule could make the engine wait or run forever.
 
 The rules are written once (`rules`), as conditions on fields. `faults` applies them to the integers of a `Job`, in
 software. `JobCheck` applies them to the words that the engine fetches, in hardware.
@@ -45,7 +47,7 @@ _FACTORS = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule for fields of a job, with the text of its violation.
+    """Validity rule for fields of an engine job, with the error text of its violation.
 
     Parameters
     ----------
@@ -70,13 +72,13 @@ class Rule:
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """All fields that the rule reads."""
+        """Fields of an engine job that this validity rule reads."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
 @cache
 def rules(engine: EngineConfig) -> tuple[Rule, ...]:
-    """Return the rules for every job of an engine."""
+    """Return the validity rules that every job of an engine must satisfy."""
     return (*_load_rules(engine), *_compute_rules(engine), *_drain_rules(engine), *_store_rules(engine))
 
 
@@ -197,7 +199,7 @@ def _fits(
     only: tuple[str, ...] = (),
     where: Callable[..., Any] = lambda: 1,
 ) -> Rule:
-    """Return the rule that a product of three fields fits a buffer of ``maximum`` words, judged by bit lengths.
+    """Return the rule that a product of three job fields fits a buffer of ``maximum`` words, judged by bit lengths.
 
     The rule rejects every product of at least eight times the maximum, and accepts every product that fits. With a
     first factor of 0, nothing is moved and the rule holds.
@@ -217,7 +219,10 @@ def _fits(
 
 
 def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
-    """Yield a text for every rule that a job violates. `JobCheck` rejects exactly the jobs with a violation."""
+    """Yield an error text for every validity rule that an engine job violates.
+
+    `JobCheck` rejects exactly the jobs with a violation.
+    """
     for rule in rules(engine):
         values = {field: getattr(getattr(job, field.split(".")[0]), field.split(".")[1]) for field in rule.looks_at}
         operands = [values[field] for field in rule.fields]
@@ -231,7 +236,7 @@ def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
 
 
 class JobCheck(ConfiguredComponent[EngineConfig]):
-    """Checker of the fields and seals of jobs, word by word as they are fetched.
+    """Checker of the fields and seals (checksum and engine digest) of jobs, word by word as they are fetched.
 
     Parameters
     ----------
@@ -281,7 +286,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_seal(
         self, m: Module, word: Signal, of_parts: Value, job_index: Signal, judged: Signal
     ) -> tuple[Value, Value]:
-        """Return whether the checksum in the seal is wrong, and whether its engine is another one."""
+        """Return whether a job's checksum is wrong, and whether the job was compiled for another engine."""
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
         m.submodules.crc = ResetInserter(judged)(crc)  # a reset takes fewer LUTs than the component's ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
@@ -297,7 +302,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_rules(
         self, m: Module, word: Signal, valid: Signal, word_index: Signal, job_index: Signal, judged: Signal
     ) -> Signal:
-        """Return whether the job violates a rule.
+        """Evaluate all validity rules on a fetched job, and return whether the job violates one.
 
         Each rule is evaluated with the last word that it reads. Registers store its fields of earlier words.
         """
@@ -321,7 +326,9 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
 
 
 class _Operands:
-    """Operands of the rules, one cycle after a job word: fields of this word, or stored fields of earlier words.
+    """Job fields that the validity rules read in hardware: from the newest word, or stored from earlier words.
+
+    Fields are available one cycle after the newest word. Equal operands are shared.
 
     Equal operands are shared.
 
@@ -342,11 +349,11 @@ class _Operands:
         self._shared: dict[Any, Signal] = {}
 
     def field(self, field: str, last: int) -> Value:
-        """Return a field, in the cycle in which ``last`` is the index of the delayed word."""
+        """Return the value of a job field, in the cycle in which the job's word ``last`` is checked."""
         return self._stored(field, _view(field, self._word), last, field)
 
     def length(self, field: str, last: int) -> Value:
-        """Return the bit length of a field, in the cycle in which ``last`` is the index of the delayed word."""
+        """Return the bit length of a job field's value, in the cycle in which the job's word ``last`` is checked."""
         first, width = _bits(field)
         length = self._shared.get((first, width))
         if length is None:
@@ -357,7 +364,7 @@ class _Operands:
         return self._stored(f"length of {field}", length, last, field)
 
     def product(self, field: str, factor: int) -> Value:
-        """Return a stored field times a constant, by additions."""
+        """Return a stored job field multiplied by a constant, by additions instead of a DSP slice."""
         value = self.field(field, -1)
         product = Signal(len(value) + factor.bit_length(), name=f"{field.replace('.', '_')}_product", reset_less=True)
         parts = [value << bit for bit in range(factor.bit_length()) if factor >> bit & 1]
@@ -365,7 +372,7 @@ class _Operands:
         return product
 
     def _stored(self, key: str, value: Value, last: int, field: str) -> Value:
-        """Return ``value`` if it is a field of word ``last``, otherwise a register that stores it."""
+        """Return ``value`` if its job field is in word ``last``, otherwise a register that stores the earlier value."""
         if _word(field) == last:
             return value
         if key not in self._shared:
@@ -386,18 +393,18 @@ def _length(value: Value) -> Value:
 
 
 def _word(field: str) -> int:
-    """Return the index of the job word that contains a field."""
+    """Return the index of the 64-bit job word that contains a job field."""
     offset, _ = field_offsets()[field]
     return offset // WORD_BITS
 
 
 def _bits(field: str) -> tuple[int, int]:
-    """Return the offset of a field in its word, and its width, in bits."""
+    """Return a job field's bit offset in its 64-bit job word, and the field's width in bits."""
     offset, width = field_offsets()[field]
     return offset % WORD_BITS, width
 
 
 def _view(field: str, word: Signal) -> Value:
-    """Return a field of the job word that contains it."""
+    """Return the bits of a job field from the 64-bit job word that contains the field."""
     first, width = _bits(field)
     return word[first : first + width]

@@ -1,4 +1,4 @@
-"""Configuration of an engine: sizes that its circuit and its programs share."""
+"""Configuration of the programmable engine: sizes that its circuit and its programs share."""
 
 from __future__ import annotations
 
@@ -103,44 +103,44 @@ class EngineConfig:
 
     @property
     def addend_write(self) -> data.StructLayout:
-        """Layout of a write into the addend buffer."""
+        """Layout of a write into the addend buffer, which stores a map that is added to outputs."""
         return data.StructLayout({"word": range(self.addend_words), "data": 8 * LANES})
 
     @property
     def bus_words(self) -> int:
-        """Maximum number of words in a beat of the memory port."""
+        """Maximum number of 8-byte words in one beat of the memory port."""
         return max(self.bus_bytes // LANES, 1)
 
     @property
     def word_beats(self) -> int:
-        """Number of beats that one word takes if it is transferred alone."""
+        """Number of beats of the memory port that one 8-byte word takes, if it is transferred alone."""
         return max(LANES // self.bus_bytes, 1)
 
     def word_cycles(self, pace: int) -> float:
-        """Return the cycles per word of a long transfer, if a beat takes ``pace`` cycles."""
+        """Return the cycles per 8-byte word of a long memory transfer, if a beat takes ``pace`` cycles."""
         return pace * LANES / self.bus_bytes
 
     @property
     def burst_words(self) -> int:
-        """Maximum number of words in a burst. Bursts end at multiples of this size."""
+        """Maximum number of 8-byte words in a memory burst. Bursts end at multiples of this size."""
         return MAX_BEATS // self.word_beats
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of 8 maps."""
+        """Number of blocks of 8 output maps that the array computes at once."""
         return self.maps // LANES
 
     @property
     def pairs(self) -> int:
-        """Number of pairs of maps. A pair shares one DSP slice per pixel."""
+        """Number of pairs of output maps in the array, where a pair shares one DSP slice per pixel."""
         return self.maps // 2
 
     @property
     def rotation_stages(self) -> int:
-        """Number of stages of four-way multiplexers that rotate ``pixels`` values."""
+        """Number of stages of four-way multiplexers that rotate ``pixels`` values between lanes and memory banks."""
         return -(-(self.pixels - 1).bit_length() // 2)
 
     @property
     def buffer_latency(self) -> int:
-        """Cycles from the lanes' addresses to their words: rotation, block RAM with output register, rotation back."""
+        """Read latency of the map buffer, in cycles: rotation, block RAM with output register, rotation back."""
         return 2 * self.rotation_stages + 2

@@ -1,4 +1,4 @@
-"""Compute core of the engine: computes complete sums from the words in the buffers."""
+"""Compute core of the engine: computes complete sums (accumulators) from the words in the input and weight buffers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hwgen.gateware.lookup import delayed
 
 
 def core_ports(config: EngineConfig) -> dict[str, Member]:
-    """Return the ports of the core. Counters count jobs modulo ``2**COUNT_BITS``.
+    """Return the ports of the engine's compute core, by name. Counters count jobs modulo ``2**COUNT_BITS``.
 
     ``finished`` pulses when the last word of a job with beats is in the output buffer, in the order of the jobs.
     """
@@ -44,19 +44,22 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
 
 
 def words_latency(config: EngineConfig) -> int:
-    """Cycles from a step to its words at the array, and from a job's last step to its count as computed."""
+    """Return the number of cycles from a step to the arrival of its input words at the array.
+
+    From a job's last step to its count as computed, it takes as many cycles.
+    """
     return Lanes.LATENCY + config.buffer_latency
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
-    """Configuration of the compute core of ``engine``, with its resources."""
+    """Configuration of the compute core of ``engine``, with its FPGA resources."""
 
     engine: EngineConfig
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of the components by their names in `Core`, without the delays between them."""
+        """Configurations of the compute core's components by name, without the delays between them."""
         configs = {
             "steps": StepsConfig,
             "lanes": LanesConfig,
@@ -73,7 +76,7 @@ class CoreConfig:
 
     @cached_property
     def own(self) -> Resources:
-        """Resources outside of the components: delays of step and drain control, and the count of computed jobs."""
+        """FPGA resources of the compute core outside of its components: delays, and the count of computed jobs."""
         cost, engine = Cost(), self.engine
         words = words_latency(engine)
         cost.delay(engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
@@ -144,7 +147,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_operands(self, m: Module) -> None:
-        """Connect a step to the lanes' words, their inside flags, and the weights."""
+        """Connect step sequencer, lane addressing, map buffer and weight buffer to the array's operand inputs."""
         steps, lanes, maps, array = self._steps, self._lanes, self._maps, self._array
         words = words_latency(self._config)
         m.d.comb += [
@@ -162,7 +165,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         ]
 
     def _elaborate_control(self, m: Module) -> None:
-        """Connect a step to the array's control, and count computed jobs."""
+        """Delay each step's control word until its operands reach the array, and count computed jobs."""
         steps, array = self._steps, self._array
         words = words_latency(self._config)
         control = Signal.like(array.control, name="control_0")

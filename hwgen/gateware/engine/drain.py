@@ -1,4 +1,4 @@
-"""Drain controller of the engine: selects the complete sums that leave the array in each cycle, and addresses them."""
+"""Drain controller of the engine: selects the complete sums that leave the array, and addresses them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOTE = data.StructLayout(_NOTE)
 
 
 def drain_beat(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat of the drain: the eight complete sums of one pixel and one block of maps.
+    """Return the layout of a beat of sums that leaves the array: eight complete sums of one pixel, with control fields.
 
     ``address`` is the word address in the output buffer, ``parameter`` the block's address in the parameter buffer, and
     ``addend`` the address of the word that is added. The address is the address before pooling: ``o_base +
@@ -54,7 +54,7 @@ def drain_beat(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class DrainWalkConfig:
-    """Configuration of the drain controller of ``engine``, with its resources."""
+    """Configuration of the drain controller of ``engine``, which selects the complete sums that leave the array."""
 
     engine: EngineConfig
 
@@ -72,7 +72,9 @@ class DrainWalkConfig:
 
 
 class DrainWalk(ConfiguredComponent[EngineConfig]):
-    """Drain controller. It selects one block of one pixel per cycle: all blocks of a pixel, all pixels of a group.
+    """Drain controller of the engine, which selects one block of 8 complete sums of one pixel per cycle.
+
+    Order: all blocks of a pixel, then all pixels of a group.
 
     Groups of a job, and jobs, are drained in order.
 
@@ -152,7 +154,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> None:
-        """Fetch the next job; note whether its words of the output buffer are free, and whether it has beats."""
+        """Fetch the next job's drain part, and register whether its output buffer words are free and it has sums."""
         vacant, upcoming = Signal(name="is_next_job_vacant", init=1), self._next
         taken = named(self._take | self._pass, "job_taken")
         short = Signal(COUNT_BITS, name="stored_margin")
@@ -168,7 +170,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += vacant.eq(1)
 
     def _elaborate_groups(self, m: Module) -> None:
-        """Walk over groups, pixels and blocks, and count drained jobs."""
+        """Step through a job's complete sums, by pixel group, pixel and block of maps, and count drained jobs."""
         config, job, upcoming = self._config, self._job, self._next
         slots = range(config.slots)
         complete = Signal(range(config.slots + 1), name="complete_groups")  # complete groups that wait for the drain
@@ -238,7 +240,10 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += [self.select.block.eq(self.select.block + 1), blocks.eq(blocks - 1)]
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> Signal:
-        """Return the stride of the group that is drained. A memory stores one stride per slot."""
+        """Return the lane stride between successive pixels in the pixel group that is drained.
+
+        A memory stores one stride per slot.
+        """
         m.submodules.strides = strides = memory.Memory(
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )

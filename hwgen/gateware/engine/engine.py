@@ -33,7 +33,7 @@ STUCK_CYCLES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class EngineDesign:
-    """Circuit of an engine: its components and their resources."""
+    """Design of a programmable engine: the configurations of its components, and their FPGA resources."""
 
     engine: EngineConfig
 
@@ -56,37 +56,40 @@ class EngineDesign:
 
     @property
     def memory_side(self) -> MemorySideConfig:
-        """Configuration of the memory side."""
+        """Configuration of the engine's memory side: memory port, and fetch, load and store units."""
         return MemorySideConfig(engine=self.engine, read_latency=self.finish.read_latency)
 
     @property
     def core(self) -> CoreConfig:
-        """Configuration of the core."""
+        """Configuration of the engine's compute core: buffers, multiply-accumulate array, and sequencers."""
         return CoreConfig(engine=self.engine)
 
     @property
     def finish(self) -> FinishConfig:
-        """Configuration of the finish."""
+        """Configuration of the engine's finish, the pipeline from accumulated sums to 8-bit outputs."""
         return FinishConfig(engine=self.engine)
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of the components by name. Each component is small enough to be synthesised alone."""
+        """Configurations of the engine's components, by name.
+
+        Each component is small enough to be synthesised alone.
+        """
         return {"memory_side": self.memory_side, **self.core.components, "finish": self.finish}
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
-        """Layers of the design, as in an accelerator. The engine counts as one layer."""
+        """Layers of the design, as in an accelerator: the engine counts as one layer."""
         return (self,)
 
     @cached_property
     def resources(self) -> Resources:
-        """Resources of all components, and of the logic between them."""
+        """FPGA resources of all components of the engine, and of the logic between them."""
         return sum((part.resources for part in self.components.values()), self.own)
 
     @property
     def own(self) -> Resources:
-        """Resources outside of the components: an address, a counter and four comparisons that control runs."""
+        """FPGA resources of the engine outside of its components: an address, a counter and four comparisons."""
         cost = Cost()
         cost.ff = ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut = 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
@@ -97,7 +100,9 @@ class EngineDesign:
 
 
 class Engine(ConfiguredComponent[EngineConfig]):
-    """Engine: memory side, core and finish, with the control of runs (docs/reference/engine.md).
+    """Programmable engine: memory side, compute core and finish (output pipeline), with the control of runs.
+
+    See docs/reference/engine.md.
 
     Parameters
     ----------
@@ -177,7 +182,10 @@ class Engine(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
-        """Add the state machine of a run: reset, begin, wait for all jobs. Return whether a run is in progress."""
+        """Add the state machine of a program's run: reset, begin, wait for all jobs.
+
+        Return whether a run is in progress.
+        """
         counts = (memory_side.loaded, memory_side.computed, memory_side.drained, memory_side.stored)
         ended, complete = Signal(name="all_jobs_done"), Signal(name="is_run_complete")
         base = Signal.like(self.program_base, name="held_program_base")

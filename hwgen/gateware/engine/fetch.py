@@ -1,4 +1,4 @@
-"""Fetch unit of the engine: reads jobs from memory into the queues in front of the units."""
+"""Fetch unit of the engine: reads a program's jobs from memory into the queues in front of the units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _END = Load.layout()["end"].offset
 
 
 class PartQueue(wiring.Component):
-    """Queue of the parts that wait for one unit. Parts are written word by word.
+    """Queue of the job parts that wait for one unit of the engine (load, compute, drain or store).
+
+    Parts are written word by word.
 
     Parameters
     ----------
@@ -61,12 +63,12 @@ class PartQueue(wiring.Component):
 
     @property
     def part(self) -> type[JobPart]:
-        """Class of the parts."""
+        """Class of the job parts that the queue holds."""
         return self._part
 
     @property
     def depth(self) -> int:
-        """Number of parts that can wait."""
+        """Number of job parts that can wait in the queue."""
         return self._depth
 
     def elaborate(self, platform):
@@ -99,7 +101,9 @@ class PartQueue(wiring.Component):
 
 
 class FetchUnit(ConfiguredComponent[EngineConfig]):
-    """Fetch unit. It fetches a job when the job before has arrived and every unit's queue has room for its part.
+    """Fetch unit of the engine, which reads a program's jobs from memory and queues their parts for the units.
+
+    It fetches a job when the job before has arrived and every unit's queue has room for its part.
 
     Parameters
     ----------
@@ -166,9 +170,9 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
-        """Write each word into its part's queue.
+        """Write each fetched word of a job into the queue of the unit that needs this part.
 
-        Returns whether the last word of a job arrives, whether this job ends the program, and whether all queues have
+        Return whether the last word of a job arrives, whether this job ends the program, and whether all queues have
         room.
         """
         pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")

@@ -1,4 +1,4 @@
-"""Finish of the engine: turns complete sums into output words, and stores them in the output buffer."""
+"""Finish of the engine: pipeline that turns complete sums into output words, and stores them in the output buffer."""
 
 from __future__ import annotations
 
@@ -43,47 +43,50 @@ class FinishConfig:
 
     @property
     def scale(self) -> ScaleConfig:
-        """Configuration of each lane's scaling."""
+        """Configuration of each lane's `Scale`, which adds the bias to a sum and multiplies it by the scale."""
         return ScaleConfig(sum_bits=self.engine.sum_bits)
 
     @property
     def bound(self) -> BoundConfig:
-        """Configuration of the saturation behind the scaling."""
+        """Configuration of each lane's saturating adder behind the scaling, which adds the zero point."""
         return BoundConfig(bits=PLACES + 1)
 
     @property
     def sum_bound(self) -> BoundConfig:
-        """Configuration of the saturation behind the addition of another map."""
+        """Configuration of each lane's saturating adder behind the addition of another map."""
         return BoundConfig(bits=WHOLE_BITS)
 
     @property
     def add(self) -> TableAddConfig:
-        """Configuration of the addition of another map."""
+        """Configuration of the circuit that adds another map to the outputs, by tables."""
         return TableAddConfig()
 
     @property
     def pool(self) -> PoolConfig:
-        """Configuration of the maximum pool."""
+        """Configuration of the 2 x 2 maximum pool in front of the output buffer."""
         return PoolConfig(words=self.engine.pool_words, blocks=self.engine.blocks)
 
     @property
     def parameter_cycles(self) -> int:
-        """Cycles from a parameter address to the parameter word: 1 from LUT RAM, 2 from block RAM."""
+        """Read latency of the memory of requantisation parameters, in cycles: 1 for LUT RAM, 2 for block RAM."""
         return 1 if default_memory(self.engine.parameter_words) == "lut" else 2
 
     @property
     def bounded(self) -> int:
-        """Cycles from a beat to its requantised outputs, before another map is added."""
+        """Cycles from a beat of sums to its requantised outputs, before another map is added."""
         return self.parameter_cycles + self.scale.latency + self.bound.latency
 
     @property
     def added(self) -> int:
-        """Cycles from a beat to its outputs behind the addition, before the table lookup."""
+        """Cycles from a beat of sums to its outputs behind the addition of another map, before the table lookup."""
         return self.bounded + self.add.latency + self.sum_bound.latency
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to the first cycle in which its word can be read, and ``finished`` is high."""
+        """Cycles from a beat of sums to the first cycle in which its output word can be read from the output buffer.
+
+        In this cycle ``finished`` is high.
+        """
         return self.added + _ACTIVATION_CYCLES + self.pool.latency + 1
 
     @cached_property
@@ -94,7 +97,7 @@ class FinishConfig:
 
     @property
     def _own(self) -> Resources:
-        """Resources outside of `Scale`, both `Bound`, `TableAdd` and `Pool`."""
+        """FPGA resources of the finish outside of `Scale`, both `Bound`, `TableAdd` and `Pool`."""
         cost, engine, word = Cost(), self.engine, LANES * 8
         for _ in range(2 * LANES):
             cost.ram(_HALF, engine.parameter_words)
@@ -125,7 +128,9 @@ class FinishConfig:
 
 
 class Finish(ConfiguredComponent[FinishConfig]):
-    """Finish: requantises sums, adds another map by tables, looks outputs up, pools them, and stores their words.
+    """Output pipeline of the engine: requantises sums, adds another map, looks outputs up, pools and stores them.
+
+    Another map is added by tables.
 
     Parameters
     ----------
@@ -204,7 +209,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return write
 
     def _elaborate_outputs(self, m: Module, write: Any) -> list[Value]:
-        """Return each lane's requantised output, ``config.bounded`` cycles after its beat."""
+        """Return each lane's requantised output, ``config.bounded`` cycles after its beat of sums."""
         config, outputs = self.config, []
         scale, bound = config.scale, config.bound
         rule = self._rule(m, "", config.parameter_cycles + scale.latency)
@@ -244,7 +249,10 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}
 
     def _elaborate_addends(self, m: Module) -> Value:
-        """Add the addend buffer, and return each beat's word, ``config.bounded`` cycles after the beat."""
+        """Add the buffer of the map that is added to outputs, and return each beat's word of this map.
+
+        The word is available ``config.bounded`` cycles after the beat.
+        """
         write, depth = self.addends.payload, self.config.engine.addend_words
         m.submodules.addends = words = memory.Memory(
             shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")

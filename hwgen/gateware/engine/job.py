@@ -64,7 +64,7 @@ class JobPart:
     @classmethod
     @cache
     def _bounds(cls) -> tuple[tuple[str, int, int], ...]:
-        """Return the name, the minimum and the maximum of every field."""
+        """Return the name, the minimum and the maximum of every field of the job part."""
         return tuple(
             (item.name, -(1 << width - 1), (1 << width - 1) - 1)
             if item.metadata["signed"]
@@ -76,7 +76,7 @@ class JobPart:
     @classmethod
     @cache
     def _offsets(cls) -> tuple[tuple[Field[Any], int], ...]:
-        """Return every field with the offset of its lowest bit in the part."""
+        """Return every field of the job part with the offset of its lowest bit."""
         offset, offsets = 0, []
         for item in fields(cls):
             width = item.metadata["width"]
@@ -89,7 +89,7 @@ class JobPart:
 
     @classmethod
     def layout(cls) -> data.FlexibleLayout:
-        """Return the layout of the part's words as one value, with the first word in the lowest bits."""
+        """Return the layout of the job part's 64-bit words as one value, with the first word in the lowest bits."""
         members: dict[int | str, data.Field] = {
             item.name: data.Field((signed if item.metadata["signed"] else unsigned)(item.metadata["width"]), offset)
             for item, offset in cls._offsets()
@@ -97,7 +97,7 @@ class JobPart:
         return data.FlexibleLayout(cls.WORDS * WORD_BITS, members)
 
     def pack(self) -> int:
-        """Return the part's words as one integer, with the first word in the lowest bits."""
+        """Return the job part's 64-bit words as one integer, with the first word in the lowest bits."""
         return sum(
             (getattr(self, item.name) & ((1 << item.metadata["width"]) - 1)) << offset
             for item, offset in self._offsets()
@@ -105,7 +105,7 @@ class JobPart:
 
     @classmethod
     def unpack(cls, packed: int) -> Self:
-        """Return the part that `pack` makes this integer of."""
+        """Return the job part whose 64-bit words form the integer ``packed``: the inverse of `pack`."""
         values = {}
         for item, offset in cls._offsets():
             width = item.metadata["width"]
@@ -133,15 +133,18 @@ class Load(JobPart):
     WORDS = 6
 
     end: int = _bits(1)
-    """Flag of the program's last job."""
+    """Flag of the last job of the engine's program."""
     x_blocks: int = _bits(12)
-    """Number of blocks of 8 channels in the box. With 0, no map is fetched."""
+    """Number of blocks of 8 channels in the box of the feature map that the job loads. With 0, no map is loaded."""
     addend: int = _bits(1)
-    """Flag: the box is written to the addend buffer instead of the map buffer."""
+    """Flag: the loaded map is written to the addend buffer, to be added to outputs, instead of the map buffer."""
     wait_computed: int = _bits(COUNT_BITS)
     wait_stored: int = _bits(COUNT_BITS)
     x_address: int = _bits(32)
-    """Byte address of the box in memory, a multiple of 8. All addresses and strides are in bytes."""
+    """Byte address of the loaded box of the feature map in memory, a multiple of 8.
+
+    All addresses and strides are in bytes.
+    """
     x_row_stride: int = _bits(32)
     x_block_stride: int = _bits(32)
     x_rows: int = _bits(16)
@@ -153,16 +156,22 @@ class Load(JobPart):
     x_plane: int = _bits(15)
     w_address: int = _bits(32)
     w_steps: int = _bits(16)
-    """Number of consecutive weight steps, ``maps`` bytes each. With 0, no weights are fetched."""
+    """Number of consecutive weight steps to load; one step is one weight byte for each of the array's ``maps``.
+
+    With 0, no weights are loaded.
+    """
     w_base: int = _bits(16)
-    """Address of the first step in the weight buffer."""
+    """Address in the weight buffer to which the first loaded step of weights is written."""
     p_address: int = _bits(32)
     p_words: int = _bits(12)
-    """Number of parameter words, one per map, or of table words, one per entry. With 0, none are fetched."""
+    """Number of words to load of requantisation parameters (one per map) or lookup tables (one per entry).
+
+    With 0, none are loaded.
+    """
     p_base: int = _bits(8)
-    """Address of the first block in the parameter buffer, or index of the first table."""
+    """Destination of loaded parameters: the first block in the parameter buffer, or the index of the first table."""
     tables: int = _bits(1)
-    """Flag: the parameter words are entries of tables."""
+    """Flag: the loaded parameter words are entries of lookup tables, not requantisation parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,62 +187,71 @@ class Compute(JobPart):
     WORDS = 5
 
     groups: int = _bits(8)
-    """Number of pixel groups. With 0, nothing is computed."""
+    """Number of pixel groups (one output pixel per lane of the array) that the job computes.
+
+    With 0, nothing is computed.
+    """
     first: int = _bits(1)
-    """Flag: sums start from zero in new slots. Otherwise they continue the sums of the groups computed last."""
+    """Flag: the job's partial sums start from zero, in new slots of the array.
+
+    Otherwise they continue the sums of the groups computed last.
+    """
     last: int = _bits(1)
-    """Flag: sums are complete after this job and are drained."""
+    """Flag: the job's sums are complete after this job, and are drained from the array."""
     channelwise: int = _bits(1)
     """Flag of a depthwise layer: channel ``j`` of a block is multiplied for map ``j`` alone."""
     maximum: int = _bits(1)
-    """Flag: elements keep the maximum instead of a sum. Needs ``channelwise`` and weights of 1."""
+    """Flag: array elements keep the maximum instead of a sum (maximum pool). Needs ``channelwise`` and weights of 1."""
     walk: int = _bits(1)
-    """Flag: lane positions are computed again, because the geometry differs from the job before."""
+    """Flag: the lanes' window positions are computed anew, because the geometry differs from the job before."""
     kernel_rows: int = _bits(8)
     kernel_columns: int = _bits(8)
     channels: int = _bits(16)
-    """Number of input channels in this chunk."""
+    """Number of input channels that the job accumulates: its chunk of the layer's input channels."""
     stride: int = _bits(3)
     w_base: int = _bits(16)
     columns: int = _bits(16)
-    """Number of output columns of the tile, times ``stride``."""
+    """Number of output columns in the tile that the engine's job computes, times the stride."""
     group_columns: int = _bits(16)
-    """Column distance between a lane's pixels in successive groups: ``stride * (pixels % output columns)``."""
+    """Column distance between a lane's windows in successive pixel groups: ``stride * (pixels % output columns)``."""
     group_rows: int = _bits(16)
-    """Row distance between a lane's pixels in successive groups: ``stride * (pixels // output columns)``.
+    """Row distance between a lane's windows in successive pixel groups: ``stride * (pixels // output columns)``.
 
     One ``stride`` more where a row ends.
     """
     group_words: int = _bits(16, signed=True)
-    """Distance between a lane's pixels in successive groups, in words of a bank."""
+    """Address distance between a lane's windows in successive pixel groups, in words of a map buffer bank."""
     wrap_words: int = _bits(16, signed=True)
-    """Words added to ``group_words`` where a row ends: ``stride * (pitch - output columns) / pixels``."""
+    """Number of words added to ``group_words`` where an output row ends.
+
+    It is ``stride * (pitch - output columns) / pixels``.
+    """
     in_rows: int = _bits(16)
-    """Number of rows of the box in the map buffer. Pixels outside of the box have the value ``pad``."""
+    """Number of rows of the input box in the map buffer. Pixels outside of the box have the value ``pad``."""
     in_columns: int = _bits(16)
-    """Number of columns of the box in the map buffer."""
+    """Number of columns of the input box in the map buffer."""
     origin_row: int = _bits(16, signed=True)
-    """Row of the first output pixel's first tap in the box. Negative in padding."""
+    """Row, in the input box, of the first kernel tap of the first output pixel; negative in padding."""
     origin_column: int = _bits(16, signed=True)
-    """Column of the first output pixel's first tap in the box. Negative in padding."""
+    """Column, in the input box, of the first kernel tap of the first output pixel; negative in padding."""
     start_words: int = _bits(16, signed=True)
-    """Word address of the first output pixel's first tap in its bank."""
+    """Word address, in its map buffer bank, of the first kernel tap of the first output pixel."""
     start_rest: int = _bits(8)
-    """Bank of the first output pixel's first tap."""
+    """Map buffer bank of the first kernel tap of the first output pixel."""
     pad: int = _bits(8, signed=True)
-    """Value of padding pixels."""
+    """Value of input pixels in the padding."""
     dilation_rows: int = _bits(8)
     dilation_columns: int = _bits(8)
     column_words: int = _bits(16, signed=True)
-    """Distance from a tap to the tap in the next kernel column, in words; ``column_rest`` banks are added."""
+    """Map buffer distance from a tap to the next kernel column's tap, in words; ``column_rest`` banks are added."""
     column_rest: int = _bits(8)
-    """Distance from a tap to the tap in the next kernel column, in banks."""
+    """Map buffer distance from a tap to the next kernel column's tap, in banks beyond ``column_words``."""
     row_words: int = _bits(16, signed=True)
-    """Distance from a tap to the tap in the next kernel row, in words; ``row_rest`` banks are added."""
+    """Map buffer distance from a tap to the next kernel row's tap, in words; ``row_rest`` banks are added."""
     row_rest: int = _bits(8)
-    """Distance from a tap to the tap in the next kernel row, in banks."""
+    """Map buffer distance from a tap to the next kernel row's tap, in banks beyond ``row_words``."""
     plane: int = _bits(15)
-    """Distance between the planes of successive blocks, in words."""
+    """Map buffer distance between the planes of successive blocks of 8 channels, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,9 +265,9 @@ class Drain(JobPart):
     WORDS = 3
 
     blocks: int = _bits(4)
-    """Number of blocks of 8 maps that are drained."""
+    """Number of blocks of 8 output maps whose complete sums are drained from the array."""
     pixels: int = _bits(14)
-    """Number of pixels of the tile, over all groups."""
+    """Number of output pixels in the tile that the engine's job computes, over all pixel groups."""
     add: int = _bits(1)
     """Flag: another map's value is added to each output, by tables. Its word is ``a_base + b * pixels + p``."""
     zero_point: int = _bits(8, signed=True)
@@ -257,21 +275,21 @@ class Drain(JobPart):
     high: int = _bits(8, signed=True)
     p_base: int = _bits(8)
     table: int = _bits(1)
-    """Flag: outputs are looked up in a table, as the last operation before pooling."""
+    """Flag: outputs are looked up in the activation table, as the last operation before pooling."""
     pool: int = _bits(1)
     """Flag of a 2 x 2 maximum pool with stride 2. A last odd row or column is dropped."""
     columns: int = _bits(10)
-    """Number of columns of the tile before it is pooled (``pool`` only)."""
+    """Number of output columns in the job's tile before pooling (``pool`` only)."""
     wait_stored: int = _bits(COUNT_BITS)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
     a_base: int = _bits(16)
     a_zero_point: int = _bits(8, signed=True)
-    """Zero point of the sum of both maps (``add`` only)."""
+    """Zero point of the outputs to which another map was added (``add`` only)."""
     a_low: int = _bits(8, signed=True)
-    """Lower bound of the sum of both maps (``add`` only)."""
+    """Lower bound of the outputs to which another map was added (``add`` only)."""
     a_high: int = _bits(8, signed=True)
-    """Upper bound of the sum of both maps (``add`` only)."""
+    """Upper bound of the outputs to which another map was added (``add`` only)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +302,7 @@ class Store(JobPart):
     WORDS = 3
 
     blocks: int = _bits(4)
-    """Number of blocks of 8 maps. With 0, nothing is written."""
+    """Number of blocks of 8 output maps that the job writes to memory. With 0, nothing is written."""
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
     address: int = _bits(32)
@@ -296,7 +314,7 @@ class Store(JobPart):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Job (descriptor) of the engine: one part for each unit."""
+    """Job (descriptor) of the engine: one part for each of the units load, compute, drain and store."""
 
     load: Load = Load()
     compute: Compute = Compute()
@@ -308,13 +326,13 @@ class Job:
     BYTES: ClassVar[int] = WORDS * WORD_BITS // 8
 
     def pack(self) -> bytes:
-        """Return the bytes of the four parts, without the seal."""
+        """Return the bytes of the job's four parts, without the seal (checksum and engine digest)."""
         parts = (self.load, self.compute, self.drain, self.store)
         return b"".join(part.pack().to_bytes(part.WORDS * WORD_BITS // 8, "little") for part in parts)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Job:
-        """Return the job with these bytes. A seal behind the parts is ignored."""
+        """Return the job whose four parts have the bytes ``packed``. A seal behind the parts is ignored."""
         unpacked, offset = [], 0
         for part in (Load, Compute, Drain, Store):
             size = part.WORDS * WORD_BITS // 8
@@ -336,7 +354,7 @@ def field_offsets() -> dict[str, tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes of memory that a job reads or writes, as the fields of a box and its address.
+    """Memory region that an engine job reads or writes, as the names of the job fields with its address and sizes.
 
     Parameters
     ----------
@@ -362,7 +380,10 @@ class Access:
     writes: bool = False
 
     def span(self, job: Job) -> tuple[int, int]:
-        """Return the first byte that ``job`` accesses, and the byte behind the last one; equal if there is none."""
+        """Return the address of the first byte that ``job`` accesses in this region, and the address behind the last.
+
+        The two are equal if there is none.
+        """
         counts = [self._value(job, name) for name in (self.blocks, self.rows, self.words)]
         begin = self._value(job, self.address)
         if 0 in counts:
@@ -380,7 +401,7 @@ class Access:
 
 
 def accesses(engine: EngineConfig) -> tuple[Access, ...]:
-    """Return the accesses of a job to memory: its map, its weights, its parameters and its results."""
+    """Return the memory regions that a job of the engine accesses: its map, weights, parameters and results."""
     word_bytes = WORD_BITS // 8
     return (
         Access(
@@ -429,7 +450,7 @@ def engine_seal(engine: EngineConfig) -> int:
 
 
 def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
-    """Return the last word of a job.
+    """Return the seal of a job, its last 64-bit word, which contains a checksum and the engine's digest.
 
     The low half is `engine_seal`. The high half is the CRC-32 (zlib's) of the bytes of the parts, exclusive-or the
     index of the job in its program.

@@ -1,4 +1,4 @@
-"""Lane addressing of the engine: the window of each pixel of a group, and the word that each lane reads in a step."""
+"""Lane addressing of the engine: the input window of each lane's pixel, and the word that each lane reads in a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEX_BITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class LanesConfig:
-    """Configuration of the lane addressing of ``engine``, with its resources."""
+    """Configuration of the lane addressing of ``engine``, which computes each lane's address in the map buffer."""
 
     engine: EngineConfig
 
@@ -41,7 +41,9 @@ class LanesConfig:
 
 
 class Lanes(ConfiguredComponent[EngineConfig]):
-    """Lane addressing: the row, column and word of each lane's window, and of the tap in the window.
+    """Lane addressing of the engine: computes which word of the map buffer each lane reads in a step.
+
+    It tracks the row, column and word of each lane's window, and of the tap in the window.
 
     There is one lane per bank. Lane ``k`` has the pixel whose window begins ``k`` banks behind the group's first window
     (docs/reference/engine.md). The addresses of a step follow without a stall. Columns are computed one cycle before
@@ -110,7 +112,9 @@ class Lanes(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_walk(self, m: Module, first: list[list[Signal]]) -> None:
-        """Compute the windows of group 0, one per cycle. Pixel ``i`` belongs to lane ``stride * i % pixels``.
+        """Compute the window positions of the lanes in a job's first pixel group, one lane per cycle.
+
+        Pixel ``i`` belongs to lane ``stride * i % pixels``.
 
         Rows and words are computed one cycle after columns.
         """
@@ -160,7 +164,10 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                     m.d.sync += register.eq(value)
 
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
-        """Advance each lane's window to the group of the step: columns one cycle after the step, rows and words two."""
+        """Advance each lane's window to the pixel group of the current step.
+
+        Columns follow one cycle after the step, rows and words two cycles.
+        """
         job, bits = self.job, INDEX_BITS
         begins_job, begins = delayed(m, "job_start", self.step.job, 1), delayed(m, "group_advance", self.step.group, 1)
         back = Signal(signed(bits + 1), name="group_wrap_offset", reset_less=True)
@@ -190,7 +197,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                     m.d.sync += current[lane].eq(current[lane] + Mux(ended, moves[1], moves[0]))
 
     def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
-        """Compute every lane's address: the window's word plus the tap's word, plus one where the bank index wraps."""
+        """Compute every lane's map buffer address: window word plus tap word, plus one where the bank index wraps."""
         config, step, job = self._config, self.step, self.job
         rest = Signal(range(config.pixels), name="tap_bank", reset_less=True)
         row_rest = Signal.like(rest, name="tap_row_bank")
@@ -241,7 +248,10 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             m.d.comb += self.words[lane].eq(address)
 
     def _elaborate_inside(self, m: Module, columns: list[Signal], rows: list[Signal]) -> None:
-        """Compute whether each lane's tap is inside of the box. Columns are compared one cycle before rows."""
+        """Compute whether each lane's kernel tap is inside of the input box, not in the padding.
+
+        Columns are compared one cycle before rows.
+        """
         step, job = self.step, self.job
         taps = {}
         for name, begins_axis, ages, moves in (

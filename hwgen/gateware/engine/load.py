@@ -19,7 +19,9 @@ from hwgen.gateware.naming import named
 
 
 class LoadUnit(ConfiguredComponent[EngineConfig]):
-    """Load unit. It requests the operands of all jobs in order, each as soon as its buffer words are free.
+    """Load unit of the engine, which requests the operands of all jobs from memory, in order.
+
+    Each is requested as soon as its buffer words are free.
 
     Parameters
     ----------
@@ -78,9 +80,9 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
-        """Send the boxes of a job to the burst generator.
+        """Send the memory boxes of a job (map, weights, parameters) to the burst generator.
 
-        Returns the target of the current box, and whether this box is the last one.
+        Return the target of the current box, and whether this box is the last one.
         """
         part, box = self.part.payload, bursts.i.payload
         past = Signal(2, name="boxes_done")  # bit 0: the map; bit 1: the weights
@@ -127,7 +129,10 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return target, last_box
 
     def _elaborate_addresses(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
-        """Compute the buffer address of each burst's first word. The next row's address is known two cycles ahead."""
+        """Compute the buffer address to which each memory burst's first word is written.
+
+        The next row's address is known two cycles ahead.
+        """
         part, tag = self.part.payload, self.request.payload.tag
         begin_place, begin_rest = Signal.like(tag.place, name="box_address"), Signal.like(tag.rest, name="box_bank")
         row_place, row_rest = (
@@ -181,7 +186,7 @@ def fills(config: EngineConfig) -> dict[str, stream.Signature]:
 
 
 class Placement(ConfiguredComponent[EngineConfig]):
-    """Placement: writes the words that memory returns into their buffers, and counts the jobs that are loaded.
+    """Component that writes words returned by memory into the engine's buffers, and counts the jobs that are loaded.
 
     Parameters
     ----------
@@ -251,7 +256,7 @@ class Placement(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_high(self, m: Module, address: Value, bank: Value, word: Value, both: Value) -> None:
-        """Write the second word of a beat into the buffer of the first word."""
+        """Write the second word of a memory beat into the same buffer as the first word."""
         tag = self.answers.payload.tag
         write_address = Signal.like(tag.place, name="write_address_high", reset_less=True)
         write_bank = Signal.like(tag.rest, name="write_bank_high", reset_less=True)
@@ -266,7 +271,7 @@ class Placement(ConfiguredComponent[EngineConfig]):
             m.d.sync += getattr(self, name).valid.eq(self.answers.valid & both & (tag.target == target))
 
     def _elaborate_buffers(self, m: Module, address: Signal, bank: Signal, word: Signal, wraps: Signal) -> None:
-        """Write a beat's first word into its buffer.
+        """Write the first word of a memory beat into its buffer.
 
         Drives ``wraps``: whether ``bank`` is the last bank of that buffer, and whether it is the second last.
         """

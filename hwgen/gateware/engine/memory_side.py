@@ -1,4 +1,4 @@
-"""Memory side of the engine: memory port, fetch, load and store units, and the queues of parts."""
+"""Memory side of the engine: memory port, fetch, load and store units, and the queues of job parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MORE = {4: (28, 70), 8: (0, 0), 16: (164, 150)}
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySideConfig:
-    """Configuration of the memory side of ``engine``.
+    """Configuration of the memory side of ``engine``: memory port, job queues, fetch, load and store units.
 
     Parameters
     ----------
@@ -74,7 +74,9 @@ class MemorySideConfig:
 
 
 class MemorySide(ConfiguredComponent[MemorySideConfig]):
-    """Memory side: fetches jobs, loads operands and stores results. Compute and drain parts leave for the core.
+    """Memory side of the engine: fetches jobs, loads operands and stores results.
+
+    Compute and drain parts leave for the core.
 
     Parameters
     ----------

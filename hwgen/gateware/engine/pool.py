@@ -1,4 +1,4 @@
-"""Maximum pool, 2 x 2 with stride 2, of words on their way into the output buffer.
+"""Maximum pool of the engine, 2 x 2 with stride 2, of words on their way into the output buffer.
 
 The words of a job arrive pixel by pixel in row-major order, and block by block for each pixel. The pool holds the first
 pixel of a pair, and computes the maximum of the pair when the second pixel arrives. In even rows, a memory stores this
@@ -70,7 +70,7 @@ class PoolConfig:
 
 
 class Pool(ConfiguredComponent[PoolConfig]):
-    """Maximum pool: takes words of pixels and gives words of pooled pixels, or passes words on.
+    """Maximum pool, 2 x 2 with stride 2: takes words of pixels and gives words of pooled pixels, or passes words on.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Pool(ConfiguredComponent[PoolConfig]):
         return m
 
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
-        """Return the position of the word: odd row, odd column, block index, pair address, and surplus pixels.
+        """Return the input word's position: odd row, odd column, block index, pair address, and surplus pixels.
 
         The surplus is the number of input pixels less the number of pooled pixels before this word.
         """
@@ -178,7 +178,7 @@ class Pool(ConfiguredComponent[PoolConfig]):
         return odd_row, odd_column, block, pair, surplus
 
     def _memory(self, m: Module, name: str, depth: int, where: str):
-        """Add a memory of words, and return its write port and its read port."""
+        """Add a memory of 8-byte words, and return its write port and its read port."""
         m.submodules[name] = words = memory.Memory(
             shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, where)
         )

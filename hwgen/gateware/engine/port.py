@@ -1,4 +1,4 @@
-"""Memory port of the engine: arbitrates bursts of the three units, and returns the answers with their tags."""
+"""Memory port of the engine: arbitrates bursts of fetch, load and store units, and returns read words with tags."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACE_BITS = 8
 
 
 class Target(enum.Enum, shape=3):
-    """Destination of words that are read from memory."""
+    """Destination, in the engine, of words that are read from memory."""
 
     NOTHING = 0
     JOB = 1
@@ -29,7 +29,7 @@ class Target(enum.Enum, shape=3):
 
 
 class Error(enum.Enum, shape=4):
-    """Reason for which a run ended: the error response to a read or write, or (from 8 on) an invalid program."""
+    """Reason for which an engine's run ended: an error response of memory, or (from 8 on) an invalid program."""
 
     NONE = 0
     READ_SLAVE = 2
@@ -49,7 +49,7 @@ class Error(enum.Enum, shape=4):
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
-    """Return a registered copy of a FIFO's ``w_rdy``. The FIFO must be written only while the copy is high."""
+    """Return a registered copy of a FIFO's ``w_rdy`` signal. The FIFO must be written only while the copy is high."""
     has_room = Signal(name=name, init=1)
     popped, pushed = queue.r_en & queue.r_rdy, queue.w_en
     with m.If(pushed & ~popped):
@@ -60,7 +60,7 @@ def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
 
 
 def tag_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a burst's tag, which is stored until the words of the burst arrive.
+    """Return the layout of a read burst's tag: the destination of its words, stored until they arrive.
 
     With ``fresh``, the first word goes to address ``place`` and position ``rest`` (a bank, a block, or a lane).
     Otherwise it follows the burst before. ``done`` marks the last burst of a job.
@@ -75,7 +75,7 @@ def read_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def answer_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a word that was read, with flags of the first and last word of a burst.
+    """Return the layout of a word that was read from memory, with flags of the first and last word of a burst.
 
     A burst of 0 beats is answered by one word without a meaning. A bus of two words returns both words of a beat at
     once; ``present`` marks the words that belong to the burst, the lower address first.
@@ -86,7 +86,7 @@ def answer_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def _asked_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of an outstanding read burst.
+    """Return the layout of the FIFO entry for an outstanding read burst.
 
     With a bus of two words, it has flags of wide beats, of an odd first word, and of an even last word.
     """
@@ -99,23 +99,25 @@ _WRITING = data.StructLayout({"done": 1, "empty": 1})
 
 
 def write_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write request. ``done`` marks the last burst of a job."""
+    """Return the layout of a write request: a burst, and a flag of the last burst of a job."""
     return data.StructLayout({"run": request_layout(config), "done": 1})
 
 
 def written_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat to write: one word, or two words with ``present`` as their enables."""
+    """Return the layout of a beat of data to write to memory: one word, or two words with enables ``present``."""
     present = {"present": config.bus_words} if config.bus_words > 1 else {}
     return data.StructLayout({"data": 8 * LANES * config.bus_words, "last": 1, **present})
 
 
 def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
-    """Return the widths of an outstanding read burst and of an outstanding write burst, in bits."""
+    """Return the widths of the FIFO entries for outstanding read bursts and outstanding write bursts, in bits."""
     return _asked_layout(config).size, _WRITING.size
 
 
 class MemoryPort(ConfiguredComponent[EngineConfig]):
-    """Memory port. It grants one burst at a time, and forwards the answers (docs/reference/engine.md, "Memory port").
+    """Memory port of the engine, which grants one burst at a time to fetch, load or store, and returns the answers.
+
+    See docs/reference/engine.md, "Memory port".
 
     Parameters
     ----------
@@ -188,7 +190,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
-        """Grant the port by priority (fetch, store, load) when the cycles of the burst before are over."""
+        """Grant the port to one unit by priority (fetch, store, load) when the cycles of the burst before are over."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
         free, may_read, may_write = (
             Signal(name="is_bus_free", init=1),
@@ -237,13 +239,15 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_timeline(m, run.beats, reading | granted["store"], free)
 
     def _address(self, run: data.View) -> Value:
-        """Return the byte address of a burst's first beat. Wide beats begin with an even word."""
+        """Return the byte address of the first beat of a memory burst. Wide beats begin with an even word."""
         if self.config.bus_words == 1:
             return named(run.address * LANES, "byte_address")
         return Cat(run.address[0] & ~run.wide, run.address[1:]) * LANES
 
     def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:
-        """Count the cycles of a burst, of two beats at least, and drive ``free``, a register with a high fan-out.
+        """Count the cycles for which a granted burst occupies the port, and drive ``free`` when they are over.
+
+        A burst counts as two beats at least. ``free`` is a register with a high fan-out.
 
         A tick ends a beat. With a pace of 1, the first tick is one cycle late, so the last beat is not counted.
         """
@@ -269,7 +273,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
                 m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
-        """Answer each word, or both words of a beat, with the tag of the oldest burst."""
+        """Return each word read from memory, or both words of a beat, with the tag of the oldest burst."""
         bus, answer = self.m_axi, self.answers.payload
         asked = data.View(_asked_layout(self.config), reads.r_data)
         first = Signal(name="is_first_word", init=1)
@@ -288,7 +292,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_error(m, taken, bus.rresp, "READ")
 
     def _elaborate_word(self, m: Module, taken: Value, burst: data.View, first: Signal) -> tuple[Value | int, Value]:
-        """Return whether a beat completes a word, and the word, or both words of a wide beat."""
+        """Return whether a read beat completes an 8-byte word, and the word, or both words of a wide beat."""
         bus, config = self.m_axi, self.config
         if config.word_beats > 1:
             half, low = Signal(name="is_high_read_half"), Signal(len(bus.rdata), name="low_read_half", reset_less=True)
@@ -323,7 +327,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         m.d.comb += bus.wstrb.eq(Cat(enable.replicate(len(bus.wstrb) // len(present)) for enable in present))
 
     def _elaborate_stored(self, m: Module, writes: fifo.SyncFIFO) -> None:
-        """Drive ``stored``: a job is stored when its last burst, and all bursts before, are answered."""
+        """Drive ``stored``, the pulse that a job's last write burst and all bursts before are answered."""
         bus = self.m_axi
         writing = data.View(_WRITING, writes.r_data)
         empty, taken = writes.r_rdy & writing.empty, bus.bvalid & bus.bready
@@ -335,7 +339,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_error(m, taken, bus.bresp, "WRITE")
 
     def _elaborate_error(self, m: Module, taken: Value, response: Value, direction: str) -> None:
-        """Store the first error response. ``direction`` is ``READ`` or ``WRITE``."""
+        """Store the first error response of memory in ``error``. ``direction`` is ``READ`` or ``WRITE``."""
         with m.If(taken & (self.error == Error.NONE)):
             for name in ("SLAVE", "DECODE"):
                 with m.If(response == axi.Response[f"{name}_ERROR"]):

@@ -1,4 +1,4 @@
-"""Map buffer of the engine: banks of block RAM that all lanes read in the same cycle, whatever the tap."""
+"""Map buffer of the engine: banks of block RAM that all lanes read in the same cycle, for every kernel tap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAYS = 4
 
 
 def map_write(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write into the map buffer: a bank, a word address, and 8 channels."""
+    """Return the layout of a write into the engine's map buffer: a bank, a word address, and 8 channels."""
     return data.StructLayout(
         {"bank": range(config.pixels), "word": range(config.map_words), "data": data.ArrayLayout(signed(8), LANES)}
     )
@@ -29,7 +29,7 @@ def map_write(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseBufferConfig:
-    """Configuration of the map buffer of ``engine``, with its resources."""
+    """Configuration of the map buffer of ``engine``, which stores boxes of input maps."""
 
     engine: EngineConfig
 
@@ -55,7 +55,7 @@ class ReuseBufferConfig:
 
 
 class ReuseBuffer(ConfiguredComponent[EngineConfig]):
-    """Map buffer: Peemen's flexible reuse buffer (section IV-A), with one bank per lane.
+    """Map buffer of the engine, one bank per lane: Peemen's flexible reuse buffer (section IV-A).
 
     In a cycle, lane ``k`` reads bank ``(k + rest) % pixels`` at a word address of its own. One rotation network of
     `EngineConfig.rotation_stages` multiplexers moves addresses to the banks; another one moves words back to the lanes.

@@ -1,4 +1,4 @@
-"""Step sequencer of the engine: decides what the array does in each cycle."""
+"""Step sequencer of the engine: decides what the multiply-accumulate array does in each cycle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOPS = ("columns", "rows", "blocks")
 
 
 def step_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a step, with flags of what begins and ends with the step.
+    """Return the layout of a step: the array's work in one cycle, with flags of what begins and ends.
 
     Members
     -------
@@ -51,7 +51,7 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class StepsConfig:
-    """Configuration of the step sequencer of ``engine``, with its resources."""
+    """Configuration of the step sequencer of ``engine``, which decides what the array does in each cycle."""
 
     engine: EngineConfig
 
@@ -68,7 +68,7 @@ class StepsConfig:
 
 
 class Steps(ConfiguredComponent[EngineConfig]):
-    """Step sequencer. It issues the steps of all groups of all jobs in order, one step per cycle.
+    """Step sequencer of the engine, which issues the array's steps of all jobs in order, one per cycle.
 
     The next job waits in a register, and is prepared while the job before is computed. A group starts when a slot is
     free for its sums. A job starts when it is loaded.
@@ -136,7 +136,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> Signal:
-        """Fetch and prepare the next job. Return whether the job can start."""
+        """Fetch the next job's compute part, and prepare its loop bounds. Return whether the job can start."""
         fresh, prepared = Signal(name="is_next_job_new"), Signal(name="is_next_job_ready")
         vacant = Signal(name="is_next_job_vacant", init=1)
         started = Signal(COUNT_BITS, name="started_jobs")
@@ -169,7 +169,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         return prepared
 
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
-        """Decide whether a group starts in the next cycle, and in which slot."""
+        """Decide whether a pixel group starts in the next cycle, and which slot stores its sums."""
         config, upcoming = self._config, self.next_job
         left = Signal(8, name="groups_left")  # groups of the job that have not started
         used = Signal(range(config.slots + 1), name="used_slots")
@@ -215,7 +215,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
             m.d.sync += left.eq(left - 1)
 
     def _elaborate_counters(self, m: Module) -> None:
-        """Count block, kernel row, kernel column and channel of each step."""
+        """Count the loops of a job: channel block, kernel row, kernel column and channel of each step."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
         top = Signal(range(LANES), name="last_channel", reset_less=True)
         blocks = Signal.like(self._blocks, name="job_blocks")

@@ -22,7 +22,7 @@ BEATS = 8
 
 
 class StoreUnit(ConfiguredComponent[EngineConfig]):
-    """Store unit. It requests write bursts, job by job, and supplies their words.
+    """Store unit of the engine, which requests write bursts to memory job by job, and supplies their words.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
 
     @property
     def latency(self) -> int:
-        """Cycles from an address of the output buffer to its word."""
+        """Read latency of the output buffer, in cycles from an address to its word."""
         return self._latency
 
     def elaborate(self, platform):
@@ -118,7 +118,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
 
     @property
     def _source(self) -> data.StructLayout:
-        """Layout of a granted burst: its address in the output buffer, and its number of reads.
+        """Layout of a granted write burst: its address in the output buffer, and its number of reads.
 
         With a bus of two words, ``odd`` excludes the first word of the first beat, and ``ragged`` the second word of
         the last beat.
@@ -127,7 +127,10 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **odd})
 
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
-        """Return the address of the current burst in the output buffer. The next address is known two cycles ahead."""
+        """Return the address in the output buffer at which the words of the current burst begin.
+
+        The next address is known two cycles ahead.
+        """
         part = self.part.payload
         begin, block = (
             Signal.like(self.address, name="burst_address", reset_less=True),
@@ -146,7 +149,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return begin
 
     def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO) -> None:
-        """Read the words of granted bursts from the output buffer into a FIFO, as long as it has room."""
+        """Read the words of granted write bursts from the output buffer into a FIFO, as long as it has room."""
         layout, step = written_layout(self.config), self.config.bus_words
         m.submodules.words = words = fifo.SyncFIFO(width=layout.size, depth=BEATS)
         burst = data.View(self._source, granted.r_data)

@@ -1,4 +1,4 @@
-"""Weight buffer of the engine: stores one weight per map for each step."""
+"""Weight buffer of the engine: stores one weight per output map for each step of the array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hwgen.gateware.ports import read_port, write_port
 
 
 def weight_write(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write into the weight buffer: a step, a block of 8 maps, and their weights."""
+    """Return the layout of a write into the engine's weight buffer: a step, a block of 8 maps, and their weights."""
     return data.StructLayout(
         {"step": range(config.weight_steps), "block": range(config.blocks), "data": data.ArrayLayout(signed(8), LANES)}
     )
@@ -46,7 +46,7 @@ class WeightBufferConfig:
 
 
 class WeightBuffer(ConfiguredComponent[EngineConfig]):
-    """Weight buffer of ``weight_steps`` words with one weight per map, written in blocks of 8 maps.
+    """Weight buffer of the engine: ``weight_steps`` words with one weight per output map, written in blocks of 8 maps.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Write side of memories with several banks: all words of a bus beat are written in one cycle, into different banks."""
+"""Write side of banked memories: all words of a bus beat are written in one cycle, into different banks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hwgen.gateware.engine.config import EngineConfig
 
 
 def write_names(config: EngineConfig) -> tuple[str, ...]:
-    """Return the names of a buffer's write ports, the port for the word at the lower address first."""
+    """Return the names of an engine buffer's write ports, the port for the word at the lower address first."""
     return ("write", "write_high")[: config.bus_words]
 
 
 def latched_writes(m: Module, ports: Sequence[Any], field: str, banks: int) -> list[tuple[Signal, Any]]:
-    """Return, for each stream, a write enable per bank and the payload, both one cycle late.
+    """Return, for each write stream of a banked memory, the registered enable per bank and the registered payload.
 
     ``field`` of the payload is the bank index. The registers drive many memories. The bank is decoded in front of them,
     so that the selection of a word takes one LUT per bit.
@@ -36,7 +36,10 @@ def latched_writes(m: Module, ports: Sequence[Any], field: str, banks: int) -> l
 
 
 def write_to(m: Module, port: Any, writes: Sequence[tuple[Value, Value, Any]]) -> None:
-    """Drive the write port of a bank with the one write that is enabled, given as (enable, address, word) each."""
+    """Drive the write port of a memory bank from several candidate writes, of which at most one is enabled.
+
+    Each is given as (enable, address, word).
+    """
     (enable, address, word), *others = writes
     word = Value.cast(word)
     for other, its_address, its_word in others:
@@ -45,5 +48,5 @@ def write_to(m: Module, port: Any, writes: Sequence[tuple[Value, Value, Any]]) -
 
 
 def choice_luts(config: EngineConfig, bits: int, banks: int) -> int:
-    """Return the number of LUTs that select between two words for each bank, and enable the write."""
+    """Return the number of LUTs that select between the two words of a bus beat for each bank, and enable the write."""
     return (config.bus_words - 1) * banks * (bits + 2)
