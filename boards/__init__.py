@@ -1,8 +1,8 @@
-"""Boards: budget of the device, clock frequency, memory bandwidth, and pins.
+"""Boards: resource budgets, clock frequency, memory bandwidth and pins.
 
-Each board has a TOML file with its budget. A module here or in amaranth-boards holds its Amaranth platform class. A
-user's board is a TOML file too, given by its path. The name of a part alone stands for a board without clock and memory
-of its own.
+Each board has a TOML file with its budgets. A module here or in amaranth-boards contains its Amaranth platform class. A
+user's board is also a TOML file, given by its path. A part number alone names a device without a board, with a default
+clock and a default memory bandwidth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Board", "load", "names"]
 
 
 MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
-"""Upper limits of budgets, at least ten times those of any device."""
+"""Upper limits of a board's budgets, at least ten times the resources of any device."""
 
 PART_MHZ, PART_GB_S = 100.0, 1.0
 """Clock in MHz and memory bandwidth in GB/s of a part without a board, unless the user gives others."""
@@ -34,7 +34,7 @@ PART_MHZ, PART_GB_S = 100.0, 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """Board, with the budget of its device.
+    """FPGA board: resource budget of its device, clock, off-chip memory, and Amaranth platform.
 
     Parameters
     ----------
@@ -115,7 +115,13 @@ class Board:
         return family_of(self.part) or DEFAULT
 
     def transfer_cycles(self, size: int) -> int:
-        """Return the clock cycles that a transfer of ``size`` bytes takes at the off-chip memory's peak bandwidth."""
+        """Return the clock cycles that a transfer of ``size`` bytes takes at the off-chip memory's peak bandwidth.
+
+        Returns
+        -------
+        int
+            Number of cycles, rounded up.
+        """
         return ceil(size * self.clock_mhz / (1000 * self.memory_gb_s))
 
     @property
@@ -137,20 +143,34 @@ class Board:
 
 
 def names() -> list[str]:
-    """Return the names of hwgen's boards, sorted."""
+    """Return the names of the boards that are part of hwgen.
+
+    Returns
+    -------
+    list of str
+        Names in alphabetical order, such as ``zedboard``.
+    """
     return sorted(Path(file.name).stem for file in resources.files(__name__).iterdir() if file.name.endswith(".toml"))
 
 
 def load(name: str) -> Board:
-    """Read a board by its name (in any case), or from a TOML file.
+    """Load a board by its name, from a TOML file, or by a part number.
 
-    A TOML file is given by a path that ends with ``.toml``. The name of a part stands for a board with `PART_MHZ` and
-    `PART_GB_S`.
+    Parameters
+    ----------
+    name : str
+        Name of a board in any case, path that ends with ``.toml``, or part number such as ``xc7z010clg400-1``. A part
+        has the clock `PART_MHZ` and the memory bandwidth `PART_GB_S`.
+
+    Returns
+    -------
+    Board
+        Board with its budgets.
 
     Raises
     ------
     BoardError
-        If the board is unknown, or its file is unreadable or incomplete.
+        If the board is unknown, or its file is unreadable, incomplete or wrong.
     """
     key = name.lower()
     if key in names():

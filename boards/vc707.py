@@ -10,10 +10,7 @@ __all__ = ["VC707Platform"]
 
 
 class VC707Platform(XilinxPlatform):
-    """Platform of the VC707:
-
-    200 MHz differential system clock, reset button, eight LEDs, five buttons, eight switches.
-    """
+    """Platform of the VC707: 200 MHz differential clock, reset button, eight LEDs, five buttons, eight switches."""
 
     device = "xc7vx485t"
     package = "ffg1761"

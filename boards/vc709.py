@@ -10,10 +10,7 @@ __all__ = ["VC709Platform"]
 
 
 class VC709Platform(XilinxPlatform):
-    """Platform of the VC709:
-
-    200 MHz differential system clock, reset button, eight LEDs, five buttons, eight switches.
-    """
+    """Platform of the VC709: 200 MHz differential clock, reset button, eight LEDs, five buttons, eight switches."""
 
     device = "xc7vx690t"
     package = "ffg1761"

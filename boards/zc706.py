@@ -13,10 +13,7 @@ _LOW, _HIGH = Attrs(IOSTANDARD="LVCMOS15"), Attrs(IOSTANDARD="LVCMOS25")
 
 
 class ZC706Platform(XilinxPlatform):
-    """Platform of the ZC706:
-
-    200 MHz differential system clock, reset button, four LEDs, three buttons, four switches.
-    """
+    """Platform of the ZC706: 200 MHz differential clock, reset button, four LEDs, three buttons, four switches."""
 
     device = "xc7z045"
     package = "ffg900"

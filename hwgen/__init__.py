@@ -5,7 +5,7 @@
     design = hwgen.load("digits.onnx").plan(board="zedboard")
     result = design.simulate(images)
 
-Names are imported on first use, so ``import hwgen`` takes no time.
+Names are imported on first use, so that ``import hwgen`` is fast.
 """
 
 from __future__ import annotations

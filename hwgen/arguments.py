@@ -1,6 +1,6 @@
-"""Types of the Python interface's arguments, checked before any work begins.
+"""Type checks of the Python interface's arguments, before any work begins.
 
-A parameter's name means the same in every function of the interface, so that one table says what each must be.
+A parameter name means the same in every function of the interface, so that one table (`_KINDS`) covers all functions.
 """
 
 from __future__ import annotations
@@ -23,37 +23,39 @@ __all__ = ["checked", "shown"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
-#: Bytes of a file's name.
+#: Largest length of a file name, in bytes.
 _LONGEST_NAME = 255
 _OWN_CHECKS = {"sweep": ("board",)}
-"""Parameters that a function checks itself, because they mean more there: one board or several."""
+"""Parameters that a function checks itself, by the function's name: `hwgen.sweep` also accepts several boards."""
 
 
 def checked(function: Function) -> Function:
-    """Return a function that refuses arguments of a wrong type in one sentence; a decorator.
+    """Return a function that checks the types of its arguments before it runs; a decorator.
 
-    An argument that is its parameter's default is right.
+    An argument that is its parameter's default is always accepted.
 
     Raises
     ------
     InputError
-        By the function, if an argument is of another type than `_KINDS` has it.
+        When the decorated function is called with an argument that fails its check in `_KINDS`.
     TypeError
-        By the function, if an argument is missing or has no parameter, as by any function of Python's.
+        When the decorated function is called without a required argument, or with an unknown one.
     """
     signature = inspect.signature(function)
     own = _OWN_CHECKS.get(function.__name__, ())
-    parameters = {name: each for name, each in signature.parameters.items() if name in _KINDS and name not in own}
+    parameters = {
+        name: parameter for name, parameter in signature.parameters.items() if name in _KINDS and name not in own
+    }
 
     @wraps(function)
     def check_and_call(*arguments: Any, **named: Any) -> Any:
         try:
-            given = signature.bind(*arguments, **named).arguments
+            values = signature.bind(*arguments, **named).arguments
         except TypeError as error:
             raise TypeError(f"{function.__qualname__}: {error}") from None
         for name, parameter in parameters.items():
-            if name in given and given[name] is not parameter.default:
-                _check(name, given[name])
+            if name in values and values[name] is not parameter.default:
+                _check(name, values[name])
         return function(*arguments, **named)
 
     return cast(Function, check_and_call)
@@ -66,26 +68,26 @@ def _check(name: str, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: text and numbers as they are, anything else by its type."""
+    """Return the text of a value for a message: text and numbers as Python writes them, other values by their type."""
     if not isinstance(value, str | bytes | int | float | None):
-        kind = type(value).__name__
-        return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+        type_name = type(value).__name__
+        return f"{'an' if type_name[0].lower() in 'aeiou' else 'a'} {type_name}"
     try:
         text = repr(value)
-    except ValueError:  # Python's own limit, which long integers meet
+    except ValueError:  # Python converts no integer of more than 4300 digits
         return "an integer that is too long"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _is_path(value: Any) -> bool:
-    """Whether files can have the path: no part of it is longer than file systems allow."""
+    """Return whether a value is a path that file systems accept: not empty, no null byte, no too long name."""
     if not isinstance(value, str | os.PathLike):
         return False
     try:
-        parts = os.fsencode(value).split(b"/")
+        names = os.fsencode(value).split(b"/")
     except UnicodeEncodeError:
         return False
-    return parts != [b""] and b"\0" not in b"".join(parts) and max(map(len, parts)) <= _LONGEST_NAME
+    return names != [b""] and b"\0" not in b"".join(names) and max(map(len, names)) <= _LONGEST_NAME
 
 
 def _is_text(value: Any) -> bool:
@@ -100,8 +102,8 @@ def _is_count(value: Any) -> bool:
     return _is_integer(value) and value >= 0
 
 
-def _number(value: Any) -> float:
-    """Return a real number, infinite if it is too large; NaN, which no range holds, for anything else."""
+def _as_float(value: Any) -> float:
+    """Return a real number as a float: infinity if it is too large, NaN if the value is no number."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return math.nan
     try:
@@ -111,7 +113,7 @@ def _number(value: Any) -> float:
 
 
 def _is_rate(value: Any) -> bool:
-    return 0 < _number(value) < math.inf
+    return 0 < _as_float(value) < math.inf
 
 
 def _are_texts(value: Any) -> bool:
@@ -121,7 +123,7 @@ def _are_texts(value: Any) -> bool:
 def _are_chances(value: Any) -> bool:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return False
-    return all(0 <= _number(chance) < 1 for chance in value)
+    return all(0 <= _as_float(chance) < 1 for chance in value)
 
 
 def _is_range(value: Any) -> bool:
@@ -129,7 +131,10 @@ def _is_range(value: Any) -> bool:
 
 
 def _are_frames(value: Any) -> bool:
-    """Whether a value is an array, or several of something; the model's inputs say how many arrays there must be."""
+    """Return whether a value is an array, a sequence, or a mapping from names.
+
+    The number and types of the arrays are checked later, against the model's inputs.
+    """
     if isinstance(value, Mapping):
         return all(isinstance(name, str) for name in value)
     return isinstance(value, np.ndarray | Sequence) and not isinstance(value, str | bytes)
@@ -179,4 +184,4 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "waves": (_is_path, "the path of a .vcd or .fst file"),
     "x": (_are_frames, "an array of frames, or one for each input in a sequence or by name"),
 }
-"""Checks of the parameters by name, each with the description of a right value."""
+"""Check of each parameter of the interface, by the parameter's name, with a description of the accepted values."""

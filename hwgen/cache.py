@@ -1,12 +1,12 @@
-"""Cache of simulators, Verilog and plans, each under a digest of its inputs.
+"""Cache of simulators, Verilog and plans on disk, each under a digest of its inputs.
 
-Entries are folders ``KIND/KEY`` in ``$HWGEN_CACHE``, by default in the user's cache folder. An entry appears at once,
-by a rename. It lists the sizes and digests of its files, so that a broken or incomplete entry counts as missing and is
-computed again. If several processes need the same entry, one computes it and the others wait. All entries together have
-at most `LIMIT` bytes; the least recently used entries are dropped first.
+Entries are folders ``KIND/KEY`` in ``$HWGEN_CACHE``, by default in the user's cache folder. A rename makes a complete
+entry visible in one step. The entry lists the sizes and digests of its files, so that a broken or incomplete entry
+counts as missing and is computed again. If several processes need the same entry, one computes it and the others wait.
+All entries together take at most `LIMIT` bytes; the least recently used entries are dropped first.
 
 Simulators in the cache are programs that hwgen runs. So hwgen refuses a cache that another user owns or can write, and
-such an entry counts as missing. The cache is created for its user alone.
+an entry that another user owns or can write counts as missing. The cache folder is created for its user alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 LIMIT = 4 << 30
 """Largest number of bytes of all entries together; ``HWGEN_CACHE_LIMIT`` overrides it, in MB."""
 GRACE = 600.0
-"""Seconds for which a used entry is not dropped, because the process that found it can be about to read it."""
+"""Seconds after its last use during which an entry is not dropped, because a process can be about to read it."""
 STALE = 86400.0
 """Seconds after which an unfinished entry is removed on file systems without locks."""
 KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
@@ -70,21 +70,21 @@ _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
 
 def folder() -> Path:
-    """Return the folder of the cache."""
+    """Return the folder of the cache: ``$HWGEN_CACHE``, or a folder of hwgen in the user's cache folder."""
     if configured := os.environ.get("HWGEN_CACHE"):
         return Path(configured).absolute()
     return platformdirs.user_cache_path("hwgen", appauthor=False)
 
 
 def limit() -> int:
-    """Return the largest number of bytes of all entries together."""
+    """Return the largest size of all entries together, in bytes: ``$HWGEN_CACHE_LIMIT`` in MB, or `LIMIT`."""
     with suppress(ValueError):
         return max(0, int(os.environ.get("HWGEN_CACHE_LIMIT", ""))) << 20
     return LIMIT
 
 
 def refused(error: OSError) -> ToolError:
-    """Return the error about a cache that can't be written."""
+    """Return the error that reports a cache that can't be written, with the reason of the file system."""
     return ToolError(f"the cache {folder()} can't be written: {error.strerror or error}; set HWGEN_CACHE")
 
 
@@ -107,7 +107,7 @@ def check() -> None:
 
 
 def _unsafe(status: os.stat_result) -> str | None:
-    """Return why a file or folder of this status is unsafe; ``None`` if it is safe."""
+    """Return why a file or folder with this status is unsafe, with ``{}`` for its path; ``None`` if it is safe."""
     if os.name != "posix":
         return None
     if status.st_uid != os.geteuid():
@@ -119,13 +119,13 @@ def _unsafe(status: os.stat_result) -> str | None:
 
 @functools.cache
 def _begin(path: Path) -> None:
-    """Remove, once per process, what killed processes left unfinished in a cache."""
+    """Remove the unfinished entries that killed processes left in the cache folder ``path``, once per process."""
     for kind in KINDS:
         processes.remove_abandoned(path / kind, *_UNFINISHED)
 
 
 def _kind(kind_name: str) -> Path:
-    """Return the folder of all entries of a kind. It is created for its user alone if it is missing.
+    """Return the folder of all entries of a kind. A missing folder is created for its user alone.
 
     Raises
     ------
@@ -146,9 +146,9 @@ def _kind(kind_name: str) -> Path:
 
 
 def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
-    """Return the folder of an entry, and mark it as used; ``None`` if the entry is missing or changed.
+    """Return the folder of an entry, and mark the entry as used; ``None`` if the entry is missing or was changed.
 
-    Without ``sums`` only the sizes of its files are checked, because reading all of them can take too long.
+    With ``sums`` the digests of all files are checked, else only their sizes, because reading all files can take long.
 
     Raises
     ------
@@ -173,12 +173,12 @@ def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
 
 
 def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
-    """Make an entry from some files, which are moved into it. A broken entry is replaced.
+    """Make an entry from files, which are moved into it. A broken entry is replaced.
 
     Returns
     -------
     Path
-        Folder of the entry. Another process can have made it in the meantime.
+        Folder of the entry. Another process can have made the same entry in the meantime.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
 
 
 def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
-    """Make an entry from contents by name, then trim the cache. An error of the file system is ignored."""
+    """Make an entry from file contents by file name, then trim the cache. Errors of the file system are ignored."""
     with suppress(OSError):
         path = _kind(kind_name) / key
         with _making(path) as made:
@@ -208,7 +208,7 @@ def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def locked(kind_name: str, key: str) -> Iterator[None]:
-    """Let one process at a time into the block, of all processes that need this entry.
+    """Run the block in one process at a time, of all processes that need this entry.
 
     Raises
     ------
@@ -228,9 +228,9 @@ def locked(kind_name: str, key: str) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a file.
+    """Hold the lock of a file during the block.
 
-    The previous holder can remove the file while others wait for it, so the lock is retried.
+    The previous holder can remove the file while other processes wait for its lock. They then lock the new file.
     """
     assert fcntl is not None
     while True:
@@ -247,13 +247,13 @@ def _lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _making(path: Path) -> Iterator[Path]:
-    """Yield a folder in the same file system in which an entry is made."""
+    """Yield a temporary folder beside the entry ``path``, in which the entry is made."""
     with processes.folder(prefix=".made-", dir=path.parent) as made:
         yield made
 
 
 def _put(made: Path, path: Path) -> None:
-    """Rename the folder ``made`` to the entry ``path``, at once."""
+    """Rename the folder ``made`` to the entry ``path``, with the list of its files; a broken entry is replaced."""
     listed = {file.name: _sum(file) for file in sorted(made.iterdir())}
     (made / _LIST).write_text(json.dumps(listed, indent=1))
     for file in made.iterdir():
@@ -268,7 +268,7 @@ def _put(made: Path, path: Path) -> None:
 
 
 def _sum(file: Path) -> list[int | str]:
-    """Return the size and the digest of a file."""
+    """Return the size of a file in bytes, and its SHA-256 digest."""
     with file.open("rb") as opened:
         return [file.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()]
 
@@ -278,7 +278,7 @@ def _sum(file: Path) -> list[int | str]:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """Entry of the cache.
+    """Complete entry of the cache.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ class CacheEntry:
     path : Path
         Folder of the entry.
     size : int
-        Size in bytes.
+        Size of all its files, in bytes.
     used : float
         Time of the last use, in seconds since 1970 as from ``time.time``.
     """
@@ -311,7 +311,7 @@ def entries() -> list[CacheEntry]:
 
 
 def clear() -> int:
-    """Remove all entries, and nothing else, and return the number of bytes removed.
+    """Remove all entries of the cache, and no other files, and return the number of removed bytes.
 
     Raises
     ------
@@ -340,14 +340,17 @@ def _folders(path: Path) -> list[Path]:
 
 
 def trim() -> None:
-    """Drop the least recently used entries until the rest is within the limit, and remove stale unfinished entries."""
+    """Remove stale unfinished entries, and the least recently used entries until the cache is within its limit.
+
+    Entries used in the last `GRACE` seconds stay.
+    """
     now, listed = time.time(), entries()
     size = sum(entry.size for entry in listed)
     for entry in listed:
         if size <= limit() or now - entry.used < GRACE:
             break
         with suppress(OSError), processes.folder(prefix=".gone-", dir=entry.path.parent) as gone:
-            os.rename(entry.path, gone)  # at once, so that no process finds a part of it
+            os.rename(entry.path, gone)  # in one step, so that no process finds a part of the entry
             size -= entry.size
     for kind in _folders(folder()):
         for path in _folders(kind) if kind.name in KINDS else ():

@@ -1,4 +1,4 @@
-"""Digests of values by their contents: equal values have the same digest in every process.
+"""Digests of Python values: equal values have the same digest in every process.
 
 A digest covers the whole contents, so that a cache can find the result of a computation by the digest of its inputs.
 """
@@ -24,7 +24,7 @@ PACKAGES = ("amaranth", "numpy", "onnx", "onnxruntime")
 
 
 def of(*values: object) -> str:
-    """Return the digest of some values: 32 hexadecimal digits.
+    """Return the digest of the contents of ``values``, as 32 hexadecimal digits.
 
     Parameters
     ----------
@@ -42,14 +42,14 @@ def of(*values: object) -> str:
 
 @cache
 def source() -> str:
-    """Return the digest of hwgen's own code and of the versions of the packages that it uses."""
+    """Return the digest of hwgen's own code and of the versions of `PACKAGES`."""
     root = Path(__file__).resolve().parent
     files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.py"))}
     return of(files, [metadata.version(package) for package in PACKAGES])
 
 
 class _Walk:
-    """Traversal of values that visits a value once, even if it occurs twice."""
+    """Digests of nested values. An object that occurs several times is digested once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[bytes, object]] = {}

@@ -1,4 +1,4 @@
-"""Check of the tools that hwgen can use, with the command that installs each missing one."""
+"""Check of the programs and packages that hwgen can use, with the command that installs each missing one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tool:
     version : str
         Installed version; empty if the tool is missing.
     needed_for : str
-        Task of the tool.
+        Task for which hwgen uses the tool.
     install : str
         Command that installs the tool.
     required : bool
@@ -53,7 +53,7 @@ def _package(name: str) -> str | None:
 
 
 def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | None:
-    """Return the version of a program on the path; ``None`` if the program is missing.
+    """Return the version of a program on the search path; ``None`` if the program is missing.
 
     The version is the first match of ``pattern`` in the output of ``command``.
     """
@@ -69,7 +69,7 @@ def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | Non
 
 
 def examine() -> list[Tool]:
-    """Return all tools that hwgen can use, the required ones first."""
+    """Return all tools that hwgen can use, most required tools first, each with its installed version."""
 
     def package(name: str, needed_for: str, *, required: bool) -> Tool:
         version = _package(name)
@@ -119,7 +119,7 @@ def examine() -> list[Tool]:
 
 
 def _fst(compiler: str) -> Tool:
-    """Return whether the libraries are installed with which Verilator writes waves in .fst."""
+    """Return the entry of the libraries with which Verilator writes waveforms as ``.fst`` files."""
     from hwgen.simulate import verilator
 
     packages = ("liblz4-dev", "zlib1g-dev")
@@ -135,7 +135,7 @@ def _fst(compiler: str) -> Tool:
 
 
 def table(tools: Sequence[Tool]) -> str:
-    """Return one line per tool, then one line about the main tasks."""
+    """Return the tools as a table with one line per tool, and a last line about the required tools."""
     rows = []
     for tool in tools:
         mark = "ok     " if tool.is_installed else ("MISSING" if tool.required else "-      ")

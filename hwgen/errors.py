@@ -1,7 +1,7 @@
-"""The errors that hwgen raises on purpose: each is one line that says what, where, why and what would work.
+"""Errors that hwgen raises on purpose, each with one line that says what is wrong, where, why, and what would work.
 
-The command line prints such an error and exits with status 2; in Python they are ordinary exceptions. Only what has
-several causes, `ObstaclesError`, has several lines.
+The command line prints the line and exits with status 2, or 1 for a `CheckError`; in Python these are ordinary
+exceptions. Only an `ObstaclesError`, which has several causes, has several lines.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class HwgenError(Exception):
 
 
 class ConfigError(HwgenError, ValueError):
-    """A component's configuration contradicts itself."""
+    """Error of a component whose configuration contradicts itself."""
 
 
 class ModelError(HwgenError):
-    """A model that can't be read, or that holds something hwgen does not build."""
+    """Error of a model that can't be read, or that contains something hwgen does not build."""
 
 
 class ObstaclesError(ModelError):
-    """A model with several things that can't be built: ``heading``, and a line for each of the ``obstacles``."""
+    """Error of a model that can't be built for several reasons: a ``heading``, and one line per obstacle."""
 
     def __init__(self, heading: str, obstacles: Sequence[str]) -> None:
         self._lines = tuple(" ".join(line.split()) for line in (heading, *obstacles))
@@ -43,29 +43,35 @@ class ObstaclesError(ModelError):
         return self._lines
 
     def __reduce__(self) -> tuple[type[ObstaclesError], tuple[str, tuple[str, ...]]]:
-        """Return the constructor's arguments for pickle, which would keep the text alone."""
+        """Return the class and its arguments for pickle, which would otherwise keep the text alone.
+
+        Returns
+        -------
+        type, tuple
+            The class, and the heading and the obstacles.
+        """
         return type(self), (self._lines[0], self._lines[1:])
 
 
 class InputError(HwgenError):
-    """An input array, or an option, that does not fit."""
+    """Error of an input array, an input file or an option that does not fit."""
 
 
 class PlanError(HwgenError):
-    """A plan that can't work: for this network, or within this board."""
+    """Error of a plan that is impossible for the network or on the board."""
 
 
 class BoardError(HwgenError):
-    """An unknown board, or a board file that lacks something."""
+    """Error of an unknown board, or of an unreadable, incomplete or wrong board file."""
 
 
 class ToolError(HwgenError):
-    """An outside tool (compiler, simulator) that is missing or failed."""
+    """Error of an external tool, such as a compiler or simulator, that is missing or failed."""
 
 
 class InternalError(HwgenError):
-    """A defect of hwgen that it found itself before it wrote anything; no model or option is wrong."""
+    """Error of hwgen itself, detected before any file is written. The model and the options are not at fault."""
 
 
 class CheckError(HwgenError):
-    """Simulated hardware that broke a rule: it got stuck, or gave beats that no input explains."""
+    """Error of a failed check: simulated hardware got stuck or sent surplus beats, or a sweep found no plan."""

@@ -1,7 +1,7 @@
-"""Typed fields of the files that hwgen reads: JSON and TOML objects, with one clear line for whatever is wrong.
+"""Reader of typed fields in JSON and TOML objects, with a one-line refusal of each wrong field.
 
-Whoever reads a file asks an `Entries` for each field with its type and range, and gets the value or a refusal that says
-where the field is, what it must be, and what is there. A refusal never quotes Python.
+Code that reads a file asks an `Entries` for each field with its type and range. It gets the value, or an error that
+says where the field is, what it must be, and what the file has instead. An error never quotes Python.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NoReturn, TypeVar
 
 from hwgen.errors import HwgenError, InputError
 
-#: Largest magnitude of an integer without a range of its own: beyond every board, and small enough to reckon with.
-MOST = 1_000_000_000
+#: Largest magnitude of an integer field without its own range: beyond every board, and small enough for arithmetic.
+MAX_INTEGER = 1_000_000_000
 #: JSON's names of Python's types.
 _NAMES: dict[type, str] = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
 _NAMES |= {bool: "true or false", float: "a number"}
@@ -25,14 +25,17 @@ Default = TypeVar("Default")
 
 
 class _Needed:
-    """Default of a field that must be there."""
+    """Type of the marker for a field without a default, which must be present."""
 
 
 _NEEDED = _Needed()
 
 
 def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Any:
-    """Return the JSON value in a text; where there is none, raise ``error`` with ``where`` and ``help`` around it."""
+    """Return the JSON value in a text; raise ``error`` if the text is not JSON.
+
+    The message begins with ``where``, the name of the text, and ends with ``help``.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError as reason:
@@ -45,29 +48,30 @@ def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, h
 
 
 def shown(value: Any) -> str:
-    """Return a JSON value for a message, cut to a reasonable length."""
+    """Return the text of a JSON value for a message, cut to 40 characters; objects and arrays by their type."""
     if isinstance(value, dict | list):
         return _NAMES[type(value)]
     try:
         text = json.dumps(value, default=lambda other: type(other).__name__)
-    except ValueError:  # Python's own limit, which long integers meet
+    except ValueError:  # Python converts no integer of more than 4300 digits
         return "an integer that is too long"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Reader of the fields of one object.
+    """Reader of the fields of one JSON or TOML object, which refuses wrong fields.
 
     Parameters
     ----------
     values : mapping
+        Values of the fields, by key.
     where : str
         Beginning of messages: the file, and the object in it.
     error : type
-        What is raised.
+        Class of the errors to raise.
     help : str
-        End of messages: what would work.
+        End of messages: a remedy.
     """
 
     values: Mapping[str, Any]
@@ -77,7 +81,7 @@ class Entries:
 
     @classmethod
     def of(cls, value: Any, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Return the reader of a JSON value, which must be an object."""
+        """Return the reader of a JSON object; refuse any other JSON value."""
         reader = cls({}, where, error, help)
         if not isinstance(value, dict):
             reader.refuse(f"must be an object, not {shown(value)}")
@@ -85,11 +89,11 @@ class Entries:
 
     @classmethod
     def parsed(cls, text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Return the reader of a text's JSON object."""
+        """Return the reader of the JSON object in a text; refuse any other text."""
         return cls.of(parse(text, where, error, help), where, error, help)
 
     def refuse(self, why: str, key: str | None = None) -> NoReturn:
-        """Raise the error for a field, or for the object as a whole."""
+        """Raise the reader's error for the field ``key``, or for the object as a whole."""
         begin = f"{self.where}{':' * (key is not None)} {'' if key is None else f'{key} '}"
         raise self.error(f"{begin}{why}{'; ' * bool(self.help)}{self.help}")
 
@@ -97,12 +101,12 @@ class Entries:
         return key in self.values
 
     def only(self, known: Collection[str]) -> Entries:
-        """Return the reader itself, if it has no other fields than these."""
+        """Return the reader itself; refuse an object with fields other than ``known``."""
         if unknown := sorted(set(self.values) - set(known)):
             self.refuse(f"has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
         return self
 
-    def _field(self, key: str, kind: type, default: Any) -> Any:
+    def _field(self, key: str, expected_type: type, default: Any) -> Any:
         if key not in self.values:
             if default is not _NEEDED:
                 return default
@@ -110,31 +114,31 @@ class Entries:
         value = self.values[key]
         if default is None and value is None:
             return None
-        kinds = (int, float) if kind is float else (kind,)
-        if not isinstance(value, kinds) or isinstance(value, bool) != (kind is bool):
-            self.refuse(f"must be {_NAMES[kind]}, not {shown(value)}", key)
+        types = (int, float) if expected_type is float else (expected_type,)
+        if not isinstance(value, types) or isinstance(value, bool) != (expected_type is bool):
+            self.refuse(f"must be {_NAMES[expected_type]}, not {shown(value)}", key)
         return value
 
     def text(self, key: str, default: Any = _NEEDED, *, of: Collection[str] = ()) -> Any:
-        """Return a string, one ``of`` these if they are given."""
+        """Return the string in a field, which must be one of the strings ``of`` if any are given."""
         value = self._field(key, str, default)
         if of and value not in of and value is not default:
             self.refuse(f"must be {' or '.join(map(shown, of))}, not {shown(value)}", key)
         return value
 
     def flag(self, key: str, default: Any = _NEEDED) -> Any:
-        """Return true or false."""
+        """Return the boolean in a field."""
         return self._field(key, bool, default)
 
-    def integer(self, key: str, least: int = -MOST, most: int = MOST, default: Any = _NEEDED) -> Any:
-        """Return an integer from ``least`` to ``most``."""
+    def integer(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER, default: Any = _NEEDED) -> Any:
+        """Return the integer in a field, from ``minimum`` to ``maximum``."""
         value = self._field(key, int, default)
-        if value is not default and not least <= value <= most:
-            self.refuse(f"must be {least:,} to {most:,}, not {shown(value)}", key)
+        if value is not default and not minimum <= value <= maximum:
+            self.refuse(f"must be {minimum:,} to {maximum:,}, not {shown(value)}", key)
         return value
 
     def number(self, key: str, default: Any = _NEEDED) -> Any:
-        """Return a finite number as a float."""
+        """Return the finite number in a field, as a float."""
         value = self._field(key, float, default)
         if value is default:
             return value
@@ -147,32 +151,32 @@ class Entries:
         return number
 
     def entries(self, key: str, default: Any = _NEEDED) -> Entries:
-        """Return the reader of a field that is an object."""
+        """Return the reader of the object in a field."""
         return Entries(self._field(key, dict, default), f"{self.where}: {key}", self.error, self.help)
 
     def objects(self, key: str) -> list[Entries]:
-        """Return the readers of a field that is an array of objects."""
+        """Return the readers of all objects in a field that is an array of objects."""
         return [
             Entries.of(value, f"{self.where}: {key}[{index}]", self.error, self.help)
             for index, value in enumerate(self._field(key, list, _NEEDED))
         ]
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return an array of strings."""
+        """Return the strings in a field that is an array of strings."""
         values = self._field(key, list, _NEEDED)
         for value in values:
             if not isinstance(value, str):
                 self.refuse(f"must be an array of strings, not of {shown(value)}", key)
         return tuple(values)
 
-    def integers(self, key: str, least: int = -MOST, most: int = MOST) -> tuple[int, ...]:
-        """Return an array of integers from ``least`` to ``most``."""
+    def integers(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER) -> tuple[int, ...]:
+        """Return the integers in a field that is an array of integers from ``minimum`` to ``maximum``."""
         values = self._field(key, list, _NEEDED)
         for value in values:
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                self.refuse(f"must be an array of integers from {least:,} to {most:,}, not of {shown(value)}", key)
+            if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+                self.refuse(f"must be an array of integers from {minimum:,} to {maximum:,}, not of {shown(value)}", key)
         return tuple(values)
 
     def sizes(self, known: Collection[str]) -> dict[str, int]:
-        """Return all fields, which must be integers and have one of these names."""
+        """Return all fields of the object, which must be integers with names from ``known``."""
         return {key: self.integer(key) for key in self.only(known).values}

@@ -1,7 +1,7 @@
-"""Names of classes and fields as digests have them, which outlive a change of the Python name.
+"""Frozen names: the names of classes and fields in digests, which stay when the Python name changes.
 
-Digests of engines and of designs with weights at run time are in the hands of users: in circuits, programs and files of
-weights. So a class or a field that is renamed keeps its old name here, as its *frozen name*::
+Users hold digests of engines and of designs with weights at run time, in circuits, programs and files of weights. So a
+renamed class or field keeps its old name as its *frozen name*::
 
     @dataclass(frozen=True)
     class BeatFormat:  # StreamFormat until 0.2
@@ -20,7 +20,7 @@ _KEY = "frozen_name"
 
 
 def frozen(name: str) -> dict[str, str]:
-    """Return the metadata that give a dataclass field its frozen name."""
+    """Return the metadata that give a dataclass field the frozen name ``name``."""
     return {_KEY: name}
 
 
@@ -29,9 +29,9 @@ def field_name(field: Field[Any]) -> str:
     return field.metadata.get(_KEY, field.name)
 
 
-def class_name(kind: type) -> str:
-    """Return the frozen name of a class: its Python name, unless it was renamed. Subclasses don't inherit it."""
-    return vars(kind).get("FROZEN_NAME", kind.__qualname__)
+def class_name(cls: type) -> str:
+    """Return the frozen name of a class: its Python name, unless it was renamed. Subclasses don't inherit the name."""
+    return vars(cls).get("FROZEN_NAME", cls.__qualname__)
 
 
 def text(value: Any) -> str:
@@ -49,5 +49,5 @@ def text(value: Any) -> str:
 
 
 def _has_generated_repr(value: object) -> bool:
-    """Whether the ``repr`` of a dataclass is the one that ``dataclass`` made, which wraps a function."""
+    """Return whether ``dataclass`` generated the ``repr`` of a value's class; a generated one wraps a function."""
     return hasattr(type(value).__repr__, "__wrapped__")

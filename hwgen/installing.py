@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 
 def command(package: str) -> str:
-    """Return the shell command that installs a package in the versions that hwgen supports.
+    """Return the shell command that installs a supported version of a package into this Python's environment.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """Printable text for terminals and pages: unprintable characters become escapes.
 
-Names in a model come from anybody. A terminal obeys control characters in them: it changes its title, moves its cursor
-or hides a line. Marks of direction, such as U+202E, change the order in which text is shown. So all printed text passes
-through `Escaped`, and all text in a table, a report or a comment through `line`. Data files keep the original names.
+A model's names can contain anything. A terminal obeys control characters in them: it changes its title, moves its
+cursor or hides a line. Marks of direction, such as U+202E, change the order in which text is shown. So all printed text
+passes through `Escaped`, and all text in a table, a report or a comment through `line`. Data files keep the original
+names.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["Escaped", "counted", "line", "text"]
 
 
 def text(string: str) -> str:
-    """Return ``string`` with escapes (``\\x1b``) for unprintable characters, except line ends and tabs."""
+    r"""Return ``string`` with escapes (``\x1b``) for unprintable characters, except line ends and tabs."""
     if all(map(str.isprintable, string.split("\n"))):  # nearly always
         return string
     return "".join(
@@ -31,7 +32,7 @@ def line(string: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: ``1 layer``, ``2 layers``."""
+    """Return a count with its noun in the singular or plural: ``1 layer``, ``2 layers``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
@@ -45,14 +46,14 @@ class Escaped:
     Attributes
     ----------
     raw : text stream
-        The other stream, for callers that move the cursor on purpose.
+        Stream that receives the escaped text. Callers that move the cursor on purpose write to it directly.
     """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
 
     def write(self, string: str) -> int:
-        """Write a string with escapes, and return its length."""
+        """Write a string with escapes, and return the length of the original string."""
         self.raw.write(text(string))
         return len(string)
 

@@ -1,11 +1,11 @@
-"""Programs that hwgen runs and folders that it works in, both of which end with the work in every case.
+"""External programs and temporary folders of hwgen, which end and disappear with the work in every case.
 
 Each program has its own process group and writes its temporary files into a folder of hwgen. If an exception leaves the
-call that waits for a program, hwgen kills the whole group. ``watch`` turns the signals that end a program into such
-exceptions. If the work does not end within two seconds, hwgen exits anyway.
+call that waits for a program, hwgen kills the whole group. `watch` turns SIGINT, SIGTERM and SIGHUP into such
+exceptions. If the work does not end within two seconds after a signal, hwgen exits anyway.
 
-A process killed by SIGKILL can clean nothing up. So a guardian beside each program ends it when this process is gone.
-And each folder is locked as long as its process lives: the next process removes all unlocked folders.
+A process killed by SIGKILL can clean nothing up. So a guardian process beside each program ends the program when hwgen
+is gone. Each folder is locked as long as its process lives, and the next process removes all unlocked folders.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ __all__ = [
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 PATIENCE = 2.0
-"""Seconds that the work has to end after a signal."""
+"""Seconds after a signal within which the work must end, before hwgen exits anyway."""
 
 _GUARDIAN = 'read -r group; read -r _; kill -KILL -"$group"'
-"""Script that reads the id of a process group, waits until its input is closed, and ends the group."""
+"""Shell script that reads the id of a process group, waits until its input is closed, and kills the group."""
 
 _DIGITS = 24
-"""Hexadecimal digits in the name of a folder. Versions without locks had 16."""
+"""Number of hexadecimal digits in the name of a temporary folder. Versions of hwgen without locks used 16."""
 _programs: dict[subprocess.Popen[Any], int] = {}
 """Running programs, each with the thread that waits for it."""
 _folders: set[Path] = set()
 
 
 class Stopped(BaseException):
-    """Signal that asks hwgen to end. ``status`` is the exit status for it."""
+    """Exception for a signal that asks hwgen to end."""
 
     def __init__(self, signal_number: int):
         super().__init__(signal_number)
@@ -85,9 +85,10 @@ class Stopped(BaseException):
 
 @contextmanager
 def program(command: Sequence[str], directory: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a program in a folder for at most the block. Its temporary files are in the same folder.
+    """Run a program in a folder during the block; an exception in the block kills the program.
 
-    ``options`` are options of ``subprocess.Popen``. By default the program has no input.
+    The program writes its temporary files into the same folder. ``options`` are options of ``subprocess.Popen``. By
+    default the program has no input.
     """
     options = {"stdin": subprocess.DEVNULL, "cwd": directory, **options}
     environment = {**(options.pop("env", None) or os.environ), "TMPDIR": str(directory)}
@@ -110,9 +111,9 @@ def program(command: Sequence[str], directory: str | Path, **options: Any) -> It
 
 @contextmanager
 def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
-    """Start a shell that ends a program when this process is gone, even if this process was killed.
+    """Start a guardian: a shell that kills a program when this process is gone, even if this process was killed.
 
-    Yields the function that gives the program to the shell.
+    Yields the function that tells the guardian which program to watch.
     """
     if os.name != "posix":
         yield lambda process: None
@@ -128,7 +129,7 @@ def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
 
 
 def _tell(pipe: IO[bytes], process: subprocess.Popen[Any]) -> None:
-    """Write the id of a process's group into a pipe. A guardian that is gone is ignored."""
+    """Write the id of a program's process group to a guardian's input. A guardian that is gone is ignored."""
     with suppress(BrokenPipeError):
         pipe.write(f"{process.pid}\n".encode())
 
@@ -141,7 +142,7 @@ def call(
     Raises
     ------
     subprocess.TimeoutExpired
-        If it takes longer than ``timeout`` seconds; the program is then ended.
+        If the program takes longer than ``timeout`` seconds; it is then killed.
     """
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
     with program(command, directory, **pipes, **options) as process:
@@ -150,7 +151,7 @@ def call(
 
 
 def kill(process: subprocess.Popen[Any]) -> None:
-    """End a program and all processes that it started."""
+    """Kill a program and all processes in its process group."""
     with suppress(ProcessLookupError, PermissionError):
         if os.name == "posix":
             os.killpg(process.pid, signal.SIGKILL)
@@ -159,18 +160,19 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 def end(thread: int | None = None) -> None:
-    """End all running programs, or the programs that one thread waits for. The waiting calls then return."""
+    """Kill all running programs, or only the programs that one thread waits for. The waiting calls then return."""
     for process, waiting in list(_programs.items()):
         if thread in (None, waiting):
             kill(process)
 
 
 def _end_others() -> None:
-    """End the children that libraries started (Amaranth's Yosys, Dask's workers), where the system lists children.
+    """Kill the child processes that libraries started, such as Amaranth's Yosys and Dask's workers.
 
-    A child can be a program that is not registered yet, because the signal came during its start. It is ended with all
-    its own children. One child is spared: multiprocessing's resource tracker ends by itself with this process, and
-    would be started again.
+    The children are those that Linux lists in ``/proc``; on other systems nothing happens. A child can also be a
+    program that is not registered yet, because the signal arrived during its start. A child that leads a process group
+    is killed with its group. One child is spared: multiprocessing's resource tracker ends by itself with this process,
+    and would be started again.
     """
     tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
     spared = getattr(tracker, "_pid", None)
@@ -182,7 +184,7 @@ def _end_others() -> None:
 
 
 def _kill_whole(child: int) -> None:
-    """End a child and, if it leads a process group, the group."""
+    """Kill a child process and, if it leads a process group, the whole group."""
     with suppress(ProcessLookupError, PermissionError):
         (os.killpg if os.getpgid(child) == child else os.kill)(child, signal.SIGKILL)
 
@@ -192,10 +194,10 @@ def _kill_whole(child: int) -> None:
 
 @contextmanager
 def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Path]:
-    """Create a folder for the block: a temporary one, or one in ``dir``.
+    """Create a folder for the block, in ``dir`` or among the system's temporary files, and remove it afterwards.
 
-    The folder is registered before it is created, so no signal can come in between. Folders with this prefix that
-    killed processes left in the same directory are removed.
+    The folder is registered before it is created, so that no signal can arrive in between. Folders with this prefix
+    that killed processes left in the same directory are removed first.
 
     Raises
     ------
@@ -238,10 +240,10 @@ def remove_abandoned(parent: Path, *prefixes: str) -> None:
 
 
 def _lock(directory: Path, *, wait: bool = True) -> int | None:
-    """Lock a folder until this process ends or closes the descriptor that is returned.
+    """Lock a folder, and return the file descriptor that holds the lock; ``None`` if the folder can't be locked.
 
-    The result is ``None`` if the folder can't be locked: it is gone, its file system has no locks, another process
-    holds the lock (without ``wait``), or it belongs to another user.
+    The lock ends when the descriptor is closed or this process ends. A folder can't be locked if it is gone, belongs to
+    another user, its file system has no locks, or, without ``wait``, another process holds the lock.
     """
     if fcntl is None:
         return None
@@ -261,13 +263,14 @@ def _lock(directory: Path, *, wait: bool = True) -> int | None:
 
 @contextmanager
 def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a folder with room") -> Iterator[Path]:
-    """Create a folder in which programs work for the block.
+    """Create a folder for the block in which programs work.
 
-    If the folder can't be written, any failure names this reason.
+    If an error occurs in the block while the folder can't be written, the message names this reason.
+
     Raises
     ------
     ToolError
-        If the folder can't be created or is full; ``remedy`` is the end of the message.
+        If the folder can't be created or is full. The message ends with ``remedy``.
     """
     where = f"{'temporary ' * (dir is None)}folder {dir or tempfile.gettempdir()}"
     try:
@@ -275,7 +278,7 @@ def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a fold
             try:
                 yield directory
             except Exception as error:
-                # A program can delete what it wrote before it ends; then only its own message tells the reason.
+                # A program can delete its files before it ends; then only its own message contains the reason.
                 no_space = os.strerror(errno.ENOSPC)
                 if cause := full(directory) or (no_space if no_space in str(error) else None):
                     raise ToolError(f"the {where} can't be written: {cause}; {remedy}") from error
@@ -285,7 +288,10 @@ def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a fold
 
 
 def full(directory: str | Path) -> str | None:
-    """Return why a folder can't be written, ``None`` if it can; programs that fail there often don't report it."""
+    """Return why no file can be written to a folder (disk full, quota); ``None`` if one can.
+
+    Programs that fail for this reason often do not report it.
+    """
     probe = Path(directory) / f".hwgen-{random.SystemRandom().getrandbits(64):016x}"
     try:
         probe.write_bytes(bytes(4096))
@@ -304,10 +310,10 @@ _watched: _Watch | None = None
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the block, and end the process if that does not help.
+    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the block, and exit if the work then does not end.
 
     Ignored signals (as under nohup) stay ignored. When `Stopped` leaves the block, all programs have ended and all
-    folders are gone. In other threads than the main thread signals stay unchanged.
+    folders are removed. Outside the main thread the block changes nothing.
     """
     global _watched
     if threading.current_thread() is not threading.main_thread() or _watched is not None:
@@ -331,7 +337,7 @@ def watch() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay signals until the end of the block."""
+    """Delay the reaction to signals until the end of the block."""
     this = _watched
     if this is None:
         yield
@@ -346,7 +352,7 @@ def held() -> Iterator[None]:
 
 
 def clean() -> None:
-    """End all programs, and remove all folders."""
+    """Kill all programs, and remove all temporary folders."""
     end()
     _end_others()
     for directory in list(_folders):
@@ -354,7 +360,7 @@ def clean() -> None:
 
 
 def _leave_to_parent() -> None:
-    """Forget programs, folders and signals in a forked child, because its parent ends and removes them."""
+    """Forget programs, folders and signal handlers in a forked child, because its parent cleans them up."""
     global _watched
     _programs.clear()
     _folders.clear()
@@ -368,7 +374,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Watch:
-    """Signal handlers, and a thread that receives signals even while the main thread is in a library's code."""
+    """Signal handlers of `watch`, with a thread that receives signals while the main thread runs library code."""
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
@@ -392,8 +398,8 @@ class _Watch:
                 raise Stopped(signal_number)
 
     def _insist(self) -> None:
-        while (told := os.read(self._end, 1)) not in (b"", b"\0"):
-            if (signal_number := told[0]) in self._before:
+        while (received := os.read(self._end, 1)) not in (b"", b"\0"):
+            if (signal_number := received[0]) in self._before:
                 if not self._closed.wait(PATIENCE):
                     clean()
                     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Progress of long work, as steps that listeners receive.
+"""Progress of long work, reported as steps to a listener.
 
-Long work reports its steps by `tell`. A caller receives them around the work: by `told` with a function of its own, or
-by `shown`, which writes to stderr. A terminal gets a line for each step at once, and a bar with an estimate after a
+Long work reports its steps with `tell`. Around the work, a caller chooses the listener: `told` calls a function of the
+caller, and `shown` writes to stderr. A terminal gets a line for each step at once, and a bar with an estimate after a
 second. A file or a pipe gets a line every `PAUSE` seconds::
 
     with hwgen.progress.told(print):
@@ -39,24 +39,24 @@ __all__ = [
 ]
 
 PAUSE = 10.0
-"""Seconds before the first line, and between lines, if stderr is no terminal."""
+"""Seconds before the first line of progress, and between two lines, if stderr is no terminal."""
 
 DELAY = 1.0
-"""Seconds that a step must take before its bar is shown."""
+"""Seconds that a step must take before its progress bar appears."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Progress of one step of the work.
+    """Progress report of one step of long work.
 
     Attributes
     ----------
     what : str
         Description of the step, with the name of the network: ``digits: compiling the simulator``.
     done : int
-        Number of units that are done.
+        Number of finished units.
     total : int or None
-        Number of units in all; ``None`` if unknown.
+        Total number of units; ``None`` if unknown.
     unit : str
         Name of one unit, such as ``frame``.
     """
@@ -77,19 +77,19 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 def tell(what: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
-    """Report a step to the present listener."""
+    """Report a `Step` to the present listener, if there is one."""
     if (receiver := _listener.get()) is not None:
         receiver(Step(what, done, total, unit))
 
 
 def listener() -> Listener:
-    """Return the present listener, for other threads, which do not inherit it."""
+    """Return the present listener, to be passed to other threads, because threads do not inherit a listener."""
     return _listener.get() or (lambda step: None)
 
 
 @contextmanager
 def told(listener: Listener) -> Iterator[None]:
-    """Call a function with every `Step` of the work in the block, from whatever thread it is reported."""
+    """Make a function the listener of the block: it is called with every `Step` that the block reports."""
     token = _listener.set(listener)
     try:
         yield
@@ -99,7 +99,7 @@ def told(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """Show the steps of the work in the block on stderr."""
+    """Show the steps that the block reports on stderr, as lines or as a bar."""
     here = Shown()
     try:
         with told(here):
@@ -110,7 +110,7 @@ def shown() -> Iterator[None]:
 
 @contextmanager
 def followed(progress: bool | Listener) -> Iterator[None]:
-    """Report the block's steps to a function, or on stderr for ``True`` unless there is a listener already."""
+    """Report the block's steps to the function ``progress``, or for ``True`` on stderr unless there is a listener."""
     if callable(progress):
         with told(progress):
             yield
@@ -127,13 +127,13 @@ def on_terminal() -> bool:
 
 
 class Lines:
-    """Lines about one piece of work. Without a terminal there is at most one line every ``PAUSE`` seconds."""
+    """Printer of progress lines on stderr. Without a terminal it prints at most one line every ``PAUSE`` seconds."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print a line, unless the last one was printed too recently."""
+        """Print a line on stderr, unless there is no terminal and the last line is too recent."""
         now = time.monotonic()
         if on_terminal() or (sys.stderr is not None and now - self._last >= PAUSE):
             self._last = now
@@ -141,7 +141,7 @@ class Lines:
 
 
 class Shown:
-    """Listener that writes to stderr."""
+    """Listener that shows steps on stderr: lines, and on a terminal a progress bar."""
 
     def __init__(self) -> None:
         self._lines, self._lock = Lines(), threading.Lock()
@@ -185,6 +185,6 @@ class Shown:
             self._bar = None
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the progress bar."""
         with self._lock:
             self._end()

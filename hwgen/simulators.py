@@ -1,6 +1,6 @@
-"""Registry of the simulators: the name of each one, where it is, and what it can do.
+"""Registry of the simulators: their names, modules and abilities.
 
-This module imports none of them, so that the command line and the checks of options begin at once.
+The module imports no simulator, so that the command line and the checks of options start fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["DEFAULT", "SIMULATORS", "Entry", "entry", "names"]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A simulator's entry. Shared code asks for these properties, never for a simulator's name.
+    """Entry of one simulator in the registry. Shared code asks for these properties, never for a simulator's name.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Entry:
     is_parallel : bool
         Whether simulations of one design run side by side, on this machine or on a cluster.
     selects_waves : bool
-        Whether waveforms can be of some frames and layers, and show what the layers' streams carry.
+        Whether waveforms can be restricted to some frames and layers, and show the values of the layers' streams.
     """
 
     module: str
@@ -51,16 +51,16 @@ _ENTRIES: Mapping[str, Entry] = MappingProxyType(
 SIMULATORS = tuple(_ENTRIES)
 """Names of all simulators."""
 DEFAULT = "verilator"
-"""Name of the simulator that is used where none is asked for: the fastest."""
+"""Name of the default simulator, the fastest one."""
 
 
 def entry(name: str) -> Entry:
-    """Return the entry of the simulator of a name.
+    """Return the registry's entry of the simulator called ``name``.
 
     Raises
     ------
     InputError
-        If there is no such simulator.
+        If no simulator has this name.
     """
     if name not in _ENTRIES:
         raise InputError(f"simulator must be one of {', '.join(SIMULATORS)}, not {name!r}")
@@ -68,5 +68,5 @@ def entry(name: str) -> Entry:
 
 
 def names(able: Callable[[Entry], bool]) -> str:
-    """Return the names of the simulators that can do something, with "or" between them."""
-    return " or ".join(name for name, each in _ENTRIES.items() if able(each))
+    """Return the names of all simulators whose entry satisfies ``able``, joined by "or"."""
+    return " or ".join(name for name, simulator in _ENTRIES.items() if able(simulator))

@@ -1,1 +1,1 @@
-"""The command line: a thin shell over ``hwgen.api``."""
+"""Command line of hwgen: a thin shell over ``hwgen.api``."""

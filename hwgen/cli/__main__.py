@@ -1,4 +1,4 @@
-"""``python -m hwgen.cli``."""
+"""Entry point of ``python -m hwgen.cli``, which runs the command line."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``hwgen block``: the best tiles and blockings of layers, on the terminal, as JSON and as a picture."""
+"""Command ``hwgen block``: the best tiles and blockings of layers, on the terminal, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from hwgen.report.blocking import Report
 
     Layer = tuple[Problem, Mapping[str, int]]
-    """A layer, and what the core computes of it at once."""
+    """One layer, and the extents by dimension that the core's datapath computes at once."""
 
 LARGEST = 1 << 40
-"""Bytes of a memory that can be given."""
+"""Largest memory size on the command line, in bytes."""
 
 UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20}
 LEVELS = range(1, 6)
@@ -34,14 +34,14 @@ CECCONI_WORDS = 32_768
 """Half of the 256 KB of Cecconi's chip, in words of 32 bits."""
 
 MANY_LAYERS = 8
-"""Different layers that are worth processes of their own."""
+"""Smallest number of different layers whose searches run in parallel processes by default."""
 
 PLOT_LIMITS = 4
-"""How many smaller memories a picture of co-design shows, each a quarter of the one before."""
+"""Number of smaller memories that a picture of co-design shows, each a quarter of the next larger memory."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything, LAYER included."""
+    """Add the arguments and options of ``hwgen block`` to a parser."""
     parser.add_argument(
         "layer",
         nargs="*",
@@ -72,11 +72,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Search, print, write; returns the exit status."""
+    """Run ``hwgen block`` and return the exit status.
+
+    The search's result is printed as a table, and written as JSON and as a picture where the options name files.
+    """
     from hwgen.report.picture import picture_format
 
     outputs = Outputs(arguments)
-    kind = picture_format(arguments.plot)
+    plot_format = picture_format(arguments.plot)
     _check(arguments)
     check_jobs(arguments)
     if arguments.paper is not None:
@@ -84,11 +87,11 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.board is not None:
         report = _tiles(arguments)
     else:
-        report = _hierarchy(arguments, plot=kind is not None)
+        report = _hierarchy(arguments, plot=plot_format is not None)
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(report.to_json(), indent=1))
-    if kind is not None:
-        outputs.add(arguments.plot, report.plot(kind))
+    if plot_format is not None:
+        outputs.add(arguments.plot, report.plot(plot_format))
     outputs.write()
     print(report.table())
     return 0
@@ -118,14 +121,14 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def sizes(text: str) -> list[int]:
-    """Bytes of ``32KB,8MB``.
+    """Return the memory sizes in a text such as ``32KB,8MB``, in bytes.
 
     Raises
     ------
     InputError
-        If a unit is unknown, a size not positive or above `LARGEST`, or a memory not larger than the one before.
+        If a unit is unknown, a size is no positive whole number of bytes or above `LARGEST`, or the sizes don't grow.
     """
-    found = []
+    memory_bytes = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", part)
         if match is None or match[2].upper() not in UNITS:
@@ -135,14 +138,17 @@ def sizes(text: str) -> list[int]:
             raise InputError(f"memory size {part.strip()[:40]!r} must be at most {LARGEST >> 20} MB")
         if size < 1 or size != int(size):
             raise InputError(f"memory size {part.strip()!r} must be a whole number of bytes, at least 1")
-        found.append(int(size))
-    if found != sorted(set(found)):
+        memory_bytes.append(int(size))
+    if memory_bytes != sorted(set(memory_bytes)):
         raise InputError(f"memories {text} must grow outwards, each larger than the one before")
-    return found
+    return memory_bytes
 
 
 def problems(words: list[str]) -> list[Problem]:
-    """A layer given by its sizes, or all layers of a model."""
+    """Return the layer that the command line describes by its sizes, or all layers of the model that it names.
+
+    Layers of a model that can't be searched are left out, with a line that says why.
+    """
     from hwgen.blocking.problem import Problem
     from hwgen.network import shapes
 
@@ -157,12 +163,12 @@ def problems(words: list[str]) -> list[Problem]:
     return [Problem.of(layer) for layer in network.layers]
 
 
-def _weighted(given: list[Problem]) -> list[Problem]:
-    """Those with weights; says which have none."""
-    for problem in given:
+def _weighted(layers: list[Problem]) -> list[Problem]:
+    """Return the layers that have weights, and print a line for each layer without weights."""
+    for problem in layers:
         if not problem.weighted:
             print(f"left out: {problem.name}, a layer without weights")
-    return [problem for problem in given if problem.weighted]
+    return [problem for problem in layers if problem.weighted]
 
 
 def _core(text: str) -> dict[str, int]:
@@ -176,29 +182,29 @@ def _paper(arguments: argparse.Namespace) -> Report:
     from hwgen.blocking import cecconi, peemen, search, yang
     from hwgen.report.blocking import BufferReport, EnergyReport, TiledLayer, TileReport
 
-    given = problems(arguments.layer) if arguments.layer else []
+    user_layers = problems(arguments.layer) if arguments.layer else []
     if arguments.paper == "peemen":
-        if len(given) > 1:
+        if len(user_layers) > 1:
             raise InputError("--paper peemen takes one layer, such as '177x317x16->80 k5 p0 g2'")
-        problem = given[0] if given else peemen.layer()
+        problem = user_layers[0] if user_layers else peemen.layer()
         schedules = peemen.optimise(problem, peemen.MEMORIES)
         better = peemen.optimise(problem, peemen.MEMORIES, first_read=False, strict=False)
         return BufferReport(problem, peemen.MEMORIES, schedules, better)
     if arguments.paper == "cecconi":
         layers = []
-        for problem in given or problems(["flownets"]):
+        for problem in user_layers or problems(["flownets"]):
             _, said, truth = cecconi.printed(problem, CECCONI_WORDS)
             tile = cecconi.optimise(problem, CECCONI_WORDS)
             layers.append(TiledLayer(problem=problem, tile=tile, said=said, truth=truth))
         return TileReport(name=" ".join(arguments.layer) or "flownets", limit=CECCONI_WORDS, layers=layers)
-    padded = [problem.padded(**yang.CORE) for problem in _weighted(given)]
-    if given and not padded:
+    padded = [problem.padded(**yang.CORE) for problem in _weighted(user_layers)]
+    if user_layers and not padded:
         raise InputError(f"--paper diannao needs a layer with weights: {' '.join(arguments.layer)} has none")
     layers = padded or [yang.layer(name) for name in yang.LAYERS]
-    found = [search.search(problem, yang.diannao(), base=yang.CORE, pair=True) for problem in layers]
+    paired = [search.search(problem, yang.diannao(), base=yang.CORE, pair=True) for problem in layers]
     split = [search.search(problem, yang.diannao(), base=yang.CORE) for problem in layers]
     baseline = [] if padded else [yang.baseline(name).per_mac for name in yang.LAYERS]
-    return EnergyReport(name="DianNao's buffers", blockings=found, split=split, baseline=baseline)
+    return EnergyReport(name="DianNao's buffers", blockings=paired, split=split, baseline=baseline)
 
 
 def _tiles(arguments: argparse.Namespace) -> Report:
@@ -209,9 +215,9 @@ def _tiles(arguments: argparse.Namespace) -> Report:
     board, bits = load_board(arguments.board), arguments.bits or 8
     layers = []
     for problem in problems(arguments.layer):
-        found = on_board.tiled(problem, board, bits, board.dsp)
-        times = (found.double_buffered, found.in_turn)
-        layers.append(TiledLayer(problem=problem, tile=found.tile, times=times))
+        tiling = on_board.tiled(problem, board, bits, board.dsp)
+        times = (tiling.double_buffered, tiling.in_turn)
+        layers.append(TiledLayer(problem=problem, tile=tiling.tile, times=times))
     limit = on_board.buffer_words(board, bits)
     return TileReport(name=f"{' '.join(arguments.layer)} on {board.name}", limit=limit, layers=layers)
 
@@ -239,28 +245,31 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
         )
     hierarchy = _shared(memories)
     if arguments.blocking is None:
-        found = _each(arguments, name, partial(_searched, hierarchy, arguments.ragged), layers)
-        return EnergyReport(name=name, blockings=found)
+        blockings = _search_all(arguments, name, partial(_searched, hierarchy, arguments.ragged), layers)
+        return EnergyReport(name=name, blockings=blockings)
     if len(layers) != 1:
         raise InputError("--blocking is for one layer, not for a model")
     nest = Nest.parse(layers[0][0], arguments.blocking)
     return EnergyReport(name=name, blockings=[placement.best(nest, hierarchy, _inside(nest, layers[0][1]))])
 
 
-def _each(
+def _search_all(
     arguments: argparse.Namespace, what: str, function: Callable[[Layer], Any], layers: Sequence[Layer]
 ) -> list[Any]:
-    """What a search finds for each layer, and once for those that are equal; many layers are searched side by side."""
+    """Return the result of a search for each layer, in the order of the layers.
+
+    Equal layers are searched once. On a cluster, and with many layers on this machine, the searches run in parallel.
+    """
     first = [layers.index(layer) for layer in layers]
     different = sorted(set(first))
     with ExitStack() as stack:
         pool = None
         if arguments.cluster is not None or len(different) >= MANY_LAYERS:
             pool = stack.enter_context(work.pool(arguments.cluster, arguments.jobs))
-        tasks = [layers[number] for number in different]
-        found = work.run(pool, function, tasks, what=f"searching: {what}", unit="layer")
-    by_number = dict(zip(different, found, strict=True))
-    return [by_number[number] for number in first]
+        tasks = [layers[index] for index in different]
+        results = work.run(pool, function, tasks, what=f"searching: {what}", unit="layer")
+    result_by_index = dict(zip(different, results, strict=True))
+    return [result_by_index[index] for index in first]
 
 
 def _searched(hierarchy: Shared, ragged: bool, layer: Layer) -> PricedBlocking:
@@ -294,27 +303,32 @@ def _codesigned(
 
     def design(size: int) -> list:
         options = {"levels": arguments.levels, "homed": arguments.homed, "ragged": arguments.ragged}
-        return _each(arguments, f"{name}, {size:,} bytes", partial(_designed, size, options), layers)
+        return _search_all(arguments, f"{name}, {size:,} bytes", partial(_designed, size, options), layers)
 
-    found = design(limit)
+    blockings = design(limit)
     smaller = [limit >> 2 * step for step in range(PLOT_LIMITS, 0, -1)] if plot else []
     against = [(size, design(size)) for size in smaller if size >= 4096] if plot else []
-    cores = [_cores(one, arguments.cores, strict=len(found) == 1) for one in found] if arguments.cores else []
-    return EnergyReport(name=name, blockings=found, cores=cores, against=[*against, (limit, found)] if plot else [])
+    strict, max_cores = len(blockings) == 1, arguments.cores
+    cores = [_core_energies(blocking, max_cores, strict=strict) for blocking in blockings] if max_cores else []
+    against = [*against, (limit, blockings)] if plot else []
+    return EnergyReport(name=name, blockings=blockings, cores=cores, against=against)
 
 
-def _cores(found: PricedBlocking, most: int, *, strict: bool) -> list[tuple[str, int, dict[str, float]]]:
-    """What is shared, cores, and pJ by part: for each power of two below ``most``, and ``most``.
+def _core_energies(
+    blocking: PricedBlocking, max_cores: int, *, strict: bool
+) -> list[tuple[str, int, dict[str, float]]]:
+    """Return the energies of one layer on several cores: the shared operand, the number of cores, pJ by component.
 
-    What can't be parted is an error if ``strict``; otherwise it is left out, and said so.
+    The numbers of cores are the powers of two below ``max_cores``, and ``max_cores``. Where cores can't divide the
+    layer evenly, the entry is left out with a printed line, or with ``strict`` a PlanError is raised.
     """
     from hwgen.blocking import yang
 
     result = []
-    for shared in ("input", "weights") if found.nest.problem.weighted else ():
-        for cores in [1 << power for power in range((most - 1).bit_length())] + [most]:
+    for shared in ("input", "weights") if blocking.nest.problem.weighted else ():
+        for cores in [1 << power for power in range((max_cores - 1).bit_length())] + [max_cores]:
             try:
-                result.append((shared, cores, yang.multicore(found, cores, shared)))
+                result.append((shared, cores, yang.multicore(blocking, cores, shared)))
             except PlanError as error:
                 if strict:
                     raise
@@ -339,27 +353,33 @@ def _text(size: int) -> str:
 
 
 def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
-    """Refuse memories that can't hold one window of the channels that the core takes at once.
+    """Refuse a memory that can't hold one window of the input channels that the core reads at once.
 
     Raises
     ------
     InputError
-        If even the largest is too small.
+        If the window takes more than ``size`` bytes.
     """
     from hwgen.blocking import count, energy
     from hwgen.blocking.problem import DIMS
 
     tile = {**dict.fromkeys(DIMS, 1), **base, "Fw": problem.Fw, "Fh": problem.Fh}
-    least = energy.WORD_BYTES * count.capacity(problem, "input", tile)
-    if least > size:
+    window_bytes = energy.WORD_BYTES * count.capacity(problem, "input", tile)
+    if window_bytes > size:
         raise InputError(
             f"a memory of {_text(size)} can't hold one window of {problem.name}: {problem.Fh} x {problem.Fw} pixels of "
-            f"{tile['C']} channels take {least:,} bytes"
+            f"{tile['C']} channels take {window_bytes:,} bytes"
         )
 
 
 def _inside(nest: Nest, base: Mapping[str, int]) -> int:
-    """How many of a blocking's first loops are the datapath's."""
+    """Return the number of first loops of a blocking that the core's datapath computes at once.
+
+    Raises
+    ------
+    InputError
+        If the blocking does not begin with these loops.
+    """
     wanted = {(dim, size) for dim, size in base.items() if size > 1}
     first = {(loop.dim, loop.extent) for loop in nest.loops[: len(wanted)]}
     if first != wanted:

@@ -1,4 +1,4 @@
-"""``hwgen cache``: what is kept so that it is not made twice, and clearing it."""
+"""Command ``hwgen cache``: list or clear the cache of compiled simulators, Verilog and plans."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import argparse
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen cache``."""
+    """Add the options of ``hwgen cache`` to a parser."""
     parser.add_argument("--clear", action="store_true", help="take all of it away")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Say what is kept and where, or clear it; returns the exit status."""
+    """Run ``hwgen cache`` and return the exit status.
+
+    The folder, the number of entries and their sizes in MB are printed. With ``--clear`` all entries are removed.
+    """
     from hwgen import cache
 
     if arguments.clear:

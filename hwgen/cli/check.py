@@ -1,4 +1,4 @@
-"""``hwgen check``: what of a model can be built, operator by operator."""
+"""Command ``hwgen check``: whether each operator of a model can be built."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hwgen.cli.outputs import Outputs, json_bytes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen check``."""
+    """Add the options of ``hwgen check`` to a parser."""
     options.model_options(parser)
     parser.add_argument("--board", metavar="B", help="hold the weights against its memory (see 'hwgen boards')")
     parser.add_argument("--json", metavar="FILE", help="write what is found there")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check, print, write; returns the exit status: 0 if all can be built, 1 if something is not supported."""
+    """Run ``hwgen check`` and return the exit status: 0 if all operators can be built, 1 if one is not supported."""
     from hwgen import api
 
     outputs = Outputs(arguments)
-    found = api.check(arguments.model, arguments.calibration, arguments.bits, board=arguments.board)
+    report = api.check(arguments.model, arguments.calibration, arguments.bits, board=arguments.board)
     if arguments.json is not None:
-        outputs.add(arguments.json, json_bytes(found.to_json()))
+        outputs.add(arguments.json, json_bytes(report.to_json()))
     outputs.write()
-    print(found.table())
-    return 0 if found.supported else 1
+    print(report.table())
+    return 0 if report.supported else 1

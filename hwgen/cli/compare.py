@@ -1,4 +1,4 @@
-"""``hwgen compare``: ONNX Runtime, the golden model and the hardware side by side."""
+"""Command ``hwgen compare``: outputs of ONNX Runtime, the golden model and the hardware, layer by layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.cli.outputs import Outputs, json_bytes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen compare``."""
+    """Add the options of ``hwgen compare`` to a parser."""
     options.plan_options(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", metavar="X.npy", action="append", help=options.FRAMES)
@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plan, simulate, compare, print, write; returns the exit status: 1 if the hardware differs."""
+    """Run ``hwgen compare`` and return the exit status: 1 if the hardware differs from the golden model, else 0."""
     from hwgen import api
     from hwgen.report import compare as report
     from hwgen.report.page.checks import check_labels
@@ -35,20 +35,20 @@ def run(arguments: argparse.Namespace) -> int:
     model = common.load(arguments)
     if frames is None:
         frames = model.random_frames(arguments.random)
-    prepared = model.prepare(frames)  # refuses what does not fit before planning, which may take a while
+    prepared = model.prepare(frames)  # refuses unfit frames before planning, which can take long
     count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
     if labels is not None:
         check_labels(labels, count, len(model.output_names))
     runtime = model.runtime(arguments.model, arguments.calibration, arguments.bits)
     design = common.steered(model, board, arguments)
-    found = design.compare(frames, runtime, labels=labels)
+    comparison = design.compare(frames, runtime, labels=labels)
     if arguments.json is not None:
-        outputs.add(arguments.json, json_bytes(found.to_json()))
+        outputs.add(arguments.json, json_bytes(comparison.to_json()))
     outputs.write()
-    print(report.table(found))
-    print(report.verdict(found))
-    if not found.as_runtime:
+    print(report.table(comparison))
+    print(report.verdict(comparison))
+    if not comparison.as_runtime:
         print("hwgen: warning: the golden model differs from ONNX Runtime", file=sys.stderr)
-    if not found.ok:
+    if not comparison.ok:
         print("hwgen: the hardware differs from the golden model", file=sys.stderr)
-    return 0 if found.ok else 1
+    return 0 if comparison.ok else 1

@@ -1,4 +1,4 @@
-"""``hwgen compile``, and how ``hwgen simulate`` runs on an engine that exists."""
+"""Command ``hwgen compile``, and the simulation of a model on an engine that was built before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen compile``."""
+    """Add the options of ``hwgen compile`` to a parser."""
     options.model_options(parser)
     options.until_option(parser)
     parser.add_argument("--engine", required=True, metavar="DIR", help="what hwgen build --template engine wrote")
@@ -30,11 +30,14 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compile_program(arguments: argparse.Namespace) -> int:
-    """Plan for the engine, print, write; returns the exit status."""
+    """Run ``hwgen compile`` and return the exit status.
+
+    The model is planned for the engine of ``--engine``, and its program is written.
+    """
     from hwgen.emit import engine
 
     options.check_jobs(arguments)
-    engine.read(arguments.engine)  # before the model, which may take a while
+    engine.read(arguments.engine)  # before the model, which can take long to load
     model = common.load(arguments)
     if arguments.output is None:
         arguments.output = str(Path(arguments.engine) / engine.program_name(model.name))
@@ -57,17 +60,18 @@ def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
-    """Those that ``hwgen simulate`` has for engines that exist."""
+    """Add the options of ``hwgen simulate`` for an engine that was built before, ``--engine`` and ``--program``."""
     parser.add_argument("--engine", metavar="DIR", help="run on this engine, which hwgen build --template engine wrote")
     parser.add_argument("--program", metavar="FILE", help="with --engine: this program, in place of compiling one")
 
 
 def check_options(arguments: argparse.Namespace) -> None:
-    """Refuse what doesn't go together.
+    """Refuse options of ``hwgen simulate`` that contradict each other, with or without ``--engine``.
 
     Raises
     ------
     InputError
+        If options contradict each other, or neither a board nor an engine is named.
     """
     if arguments.engine is None:
         if arguments.program is not None:
@@ -75,9 +79,9 @@ def check_options(arguments: argparse.Namespace) -> None:
         if arguments.board is None:
             raise InputError("give --board, or --engine (see 'hwgen simulate --help')")
         return
-    steering = [*common.asked(arguments), *(["board"] if arguments.board is not None else [])]
-    if given := [name for name in steering if name not in ("bandwidth", "batch")]:
-        names = " and ".join(flag(name) for name in given)
+    steering = [*common.request_options(arguments), *(["board"] if arguments.board is not None else [])]
+    if refused := [name for name in steering if name not in ("bandwidth", "batch")]:
+        names = " and ".join(flag(name) for name in refused)
         raise InputError(f"{names} would plan another circuit than that of --engine: leave one of them out")
     if arguments.simulator != "verilator":
         raise InputError(f"an engine runs in verilator only, not in {arguments.simulator}")
@@ -88,8 +92,11 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Run on the engine that is given."""
-    how = {
+    """Simulate a model's frames on the engine of ``--engine``, and return the result.
+
+    The engine runs the program of ``--program``, or else one that is compiled now.
+    """
+    run_options = {
         "waves": arguments.waves,
         "progress": True,
         "jobs": arguments.jobs or (None if arguments.cluster else work.cores()),
@@ -98,7 +105,7 @@ def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Res
         "bandwidth": arguments.bandwidth,
     }
     if arguments.program is not None:
-        return model.run(arguments.engine, arguments.program, frames, **how)
+        return model.run(arguments.engine, arguments.program, frames, **run_options)
     design = _compiled(model, arguments)
     print(design.table(), flush=True)
-    return design.simulate(frames, **how)
+    return design.simulate(frames, **run_options)

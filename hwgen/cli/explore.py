@@ -1,4 +1,4 @@
-"""``hwgen explore``: the whole trade-off of a network, on the terminal, as JSON and as a picture."""
+"""Command ``hwgen explore``: Pareto fronts of all groupings and unrollings of a network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen explore``."""
+    """Add the options of ``hwgen explore`` to a parser."""
     unused = "not used: exploring needs shapes only, so a float model will do"
     options.model_options(parser, unused, "not used")
     parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
@@ -27,7 +27,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explore, print, write; returns the exit status."""
+    """Run ``hwgen explore`` and return the exit status.
+
+    The fronts are printed, and written as JSON, as a picture and as a page where the options name files.
+    """
     from hwgen.boards import load as load_board
     from hwgen.explore import published
     from hwgen.explore.fronts import explore
@@ -40,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     if arguments.calibration is not None or arguments.bits is not None:
         print("--calibration and --bits are not used: exploring needs shapes only")
-    kind = picture_format(arguments.plot)
+    plot_format = picture_format(arguments.plot)
     board = None if arguments.board is None else load_board(arguments.board)
     network = shapes.graph(arguments.model)
     if arguments.first is not None:
@@ -50,26 +53,26 @@ def run(arguments: argparse.Namespace) -> int:
     result = explore(network, board, depth_groups=groups, published=points)
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(result.to_json(), indent=1))
-    if kind is not None:
-        outputs.add(arguments.plot, fronts.plot(result, kind))
+    if plot_format is not None:
+        outputs.add(arguments.plot, fronts.plot(result, plot_format))
     if arguments.report is not None:
-        found: dict[str, Any] = {"fronts": page.document(result, plan)}
+        sections: dict[str, Any] = {"fronts": page.document(result, plan)}
         if plan is not None:  # into the page of that plan, if it is there
-            found = html.merged({**found, "plan": plan["digest"]}, arguments.report)
+            sections = html.merged({**sections, "plan": plan["digest"]}, arguments.report)
         title = f"{network.name}: what may be traded for what"
-        outputs.add(arguments.report, html.render({"title": title, **found}))
+        outputs.add(arguments.report, html.render({"title": title, **sections}))
     outputs.write()
     print(fronts.table(result))
     return 0
 
 
 def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, Any] | None:
-    """Where the plan of ``--plan`` stands among the fronts; ``None`` if there is none.
+    """Return the figures of the plan of ``--plan``, to be marked in the fronts, and its digest; ``None`` without it.
 
     Raises
     ------
     InputError
-        If it can't be read, is of other layers, or there is no report to show it in.
+        If the plan can't be read or is of other layers, or ``--report`` is missing.
     """
     from hwgen.report.page import exploration as page
     from hwgen.report.page import html

@@ -1,4 +1,4 @@
-"""``hwgen models``, ``hwgen boards`` and ``hwgen doctor``: what there is."""
+"""Commands ``hwgen models``, ``hwgen boards`` and ``hwgen doctor``: lists of networks, boards and tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 
 def models(arguments: argparse.Namespace) -> int:
-    """The built-in networks; returns the exit status."""
+    """Print the built-in networks, and return the exit status."""
     from hwgen.network.zoo import builtin
 
     entries = builtin.names()
@@ -21,7 +21,7 @@ def models(arguments: argparse.Namespace) -> int:
 
 
 def boards(arguments: argparse.Namespace) -> int:
-    """The boards; returns the exit status."""
+    """Print the boards with their budgets, and return the exit status."""
     from hwgen.boards import load, names
 
     print(f"{'board':<12}{'device':<11}{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'MHz':>6}{'GB/s':>7}  description")
@@ -34,7 +34,7 @@ def boards(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """The tools that were found, and those that were not; returns the exit status."""
+    """Print the installed and the missing tools, and return the exit status: 1 if a required tool is missing."""
     from hwgen import doctor as examination
 
     tools = examination.examine()

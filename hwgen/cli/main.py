@@ -1,7 +1,7 @@
-"""The parser of all verbs, and what becomes of errors and signals.
+"""Command line ``hwgen``: the parser of all verbs, and the exit status of errors and signals.
 
-Exit status: 0 done, 1 a check failed, 2 bad input (on stderr one line, or one for each of several causes), 128 + n
-ended by signal n (130: interrupted).
+The exit status is 0 if the work is done, 1 if a check failed, 2 for bad input, and 128 + n after signal n (130 if
+interrupted). Bad input causes one line on stderr, or a line for each of several causes.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ EXAMPLES = r"""examples, in the folder of the sources:
 
 
 def _examples(verb: str) -> list[str]:
-    """Those of one verb, under a heading; nothing if it has none."""
-    found = re.findall(rf"^  hwgen {verb} (?:.*\\\n)*.*$", EXAMPLES, re.MULTILINE)
-    return ["\n".join([EXAMPLES.splitlines()[0], *found])] if found else []
+    """Return the example commands of one verb as a paragraph below a heading; an empty list if it has none."""
+    commands = re.findall(rf"^  hwgen {verb} (?:.*\\\n)*.*$", EXAMPLES, re.MULTILINE)
+    return ["\n".join([EXAMPLES.splitlines()[0], *commands])] if commands else []
 
 
 def parser() -> Parser:
-    """All verbs with their options."""
+    """Return the parser of the command line, with all verbs and their options."""
     from hwgen import __version__
     from hwgen.report import legend
 
@@ -100,35 +100,35 @@ def parser() -> Parser:
         sub.set_defaults(run=run)
         add_options(sub)
 
-    said = "say of each operator of a model whether it is built, folded, on the host, or not supported"
-    verb("check", check.run, check.add_options, said)
-    said = "plan an accelerator, and print the plan as a table"
-    verb("plan", plan.plan, plan.add_plan_options, said, legend.text())
-    said = "write Verilog, a test bench and a report"
-    verb("build", plan.build, plan.add_build_options, said, legend.text())
-    said = "make a program of a model for an engine that was built"
-    verb("compile", engine.compile_program, engine.add_compile_options, said, legend.text())
-    said = "make the file of weights that a design loads at run time, of a model of the same shape"
-    verb("weights", weights.run, weights.add_options, said)
-    said = "run the generated hardware on real data, and compare with the golden model"
-    verb("simulate", simulate.simulate, simulate.add_simulate_options, said, legend.text())
-    said = "compare ONNX Runtime, the golden model and the hardware on real data, layer by layer"
-    verb("compare", compare.run, compare.add_options, said)
-    said = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"
-    verb("synth", synth.run, synth.add_options, said, legend.text())
-    said = "show the whole trade-off: every grouping and unrolling, as Pareto fronts"
-    verb("explore", explore.run, explore.add_options, said)
-    said = "plan many times, with options of several values, and write one table"
-    verb("sweep", sweep.run, sweep.add_options, said)
-    said = "find the best loop blocking and tiling for a memory or a hierarchy"
-    verb("block", block.run, block.add_options, said)
-    said = "write the page of a folder that 'hwgen build' wrote anew, for a browser"
-    verb("report", report.run, report.add_options, said)
+    summary = "say of each operator of a model whether it is built, folded, on the host, or not supported"
+    verb("check", check.run, check.add_options, summary)
+    summary = "plan an accelerator, and print the plan as a table"
+    verb("plan", plan.plan, plan.add_plan_options, summary, legend.text())
+    summary = "write Verilog, a test bench and a report"
+    verb("build", plan.build, plan.add_build_options, summary, legend.text())
+    summary = "make a program of a model for an engine that was built"
+    verb("compile", engine.compile_program, engine.add_compile_options, summary, legend.text())
+    summary = "make the file of weights that a design loads at run time, of a model of the same shape"
+    verb("weights", weights.run, weights.add_options, summary)
+    summary = "run the generated hardware on real data, and compare with the golden model"
+    verb("simulate", simulate.simulate, simulate.add_simulate_options, summary, legend.text())
+    summary = "compare ONNX Runtime, the golden model and the hardware on real data, layer by layer"
+    verb("compare", compare.run, compare.add_options, summary)
+    summary = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"
+    verb("synth", synth.run, synth.add_options, summary, legend.text())
+    summary = "show the whole trade-off: every grouping and unrolling, as Pareto fronts"
+    verb("explore", explore.run, explore.add_options, summary)
+    summary = "plan many times, with options of several values, and write one table"
+    verb("sweep", sweep.run, sweep.add_options, summary)
+    summary = "find the best loop blocking and tiling for a memory or a hierarchy"
+    verb("block", block.run, block.add_options, summary)
+    summary = "write the page of a folder that 'hwgen build' wrote anew, for a browser"
+    verb("report", report.run, report.add_options, summary)
     verb("golden", simulate.golden, simulate.add_golden_options, "run the golden model alone")
     verb("models", lists.models, lambda sub: None, "list the built-in networks")
     verb("boards", lists.boards, lambda sub: None, "list the boards")
-    said = "say where compiled simulators, Verilog and plans are kept, and how much that is; or clear it"
-    verb("cache", cache.run, cache.add_options, said)
+    summary = "say where compiled simulators, Verilog and plans are kept, and how much that is; or clear it"
+    verb("cache", cache.run, cache.add_options, summary)
     verb("doctor", lists.doctor, lambda sub: None, "say which tools were found, and what to install")
     return top
 
@@ -141,17 +141,17 @@ _BEYOND = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line, and return the exit status."""
     with _escaped():
         return _run(argv)
 
 
 @contextmanager
 def _escaped() -> Iterator[None]:
-    """Let what is printed in the block hold nothing that a terminal would obey, whatever names a model has."""
+    """Escape control characters in all text that the block prints, because names in a model can hold them."""
     with ExitStack() as stack:
         for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
-            if isinstance(stream, TextIOWrapper):  # names of files may hold what the terminal has no character for
+            if isinstance(stream, TextIOWrapper):  # file names can contain characters that the terminal lacks
                 stream.reconfigure(errors="backslashreplace")
             if stream is not None:
                 stack.enter_context(redirect(printable.Escaped(stream)))
@@ -175,15 +175,15 @@ def _run(argv: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        place = f"{error.filename}: " if error.filename is not None else ""
-        return _complain(f"{place}{error.strerror or error}")
+        file_name = f"{error.filename}: " if error.filename is not None else ""
+        return _complain(f"{file_name}{error.strerror or error}")
     except (MemoryError, OverflowError, RecursionError) as error:
-        reason = next(text for kind, text in _BEYOND.items() if isinstance(error, kind))
+        reason = next(text for error_type, text in _BEYOND.items() if isinstance(error, error_type))
         return _complain(f"{reason}; take a smaller model, map or input")
     except (KeyboardInterrupt, processes.Stopped) as stop:
-        warnings.simplefilter("ignore")  # Amaranth's of hardware that nobody will use any more
+        warnings.simplefilter("ignore")  # Amaranth warns of hardware that is dropped unused
         stop = stop if isinstance(stop, processes.Stopped) else processes.Stopped(signal.SIGINT)
-        with suppress(OSError):  # the terminal may be gone
+        with suppress(OSError):  # the terminal can be gone
             print(f"hwgen: {stop}", file=sys.stderr)
         return stop.status
 

@@ -1,4 +1,4 @@
-"""What the verbs' options have in common: the parser, kinds of values, and options that several verbs take."""
+"""Parts of the command line that several verbs share: the parser, types of values, and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTEGERS = "write the last integer tensor, at which the hardware ends, instead o
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one line, like everything else, and takes no abbreviated options."""
+    """Parser of a command line that raises InputError with one line, and accepts no abbreviated options."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, allow_abbrev=False, **options)
@@ -31,14 +31,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def latency(text: str) -> int:
-    """Cycles, 0 or more."""
+    """Return the number of cycles, 0 or more, in a text of the command line."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise argparse.ArgumentTypeError(f"must be a number of cycles, 0 or more, not {text!r}")
     return int(text)
 
 
 def part(text: str) -> str:
-    """Return the name of a part that a family has."""
+    """Return a part number of the command line; raise ArgumentTypeError if no device family has the part."""
     from hwgen.devices import FAMILIES, family_of
 
     if family_of(text) is None:
@@ -54,14 +54,17 @@ def model_options(
     calibration: str = "typical inputs: quantise a float model by them",
     bits: str = "with --calibration: bits of activations and weights (default 8)",
 ) -> None:
-    """MODEL, and how a float one is quantised."""
+    """Add the argument MODEL, and the options that quantise a float model, to a verb's parser.
+
+    ``calibration`` and ``bits`` are the options' help.
+    """
     sub.add_argument("model", metavar="MODEL", help="an .onnx file, or a built-in network (see 'hwgen models')")
     sub.add_argument("--calibration", metavar="X.npy", help=calibration)
     sub.add_argument("--bits", type=int, choices=[8, 16], help=bits)
 
 
 def until_option(sub: argparse.ArgumentParser) -> None:
-    """``--until``, of verbs that build a model or run what is built."""
+    """Add ``--until`` to a verb's parser: the tensor at which the hardware ends."""
     sub.add_argument(
         "--until",
         metavar="TENSOR",
@@ -71,7 +74,7 @@ def until_option(sub: argparse.ArgumentParser) -> None:
 
 
 def report_option(sub: argparse.ArgumentParser) -> None:
-    """``--report``, of verbs whose findings can be looked at in a browser."""
+    """Add ``--report`` to a verb's parser: the file of a page that shows the verb's results in a browser."""
     sub.add_argument(
         "--report",
         metavar="FILE.html",
@@ -80,11 +83,11 @@ def report_option(sub: argparse.ArgumentParser) -> None:
 
 
 STEPS = "steps of a long search at a time, which a plan on an engine has (default: all cores)"
-"""What ``--jobs`` is of verbs that plan."""
+"""Help of ``--jobs`` for verbs that plan."""
 
 
 def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
-    """``--cluster`` and ``--jobs``, of verbs that do much side by side."""
+    """Add ``--jobs`` and ``--cluster`` to the parser of a verb that works in parallel. ``jobs`` is the first's help."""
     sub.add_argument("--jobs", type=positive, metavar="N", help=jobs)
     sub.add_argument(
         "--cluster",
@@ -100,16 +103,17 @@ def check_jobs(arguments: argparse.Namespace) -> None:
     Raises
     ------
     InputError
+        If both options are given.
     """
     if arguments.jobs is not None and arguments.cluster is not None:
         raise InputError("--jobs is of this machine, and a cluster knows how much it does at a time: leave one out")
 
 
 def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, required: bool) -> None:
-    """``--board``, or ``--part`` instead of it."""
-    where = sub.add_mutually_exclusive_group(required=required)
-    where.add_argument("--board", metavar=metavar, help=text)
-    where.add_argument(
+    """Add ``--board``, with ``metavar`` and the help ``text``, and its alternative ``--part`` to a verb's parser."""
+    group = sub.add_mutually_exclusive_group(required=required)
+    group.add_argument("--board", metavar=metavar, help=text)
+    group.add_argument(
         "--part",
         dest="board",
         type=part,
@@ -120,7 +124,7 @@ def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, requ
 
 
 def steering_options(sub: argparse.ArgumentParser, *names: str) -> None:
-    """Options that steer a plan, one value each; all of them if none is named."""
+    """Add options that steer a plan to a verb's parser, with one value each: the options of ``names``, or all."""
     for name, entry in _in_sections(names):
         argument = entry.kind.argument()
         if entry.kind.former:
@@ -129,7 +133,7 @@ def steering_options(sub: argparse.ArgumentParser, *names: str) -> None:
 
 
 def swept_options(sub: argparse.ArgumentParser) -> None:
-    """Options that steer a plan, several values each where a sweep takes several."""
+    """Add all options that steer a plan to the parser of ``hwgen sweep``, most of them with several values."""
     entries = _in_sections()
     for name, entry in entries:
         if entry.swept is not None:
@@ -152,23 +156,26 @@ def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) ->
 
 
 def _in_sections(names: Sequence[str] = ()) -> list[tuple[str, Option]]:
-    """Return the entries of some options, or of all of them, in the order of the help."""
+    """Return the names and entries of some options, or of all, in the order of the help."""
     entries = [(name, entry) for name, entry in table().items() if not names or name in names]
     return sorted(entries, key=lambda entry: entry[1].section)
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the options of a plan that were given, by their names in Python."""
+    """Return the values of the plan's options that the command line sets, by their names in Python."""
     return {name: value for name in table() if (value := getattr(arguments, name)) not in (None, False)}
 
 
-def plan_options(sub: argparse.ArgumentParser, *, given: bool = True, board: bool = True) -> None:
-    """MODEL, the board, and what steers a plan; ``given``: also ``--plan``; ``board``: there must be one."""
+def plan_options(sub: argparse.ArgumentParser, *, with_plan: bool = True, board: bool = True) -> None:
+    """Add MODEL, the board and the options that steer a plan to a verb's parser.
+
+    ``with_plan`` adds ``--plan``, which follows an existing plan. ``board`` requires a board or a part.
+    """
     model_options(sub)
     until_option(sub)
     board_options(sub, "B", "a board (see 'hwgen boards') or a .toml file", required=board)
     steering_options(sub)
-    if given:
+    if with_plan:
         sub.add_argument("--plan", metavar="plan.json", help="follow this plan instead of planning")
     else:
         sub.set_defaults(plan=None)

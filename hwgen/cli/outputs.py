@@ -1,4 +1,4 @@
-"""Files that a verb writes: checked before it begins, and written when it is done."""
+"""Output files of a verb: their paths are checked before the work, and all files are written at its end."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("output", "json", "plot", "waves", "report")
 Content = bytes | Callable[[BinaryIO], None]
-"""What a file holds, or a function that writes it."""
+"""Contents of an output file, or a function that writes them to a binary file."""
 ENGINE_FILES = (".json", ".v", ".mem")
 INPUTS = ("model", "layer", "input", "labels", "calibration", "plan", "board", "program")
 
 
 class Outputs:
-    """Files to be written at the end, all of them or none.
-
-    Refuses at once options that name files which can't be written, are one and the same, or are read as well.
+    """Output files of a verb, which are written together at the end of its work.
 
     Raises
     ------
     InputError
+        If an option names a file that can't be written, that another option names, or that the verb reads.
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -40,11 +39,14 @@ class Outputs:
         self._files: list[tuple[Path, Content]] = []
 
     def add(self, path: str | None, content: Content) -> None:
+        """Add a file with its contents; do nothing if ``path`` is ``None``."""
         if path is not None:
             self._files.append((Path(path), content))
 
     def write(self) -> None:
-        """Write everything beside its place, then move it there; a symbolic link is written through.
+        """Write all files: each into a temporary file beside its target, which then replaces the target.
+
+        A symbolic link stays, and the file that it leads to is replaced.
 
         Raises
         ------
@@ -80,24 +82,25 @@ class Outputs:
 
 
 def _note(path: Path) -> None:
-    """Note a file in the manifest of the result folder that it is in, if it is in one."""
+    """Note a file in the manifest of its folder, if that is a result folder."""
     if path.with_name("manifest.json").is_file():
-        from hwgen.emit import manifest  # a verb that writes elsewhere needs nothing of what is emitted
+        from hwgen.emit import manifest  # only result folders need this package
 
         manifest.note(path)
 
 
 def check_default(path: str, head: bytes) -> None:
-    """Refuse a default output that exists and does not begin as hwgen's own files of its kind do.
+    """Refuse to overwrite a file under a default name that hwgen did not write.
 
     Raises
     ------
     InputError
+        If the file exists and does not begin with ``head``, as hwgen's own files of this type do.
     """
     try:
         with open(path, "rb") as file:
             begin = file.read(len(head))
-    except OSError:  # it is missing, or what is wrong with it is said where it is written
+    except OSError:  # the file is missing, or writing it will report the error
         return
     if begin != head:
         raise InputError(f"output {path} would overwrite a file that hwgen did not write: name one with -o")
@@ -110,7 +113,7 @@ def _umask() -> int:
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
-    """The contents of a ``.npy`` file."""
+    """Return the contents of a ``.npy`` file with an array."""
     import io
 
     import numpy as np
@@ -120,22 +123,22 @@ def npy_bytes(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def write_frames(file: BinaryIO, count: int, parts: Iterable[np.ndarray]) -> tuple[int, np.dtype]:
-    """Write a ``.npy`` file of ``count`` frames, of which some come at a time; number and type of the values."""
+def write_frames(file: BinaryIO, count: int, batches: Iterable[np.ndarray]) -> tuple[int, np.dtype]:
+    """Write batches of frames as one ``.npy`` file of ``count`` frames; return the number and type of the values."""
     import numpy as np
 
-    size, kind = 0, np.dtype(np.float32)
-    for part in parts:
+    size, dtype = 0, np.dtype(np.float32)
+    for batch in batches:
         if not size:
-            head = {"descr": np.lib.format.dtype_to_descr(part.dtype), "fortran_order": False}
-            np.lib.format.write_array_header_1_0(file, {**head, "shape": (count, *part.shape[1:])})
-        file.write(np.ascontiguousarray(part).data)
-        size, kind = size + part.size, part.dtype
-    return size, kind
+            head = {"descr": np.lib.format.dtype_to_descr(batch.dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**head, "shape": (count, *batch.shape[1:])})
+        file.write(np.ascontiguousarray(batch).data)
+        size, dtype = size + batch.size, batch.dtype
+    return size, dtype
 
 
 def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:
-    """The contents of a ``.npy`` file; of several arrays by name those of a ``.npz`` file."""
+    """Return the contents of a ``.npy`` file with one array, or of a ``.npz`` file with several arrays by name."""
     import io
     import zipfile
 
@@ -144,15 +147,15 @@ def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in values.items():
-            # Of a fixed date, so that the same values make the same file.
+            # A fixed date, so that equal values make equal files.
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array))
     return buffer.getvalue()
 
 
 def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
-    """Add the page of a document, which ``--report`` asks for.
+    """Add the page of ``--report``, which shows a document.
 
-    What a page there says of the same design beyond this document stays.
+    If the file is already a page of the same design, its sections that the document lacks stay.
     """
     from hwgen.report.page import html
 
@@ -160,11 +163,12 @@ def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
 
 
 def check_values_file(path: str | None, names: Sequence[str]) -> None:
-    """Refuse a name that says ``.npy`` for the values of several outputs.
+    """Refuse a file that can't hold the values of several outputs.
 
     Raises
     ------
     InputError
+        If there are several outputs, and the file's name does not end in ``.npz``.
     """
     if path is not None and len(names) > 1 and not path.endswith(".npz"):
         raise InputError(
@@ -173,25 +177,26 @@ def check_values_file(path: str | None, names: Sequence[str]) -> None:
 
 
 def json_bytes(value: dict[str, Any], indent: int = 2) -> bytes:
-    """The contents of a ``.json`` file."""
+    """Return the contents of a ``.json`` file."""
     return (json.dumps(value, indent=indent) + "\n").encode()
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
-    """Refuse outputs that can't be written, two of one file, and those that would overwrite what is read.
+    """Refuse output options that name an unusable file.
 
-    A file is the same by whatever path, symbolic link or hard link.
+    Two paths name the same file also by way of symbolic links and hard links.
 
     Raises
     ------
     InputError
+        If a file can't be written, two options name the same file, or an output would overwrite an input.
     """
     outputs = list(_paths(arguments, OUTPUTS))
     for name, path in outputs:
         _check_writable(path)
-        for given, source in (*_paths(arguments, INPUTS), *_engine_files(arguments)):
+        for input_option, source in (*_paths(arguments, INPUTS), *_engine_files(arguments)):
             if os.path.isfile(source) and _same(path, source):
-                what = "the model" if given in ("--model", "--layer") else f"what {given} reads"
+                what = "the model" if input_option in ("--model", "--layer") else f"what {input_option} reads"
                 raise InputError(f"{name} {path} would overwrite {what}: give another file")
     for (one, path), (other, second) in combinations(outputs, 2):
         if _same(path, second):
@@ -207,7 +212,7 @@ def _paths(arguments: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tu
 
 
 def _engine_files(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """What is read of the folder of an engine, where programs may be written."""
+    """Yield the files that ``--engine FOLDER`` reads, as (option, path) pairs; outputs can be in this folder."""
     if (folder := getattr(arguments, "engine", None)) is not None:
         yield from (("--engine", str(path)) for path in Path(folder).glob("engine.*") if path.suffix in ENGINE_FILES)
 
@@ -220,7 +225,7 @@ def _check_writable(path: str) -> None:
         raise InputError(f"output {path} can't be written: it is a loop of symbolic links")
     if Path(path).is_dir():
         raise InputError(f"output {path} can't be written: it is a folder")
-    special = os.path.abspath(path).startswith(("/dev/", "/proc/"))  # /dev/stdout may lead to a plain file
+    special = os.path.abspath(path).startswith(("/dev/", "/proc/"))  # /dev/stdout can lead to a plain file
     if os.path.exists(path) and (special or not os.path.isfile(path)):
         raise InputError(f"output {path} can't be written: it is no plain file")
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""``hwgen plan`` and ``hwgen build``, and how every verb with a plan loads a model and plans it."""
+"""Commands ``hwgen plan`` and ``hwgen build``, and functions of all verbs that load a model and plan it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hwgen.cli.options import STEPS, check_jobs, given_options, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
-from hwgen.options import PYRAMID, asked_template, flag, steering
+from hwgen.options import PYRAMID, flag, requested_template, steering
 
 if TYPE_CHECKING:
     from hwgen.api import Design, Model
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def load(arguments: argparse.Namespace) -> Model:
-    """The model; says what is left out of it, and what to beware of."""
+    """Return the command line's model, and print what is left out of it and its warnings.
+
+    With ``--plan`` and no ``--until``, the model ends at the tensors at which the plan ends.
+    """
     from hwgen import api
 
     until = getattr(arguments, "until", None) or _until_of(getattr(arguments, "plan", None))
@@ -28,7 +31,7 @@ def load(arguments: argparse.Namespace) -> Model:
 
 
 def tell_of(model: Model) -> None:
-    """Print what is left out of a model, and what to beware of."""
+    """Print what is left out of a model, and its warnings."""
     for reason in model.network.left_out:
         print(f"left out: {reason}")
     for reason in model.network.warnings:
@@ -36,7 +39,10 @@ def tell_of(model: Model) -> None:
 
 
 def _until_of(plan: str | None) -> list[str] | None:
-    """The tensors up to which a given plan builds its model; what is wrong with the plan is said when it is read."""
+    """Return the tensors at which a ``plan.json`` ends its model; ``None`` without a plan, or if it can't be read.
+
+    An unreadable plan is refused later, when the plan itself is loaded.
+    """
     from hwgen.plan import document
 
     if plan is None:
@@ -48,24 +54,32 @@ def _until_of(plan: str | None) -> list[str] | None:
 
 
 def board_of(arguments: argparse.Namespace) -> Board:
-    """The board that ``--board`` names."""
+    """Return the board or part that the command line names."""
     from hwgen.boards import load as load_board
 
     return load_board(arguments.board)
 
 
 def planned(arguments: argparse.Namespace) -> Design:
-    """The model's plan as the options steer it, or the one that is given."""
-    board = board_of(arguments)  # before the model: it is the cheaper of the two
+    """Load the command line's model, and return its design: planned by the options, or by the plan of ``--plan``."""
+    board = board_of(arguments)  # before the model, because a board is loaded faster
     return steered(load(arguments), board, arguments)
 
 
 def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
-    """The same of a model that is loaded already."""
-    options = asked(arguments)
+    """Return the design of a loaded model on a board: planned by the options, or by the plan of ``--plan``.
+
+    Notes on options without effect are printed.
+
+    Raises
+    ------
+    InputError
+        If ``--plan`` is given together with options that steer a plan.
+    """
+    options = request_options(arguments)
     if arguments.plan is not None and options:
-        given = " and ".join(flag(name) for name in options)
-        raise InputError(f"a given plan is not planned again: give {given} or --plan, not both")
+        flags = " and ".join(flag(name) for name in options)
+        raise InputError(f"a given plan is not planned again: give {flags} or --plan, not both")
     design = model.plan(board, plan=arguments.plan, **side_by_side(arguments), **options)
     for note in (check_steering(arguments, design), without_steps(arguments, design)):
         if note:
@@ -74,46 +88,52 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
 
 
 def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
-    """What is to be said of ``--jobs`` and ``--cluster`` where there was nothing to do side by side."""
+    """Return a note that ``--jobs`` or ``--cluster`` had no effect, as no search ran in parallel; else ``None``."""
     if arguments.verb not in ("plan", "build", "compile"):
         return None
-    given = next((name for name in ("jobs", "cluster") if getattr(arguments, name) is not None), None)
-    if given is None:
+    option = next((name for name in ("jobs", "cluster") if getattr(arguments, name) is not None), None)
+    if option is None:
         return None
     if arguments.plan is not None:
-        return f"--{given} makes no difference: a plan that is given is not searched"
+        return f"--{option} makes no difference: a plan that is given is not searched"
     if any(not group.template.holds_weights for group in design.plan.groups):
         return None
-    return f"--{given} makes no difference: only plans on an engine (--template engine) are searched side by side"
+    return f"--{option} makes no difference: only plans on an engine (--template engine) are searched side by side"
 
 
 def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Where a long search of a plan goes; of a verb that says nothing of it, as many processes as there are cores."""
+    """Return ``cluster`` and ``jobs``, the parameters that choose the workers of a long search.
+
+    Both are ``None`` without these options; then one process per core works.
+    """
     cluster = getattr(arguments, "cluster", None)
     return {"cluster": cluster, "jobs": None if cluster else getattr(arguments, "jobs", None)}
 
 
-def asked(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the options that were given ask of a plan: parameters of a `hwgen.plan.Request`."""
+def request_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters of a `hwgen.plan.Request` that the command line sets."""
     from hwgen.templates import TEMPLATES
 
-    found = given_options(arguments)
-    template = TEMPLATES.get(asked_template(found) or "")
+    options = given_options(arguments)
+    template = TEMPLATES.get(requested_template(options) or "")
     if arguments.verb == "simulate" and (arguments.plan is not None or template is None or template.holds_weights):
-        found.pop("bandwidth", None)  # of the simulation; only what computes from off-chip memory is planned for it
-    return found
+        options.pop("bandwidth", None)  # limits the simulation; only plans that compute from off-chip memory need it
+    return options
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen plan``."""
-    plan_options(parser, given=False)
+    """Add the options of ``hwgen plan`` to a parser."""
+    plan_options(parser, with_plan=False)
     work_options(parser, STEPS)
     parser.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
     report_option(parser)
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Plan, print, write; returns the exit status."""
+    """Run ``hwgen plan`` and return the exit status: 1 if the plan can't be built yet.
+
+    The plan is printed as a table, and written where the options name files.
+    """
     check_jobs(arguments)
     outputs = Outputs(arguments)
     board = board_of(arguments)
@@ -123,7 +143,7 @@ def plan(arguments: argparse.Namespace) -> int:
     from hwgen.templates import TEMPLATES
     from hwgen.templates.budget import weight_shortage, weights_of
 
-    template = TEMPLATES.get(asked_template(asked(arguments)) or "")
+    template = TEMPLATES.get(requested_template(request_options(arguments)) or "")
 
     def refused(weights: list[tuple[str, int]]) -> bool:
         if template is not None and not template.holds_weights:
@@ -132,11 +152,12 @@ def plan(arguments: argparse.Namespace) -> int:
             print(f"{arguments.model} doesn't fit with all weights on the chip: {refusal}", flush=True)
         return refusal is not None
 
-    # Before a built-in network is quantised, and before any is planned: both may take a while.
-    said = arguments.until is None and refused(network.weight_bits(arguments.model))
+    # Before a built-in network is quantised and any network is planned, because both can take long.
+    is_refused = arguments.until is None and refused(network.weight_bits(arguments.model))
     model = load(arguments)
     weights = weights_of(model.network.layers)
-    if not said and not any(weight_shortage([layer], board) for layer in weights):  # a single layer is soon refused
+    # The planner soon refuses a single layer that does not fit.
+    if not is_refused and not any(weight_shortage([layer], board) for layer in weights):
         refused(weights)
     design = steered(model, board, arguments)
     outputs.add(arguments.output, design.to_json().encode())
@@ -146,13 +167,13 @@ def plan(arguments: argparse.Namespace) -> int:
     print(design.table(), flush=True)
     if design.plan.obstacle is None:
         return 0
-    instead = what_can_be_built(design.plan, Request(**asked(arguments)))
+    instead = what_can_be_built(design.plan, Request(**request_options(arguments)))
     print(f"hwgen: this plan can't be built; {instead}", file=sys.stderr)
     return 1
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen build``."""
+    """Add the options of ``hwgen build`` to a parser."""
     plan_options(parser)
     work_options(parser, STEPS)
     parser.add_argument("-o", "--output", metavar="DIR", help="where to (default: build/NAME-BOARD)")
@@ -164,7 +185,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
 
 
 def build(arguments: argparse.Namespace) -> int:
-    """Plan, print, and write everything into a folder; returns the exit status."""
+    """Run ``hwgen build`` and return the exit status. The plan is printed, and the result folder is written."""
     from hwgen import emit
 
     check_jobs(arguments)
@@ -177,23 +198,23 @@ def build(arguments: argparse.Namespace) -> int:
 
 
 def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
-    """What is to be said of options for pyramids that make no difference to a plan; ``None`` if there is nothing.
+    """Return a note that an option for pyramids makes no difference to a design's plan; ``None`` if there is none.
 
     Raises
     ------
     InputError
-        If the plan has no pyramids at all.
+        If such an option is given, and the plan has no pyramids.
     """
-    given = [name for name in steering(PYRAMID) if getattr(arguments, name) is not None]
-    steered = [group for group in design.plan.groups if set(given) <= {*steering(group.template.name)}]
-    if not given:
+    pyramid_options = [name for name in steering(PYRAMID) if getattr(arguments, name) is not None]
+    steered = [group for group in design.plan.groups if set(pyramid_options) <= {*steering(group.template.name)}]
+    if not pyramid_options:
         return None
     if not steered:
         raise InputError(
-            f"{' and '.join(f'--{name}' for name in given)} would have no effect: no group of this plan is computed "
-            "tile by tile; leave it out"
+            f"{' and '.join(f'--{name}' for name in pyramid_options)} would have no effect: no group of this plan is "
+            "computed tile by tile; leave it out"
         )
-    for name in given:
+    for name in pyramid_options:
         if all(group.template.is_moot(group.network, name) for group in steered):
             value = getattr(arguments, name)
             return f"--{name} {value} makes no difference: the pyramids of this plan share nothing"

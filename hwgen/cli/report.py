@@ -1,4 +1,4 @@
-"""``hwgen report``: the page of a folder that ``hwgen build`` wrote, made anew."""
+"""Command ``hwgen report``: write the report page of a result folder again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen report``."""
+    """Add the options of ``hwgen report`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     parser.add_argument("model", metavar="MODEL", nargs="?", help="the model, to compute all of its plan anew")
     parser.add_argument("--calibration", metavar="X.npy", help="as it was built: quantise a float model by them")
@@ -26,7 +26,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page; returns the exit status."""
+    """Run ``hwgen report`` and return the exit status.
+
+    The page of a result folder is written again, with the figures of Vivado's reports if the folder has them.
+    """
     from hwgen.report.page import html, vivado
 
     folder = Path(arguments.folder)
@@ -54,7 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The document of a page that is there."""
+    """Return the document in an existing page.
+
+    Raises
+    ------
+    InputError
+        If the page can't be read.
+    """
     from hwgen.report.page import html
 
     try:
@@ -65,7 +74,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _planned(arguments: argparse.Namespace) -> Design:
-    """The model as the folder's plan has it."""
+    """Return the design of the command line's model by the plan of the result folder.
+
+    Raises
+    ------
+    InputError
+        If the plan can't be read, or neither the plan nor ``--board`` names a board.
+    """
     from hwgen.cli import plan as common
     from hwgen.plan import document
 

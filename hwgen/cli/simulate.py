@@ -1,4 +1,4 @@
-"""``hwgen simulate``, and ``hwgen golden``, with which it compares."""
+"""Commands ``hwgen simulate``, which runs the hardware, and ``hwgen golden``, which runs the golden model alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen simulate``."""
+    """Add the options of ``hwgen simulate`` to a parser."""
     options.plan_options(parser, board=False)
     engine.add_simulate_options(parser)
     weights.add_simulate_options(parser)
@@ -57,7 +57,10 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def simulate(arguments: argparse.Namespace) -> int:
-    """Plan, simulate, compare, print, write; returns the exit status."""
+    """Run ``hwgen simulate`` and return the exit status: 1 if a value, a cycle or a byte count is not as predicted.
+
+    The hardware is planned, or read from the folder of ``--engine`` or ``--design``.
+    """
     from hwgen import api
     from hwgen.report.page.checks import accuracy_line, check_labels
 
@@ -73,12 +76,12 @@ def simulate(arguments: argparse.Namespace) -> int:
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
     if frames is None:
         frames = model.random_frames(arguments.random)
-        for name, each in model.inputs.items():
+        for name, tensor in model.inputs.items():
             of_input = f" {name}" if len(model.inputs) > 1 else ""
-            print(f"input{of_input}: random {each.type} over its whole range, {arguments.random:,} frames, seed 0")
-    prepared = model.prepare(frames)  # refuses what does not fit before planning, which may take a while
+            print(f"input{of_input}: random {tensor.type} over its whole range, {arguments.random:,} frames, seed 0")
+    prepared = model.prepare(frames)  # refuses unfit frames before planning, which can take long
     count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
-    del prepared  # it may be large
+    del prepared  # it can be large
     if labels is not None:
         check_labels(labels, count, len(model.output_names))
     if note := check_jobs(arguments, count):
@@ -128,7 +131,7 @@ def simulate(arguments: argparse.Namespace) -> int:
 
 
 def add_golden_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen golden``."""
+    """Add the options of ``hwgen golden`` to a parser."""
     options.model_options(parser)
     options.until_option(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", action="append", help=options.FRAMES)
@@ -137,7 +140,7 @@ def add_golden_options(parser: argparse.ArgumentParser) -> None:
 
 
 def golden(arguments: argparse.Namespace) -> int:
-    """Compute and write; returns the exit status."""
+    """Run ``hwgen golden``: write the golden model's outputs to a file, and return the exit status."""
     from hwgen import api
 
     outputs = Outputs(arguments)
@@ -146,50 +149,50 @@ def golden(arguments: argparse.Namespace) -> int:
     check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
     names = model.network.output_names if arguments.integers else model.output_names
     if len(names) == 1 and not arguments.output.endswith(".npz"):
-        _golden_in_parts(model, frames, arguments, outputs)
+        _golden_in_batches(model, frames, arguments, outputs)
         return 0
     values = model.golden(frames, integers=arguments.integers)
     outputs.add(arguments.output, values_bytes(values))
     outputs.write()
-    for name, each in values.items() if isinstance(values, dict) else [("", values)]:
+    for name, array in values.items() if isinstance(values, dict) else [("", values)]:
         of_output = f" {name}" if name else ""
-        print(f"{len(each):,} frames, {each.size:,} values of {each.dtype}: {arguments.output}{of_output}")
+        print(f"{len(array):,} frames, {array.size:,} values of {array.dtype}: {arguments.output}{of_output}")
     return 0
 
 
-def _golden_in_parts(model: Model, frames: Inputs, arguments: argparse.Namespace, outputs: Outputs) -> None:
-    """Compute and write some frames at a time: all of them may be more than memory holds."""
+def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespace, outputs: Outputs) -> None:
+    """Compute and write the golden model's only output in batches, because all frames can exceed the memory."""
     arrays = frames.values() if isinstance(frames, dict) else frames if isinstance(frames, list) else [frames]
-    count, said = len(next(iter(arrays))), []
+    count, written = len(next(iter(arrays))), []
 
     def write(file: BinaryIO) -> None:
-        parts = model.golden_parts(frames, integers=arguments.integers)
-        said[:] = write_frames(file, count, cast(Any, parts))
+        batches = model.golden_parts(frames, integers=arguments.integers)
+        written[:] = write_frames(file, count, cast(Any, batches))
 
     outputs.add(arguments.output, write)
     outputs.write()
-    size, kind = said
-    print(f"{count:,} frames, {size:,} values of {kind}: {arguments.output}")
+    size, dtype = written
+    print(f"{count:,} frames, {size:,} values of {dtype}: {arguments.output}")
 
 
 def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
-    """What is to be said of ``--jobs`` where so many frames are too few for so many; ``None`` if they aren't.
+    """Return a note if ``frames`` are too few for the simulations that ``--jobs`` asks for; ``None`` if not.
 
     Raises
     ------
     InputError
-        If several simulations can't run side by side at all.
+        If the simulator can't run several simulations in parallel, or waveforms are recorded.
     """
     from hwgen.simulate import MIN_SHARE_FRAMES
 
     if arguments.jobs is None or arguments.jobs == 1:
         return None
     if not entry(arguments.simulator).is_parallel:
-        able = names(lambda each: each.is_parallel)
+        able = names(lambda simulator: simulator.is_parallel)
         raise InputError(f"--jobs goes with --simulator {able} only, not with {arguments.simulator}")
     if arguments.waves is not None:
         raise InputError("--jobs makes several simulations, and --waves are of one: leave one of them out")
-    most = max(1, frames // MIN_SHARE_FRAMES)
-    if most >= arguments.jobs:
+    limit = max(1, frames // MIN_SHARE_FRAMES)
+    if limit >= arguments.jobs:
         return None
-    return f"--jobs {arguments.jobs}: {frames:,} frames make {most}, since each has {MIN_SHARE_FRAMES} frames or more"
+    return f"--jobs {arguments.jobs}: {frames:,} frames make {limit}, since each has {MIN_SHARE_FRAMES} frames or more"

@@ -1,4 +1,4 @@
-"""``hwgen sweep``: many plans as one table."""
+"""Command ``hwgen sweep``: plan with all combinations of option values, and write one table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hwgen.errors import CheckError, InputError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen sweep``."""
+    """Add the options of ``hwgen sweep`` to a parser."""
     parser.add_argument("model", nargs="+", metavar="MODEL", help="an .onnx file, or a built-in network")
     parser.add_argument("--calibration", metavar="X.npy", help="typical inputs: quantise a single float model by them")
     parser.add_argument("--bits", type=int, choices=[8, 16], help="with --calibration: bits of activations and weights")
@@ -29,16 +29,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plan, print, write; returns the exit status."""
+    """Run ``hwgen sweep`` and return the exit status. A summary is printed, and the table of all plans is written.
+
+    Raises
+    ------
+    CheckError
+        If no row has a plan.
+    InputError
+        If options contradict each other, or the output has another ending than ``.csv`` and ``.parquet``.
+    """
     from hwgen import api
     from hwgen.explore import parquet
     from hwgen.report import sweep as report
 
     outputs = Outputs(arguments)
-    kind = Path(arguments.output).suffix
-    if kind not in (".csv", ".parquet"):
+    suffix = Path(arguments.output).suffix
+    if suffix not in (".csv", ".parquet"):
         raise InputError(f"--output {arguments.output} must end in .csv or .parquet")
-    if kind == ".parquet":
+    if suffix == ".parquet":
         parquet.require()
     front = [_GOALS.get(name, name) for name in str(arguments.front).split(",")]
     options.check_jobs(arguments)
@@ -58,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress=True,
         **options.given_options(arguments),
     )
-    outputs.add(arguments.output, table.csv() if kind == ".csv" else table.parquet())
+    outputs.add(arguments.output, table.csv() if suffix == ".csv" else table.parquet())
     outputs.write()
     print(report.summary(table, arguments.output))
     print(f"wrote {arguments.output}: {len(table.rows):,} rows")

@@ -1,4 +1,4 @@
-"""``hwgen synth``: what Yosys makes of a planned circuit, beside what its plan estimates."""
+"""Command ``hwgen synth``: resources of a planned circuit in Yosys, beside the plan's estimate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.cli.plan import planned
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen synth``."""
+    """Add the options of ``hwgen synth`` to a parser."""
     plan_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     report_option(parser)
@@ -22,12 +22,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plan, synthesise, print, write; returns the exit status."""
+    """Run ``hwgen synth`` and return the exit status. The resources of each component are printed and written."""
     from hwgen.emit import synthesis
 
     check_jobs(arguments)
     outputs = Outputs(arguments)
-    synthesis.require(with_paths=arguments.paths)  # before planning, which may take a while
+    synthesis.require(with_paths=arguments.paths)  # before planning, which can take long
     design = planned(arguments)
     print(design.table(), flush=True)
     circuits = design.plan.circuits()

@@ -1,4 +1,4 @@
-"""Which frames and layers ``hwgen simulate --waves`` records."""
+"""Options of ``hwgen simulate --waves`` that choose the frames and layers to record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.errors import InputError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen simulate`` that choose of waves."""
+    """Add ``--wave-frames`` and ``--wave-layers`` to the parser of ``hwgen simulate``."""
     parser.add_argument(
         "--wave-frames",
         type=_frames,
@@ -26,33 +26,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _frames(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
-    if not found or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
+    if not match or int(match[1]) >= int(match[2]):
         raise argparse.ArgumentTypeError(f"frames must be A:B, such as 0:8, not {text!r}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def choice(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was chosen, as ``Design.simulate`` takes it."""
+    """Return the frames and layers to record, as keyword arguments of ``Design.simulate``."""
     layers = arguments.wave_layers
     return {"wave_frames": arguments.wave_frames, "wave_layers": None if layers is None else layers.split(",")}
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse a choice where there is nothing to choose from.
+    """Refuse ``--wave-frames`` and ``--wave-layers`` where waveforms can't be of some frames and layers.
 
     Raises
     ------
     InputError
+        If no waveforms are recorded, they are of an engine, or the simulator records everything.
     """
-    given = [name for name in ("frames", "layers") if getattr(arguments, f"wave_{name}") is not None]
-    if not given:
+    choices = [name for name in ("frames", "layers") if getattr(arguments, f"wave_{name}") is not None]
+    if not choices:
         return
-    names = " and ".join(f"--wave-{name}" for name in given)
+    names = " and ".join(f"--wave-{name}" for name in choices)
     if arguments.waves is None:
         raise InputError(f"{names} choose of waves: give --waves, too")
     if arguments.engine is not None:
         raise InputError(f"waves of an engine are of one frame and the whole engine: leave out {names}")
     if not simulators.entry(arguments.simulator).selects_waves:
-        able = simulators.names(lambda each: each.selects_waves)
+        able = simulators.names(lambda simulator: simulator.selects_waves)
         raise InputError(f"{names} choose of waves of {able}, not of {arguments.simulator}: leave them out")

@@ -1,4 +1,4 @@
-"""``hwgen weights``, and how ``hwgen simulate`` loads weights into a design that was built."""
+"""Command ``hwgen weights``, and the simulation of a retrained model in a design that was built before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of ``hwgen weights``."""
+    """Add the options of ``hwgen weights`` to a parser."""
     options.model_options(parser)
     options.until_option(parser)
     parser.add_argument(
@@ -28,51 +28,55 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check that the model fits the design, write; returns the exit status."""
+    """Run ``hwgen weights`` and return the exit status.
+
+    The model is compared with the design of ``--design``, and the file of its weights is written.
+    """
     from hwgen.emit import weights
 
-    weights.read_design(arguments.design)  # before the model, which may take a while
+    weights.read_design(arguments.design)  # before the model, which can take long to load
     model = common.load(arguments)
     if arguments.output is None:
         arguments.output = weights.file_name_of(model.name)
         check_default(arguments.output, weights.MAGIC)
     outputs = Outputs(arguments)
-    found = model.retrained(arguments.design, board=arguments.board)
-    outputs.add(arguments.output, found.weights)
+    retrained = model.retrained(arguments.design, board=arguments.board)
+    outputs.add(arguments.output, retrained.weights)
     outputs.write()
     count = model.network.weight_count
-    print(f"wrote {arguments.output}: {count:,} weights of {model.name}, {len(found.weights):,} bytes")
+    print(f"wrote {arguments.output}: {count:,} weights of {model.name}, {len(retrained.weights):,} bytes")
     return 0
 
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
-    """Those that ``hwgen simulate`` has for designs that exist."""
+    """Add the option of ``hwgen simulate`` for a design that was built before, ``--design``."""
     parser.add_argument(
         "--design", metavar="DIR", help="load the model's weights into this design, as 'hwgen weights' makes them"
     )
 
 
 def check_options(arguments: argparse.Namespace) -> None:
-    """Refuse what doesn't go with ``--design``.
+    """Refuse options of ``hwgen simulate`` that contradict ``--design``.
 
     Raises
     ------
     InputError
+        If an option steers a plan or names an engine, or the simulator reads no Verilog.
     """
     steering = [
-        *common.asked(arguments),
+        *common.request_options(arguments),
         *(name for name in ("engine", "plan") if getattr(arguments, name) is not None),
     ]
-    if given := [name for name in steering if name != "bandwidth"]:
-        names = " and ".join(flag(name) for name in given)
+    if refused := [name for name in steering if name != "bandwidth"]:
+        names = " and ".join(flag(name) for name in refused)
         raise InputError(f"{names} would be another circuit than that of --design: leave one of them out")
     if not simulators.entry(arguments.simulator).reads_verilog:
-        able = simulators.names(lambda each: each.reads_verilog)
+        able = simulators.names(lambda simulator: simulator.reads_verilog)
         raise InputError(f"--design is Verilog, which {able} simulates, not {arguments.simulator}")
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Run in the design that is given, with the model's weights."""
+    """Simulate a model's frames in the design of ``--design`` with the model's weights, and return the result."""
     design = model.retrained(arguments.design, board=arguments.board)
     print(design.table(), flush=True)
     return design.simulate(

@@ -1,7 +1,7 @@
-"""Device families: what each FPGA family offers, in one file per family.
+"""Device families: resources and synthesis rules of each FPGA family, in one module per family.
 
-A `Device` states what is true of every device of its family. A new family is a module of this package and a line of
-`FAMILIES`.
+A `Device` describes everything that all devices of its family share. A new family needs a module in this package and an
+entry in `FAMILIES`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7,)}
-"""Registered families by name."""
+"""Registered device families, by name."""
 
 DEFAULT = XILINX7
-"""Family of a board whose part no family knows."""
+"""Device family of a board whose part belongs to no registered family."""
 
 
 def family_of(part: str) -> Device | None:
-    """Return the family that has a part, such as ``xc7z020clg400-1`` (in any case); ``None`` if no family has it."""
+    """Return the device family of a part number such as ``xc7z020clg400-1``, in any case; ``None`` if there is none."""
     return next((family for family in FAMILIES.values() if family.device_of(part)), None)

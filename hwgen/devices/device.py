@@ -1,4 +1,4 @@
-"""Interface of a device family."""
+"""Interface of an FPGA device family: `Device`, its devices' capacities, and its multiplier slice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Capacity", "Device", "MultiplierSlice"]
 
 @dataclass(frozen=True)
 class Capacity:
-    """Resources of one device: look-up tables, flip-flops, multiplier slices, and block RAMs of 36 kbit."""
+    """Resources of one device: numbers of LUTs, flip-flops, multiplier slices, and block RAMs of 36 kbit."""
 
     lut: int
     ff: int
@@ -25,7 +25,21 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplierSlice:
-    """Multiply-add slice of a device family."""
+    """Multiply-add slice (DSP slice) of a device family.
+
+    Parameters
+    ----------
+    cell : str
+        Name of the Verilog primitive.
+    wide_bits, narrow_bits : int
+        Width of the two signed operands of the multiplier, in bits.
+    sum_bits : int
+        Width of the accumulator, in bits.
+    cascade_shift : int
+        Right shift between the sum of one slice and the cascade input of the next one, in bits.
+    operand_registers, product_registers, sum_registers : int
+        Largest number of pipeline registers in front of the multiplier, behind it, and behind the adder.
+    """
 
     cell: str
     wide_bits: int
@@ -39,7 +53,7 @@ class MultiplierSlice:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Device:
-    """Device family.
+    """FPGA device family, with the data that plans, gateware and synthesis need.
 
     Parameters
     ----------
@@ -56,7 +70,7 @@ class Device:
     capacities : mapping of str to Capacity
         Devices of the family, by name (``XC7Z020``).
     multiplier_slice : MultiplierSlice
-        Slice that multiplies and adds.
+        DSP slice of all devices.
     memories : Memories
         Block RAM and LUT RAM: shapes, costs and synthesis attributes.
     logic : Logic
@@ -64,7 +78,7 @@ class Device:
     yosys : YosysFlow
         Synthesis by Yosys.
     vivado : VivadoFlow or None
-        What Vivado is told; ``None`` if another tool makes the bitstream.
+        Vivado's names for the family; ``None`` if another tool makes the bitstream.
     """
 
     name: str
@@ -80,13 +94,13 @@ class Device:
     vivado: VivadoFlow | None
 
     def device_of(self, part: str) -> str | None:
-        """Return the device in a part number, a key of ``capacities``; ``None`` if the family has no such part."""
+        """Return the name of the device in a part number, a key of ``capacities``; ``None`` if the family lacks it."""
         match = self.part_pattern.fullmatch(part.lower())
         device = f"{self.device_prefix}{match[1].upper()}" if match is not None else ""
         return device if device in self.capacities else None
 
     def processor_of(self, part: str) -> Processor | None:
-        """Return the processing system in a part that a Vivado project can be built around; ``None`` if it has none."""
+        """Return the processing system of a part, around which a Vivado project can be built; ``None`` without one."""
         device = self.device_of(part)
         if device is None or self.vivado is None or not self.vivado.has_processor(device):
             return None

@@ -22,13 +22,13 @@ class YosysFlow:
     lut_cells : mapping of str to int
         LUTs that each cell takes.
     flip_flops : frozenset of str
-        Cells of one flip-flop.
+        Cells that are one flip-flop each.
     block_rams : mapping of str to float
         Block RAM that each cell takes, in blocks of 36 kbit.
     free_cells : frozenset of str
-        Cells that take none of what is counted: carry chains, multiplexers beside the LUTs, buffers, constants.
+        Cells that take no counted resource: carry chains, multiplexers beside the LUTs, buffers, constants.
     clock_pins : re.Pattern
-        Clock pins of registers and memories.
+        Pattern of the names of clock pins of registers and memories.
     """
 
     command: str
@@ -42,16 +42,16 @@ class YosysFlow:
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """Processing system beside the logic of some devices.
+    """Processing system (hard processor) beside the programmable logic of some devices.
 
     Parameters
     ----------
     device_prefix : str
         First letters of the names of the devices that have it.
     project_script : str
-        File in ``hwgen/emit`` whose commands build a project around it.
+        File in ``hwgen/emit`` with the Tcl commands that build a Vivado project around the processing system.
     interrupts : int
-        Number of interrupts that it takes from the logic.
+        Number of interrupts that the logic can send to the processing system.
     """
 
     device_prefix: str
@@ -66,7 +66,7 @@ class VivadoFlow:
     Parameters
     ----------
     ip_families : tuple of str
-        Families for which Vivado's catalogue offers an IP of the gateware.
+        Vivado's names of the families for which its catalogue offers the IP of a generated design.
     processor : Processor or None
         Processing system that a project can be built around.
     """
@@ -75,5 +75,5 @@ class VivadoFlow:
     processor: Processor | None = None
 
     def has_processor(self, device: str) -> bool:
-        """Return whether a device, such as ``XC7Z020``, has the processing system."""
+        """Return whether a device, such as ``XC7Z020``, has the family's processing system."""
         return self.processor is not None and device.startswith(self.processor.device_prefix)

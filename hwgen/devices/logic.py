@@ -1,4 +1,4 @@
-"""LUTs, multiplexers and shift registers of a device family."""
+"""LUT costs of multiplexers, shift registers and small tables of a device family."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Logic:
     Parameters
     ----------
     lut_inputs : int
-        Inputs of a LUT.
+        Number of inputs of a LUT.
     mux_ways : int
-        Inputs among which one LUT selects, one bit of each.
+        Number of one-bit inputs among which one LUT selects.
     shift_register_cycles : int
         Longest delay of one bit that one LUT holds as a shift register, in clock cycles.
     shortest_shift_register : int
@@ -26,9 +26,10 @@ class Logic:
         A table of at most ``few_words`` words takes ``few_words_luts`` LUTs per bit, because set and reset of its
         output register do the rest.
     rotation_luts : mapping of int to (float, float)
-        LUTs per bit of a multiplexer that rotates so many column banks: without padding, and with padding. Measured.
+        Measured LUTs per bit of a multiplexer that rotates column banks, without and with padding, by the number of
+        banks.
     more_rotation_luts : float
-        LUTs per bit and bank of such a multiplexer of more banks.
+        LUTs per bit and bank of a multiplexer that rotates more banks than ``rotation_luts`` lists.
     """
 
     lut_inputs: int
@@ -45,7 +46,10 @@ class Logic:
         return 0 if inputs < 2 else -(-inputs // self.mux_ways)
 
     def rotation(self, banks: int, *, padded: bool) -> float:
-        """Return the LUTs per bit of the multiplexer that rotates column banks and can insert padding (``padded``)."""
+        """Return the LUTs per bit of a multiplexer that rotates ``banks`` column banks.
+
+        With ``padded`` the multiplexer also inserts padding.
+        """
         if banks in self.rotation_luts:
             return self.rotation_luts[banks][padded]
         return self.more_rotation_luts * banks

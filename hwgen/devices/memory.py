@@ -1,4 +1,4 @@
-"""Memories of a device family: block RAM, LUT RAM and tables in LUTs."""
+"""Memories of a device family, with their costs: block RAM, LUT RAM and tables in LUTs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["LutRow", "Memories"]
 
 @dataclass(frozen=True)
 class LutRow:
-    """Smallest LUT RAM with a write port and a read port: ``words`` of ``bits`` bits in ``luts`` LUTs."""
+    """Smallest LUT RAM with one write port and one read port: ``words`` words of ``bits`` bits in ``luts`` LUTs."""
 
     words: int
     bits: int
     luts: int
 
     def luts_of(self, width: int) -> int:
-        """Return the LUTs of one row of words that are ``width`` bits wide."""
+        """Return the LUTs of one row of LUT RAM whose words are ``width`` bits wide."""
         return self.luts * -(-width // self.bits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memories:
-    """Memories of a family, and how synthesis builds larger ones from them.
+    """Memories of a device family, and the rules by which synthesis builds larger memories from them.
 
     A memory in block RAM consists of blocks of one shape, side by side for width and stacked for depth. Synthesis
     takes the shape that needs the least block RAM.
@@ -37,9 +37,9 @@ class Memories:
     block_shapes : mapping of float to tuple of (int, int)
         Widths in bits and depths in words of a block with one write and one read port, by the share of a whole block.
     lut_rows : tuple of LutRow
-        Rows of LUT RAM, the shallowest first.
+        Available rows of LUT RAM, by increasing depth.
     row_choice_luts : mapping of int to int
-        LUTs per bit that select one of so many rows of LUT RAM, as measured.
+        Measured LUTs per bit of the multiplexer that selects one row of LUT RAM, by the number of rows.
     lut_bits : int
         Capacity of one LUT as a table or as LUT RAM, in bits.
     lut_depth : int
@@ -51,7 +51,7 @@ class Memories:
     lut_ram_share : float
         Share of a device's LUTs that the planner may use as LUT RAM, from 0 to 1.
     ram_attributes, rom_attributes : mapping of str to mapping of str to str
-        Synthesis attributes that place a RAM or a ROM, by ``lut`` and ``block``.
+        Synthesis attributes that place a RAM or a ROM in LUTs (key ``lut``) or in block RAM (key ``block``).
     """
 
     block_bits: int
@@ -68,13 +68,13 @@ class Memories:
 
     @property
     def shapes(self) -> Iterator[tuple[float, int, int]]:
-        """Shapes of a block: its share of a whole block, width in bits, depth in words."""
+        """Shapes of a block RAM: share of a whole block, width in bits, depth in words."""
         return ((share, *shape) for share, shapes in self.block_shapes.items() for shape in shapes)
 
     def block_rams(self, width: int, depth: int) -> float:
-        """Return the block RAM of a memory of ``depth`` words of ``width`` bits, in whole blocks.
+        """Return the number of block RAMs of a memory of ``depth`` words of ``width`` bits; half blocks count 0.5.
 
-        It is 0 for a memory of at most ``lut_depth`` words, which is placed in LUTs, and for one without bits.
+        A memory of at most ``lut_depth`` words, which is placed in LUTs, takes none; nor does a memory of width 0.
 
         Raises
         ------
@@ -89,14 +89,14 @@ class Memories:
         return self._cheapest_blocks(width, depth)[1:]
 
     def _cheapest_blocks(self, width: int, depth: int) -> tuple[float, int, int]:
-        """Return the block RAM with the cheapest shape, the number of stacked blocks, and the words of each."""
+        """Return the block RAM of a memory in the cheapest shape, the number of stacked blocks, and words per block."""
         return min(
             (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
             for share, block_width, words in self.shapes
         )
 
     def memory_luts(self, width: int, depth: int, *, rom: bool = False) -> int:
-        """Return the LUTs of a memory of at most ``lut_depth`` words; 0 for deeper ones, placed in block RAM.
+        """Return the LUTs of a memory of at most ``lut_depth`` words; 0 for a deeper memory, placed in block RAM.
 
         A ROM takes at most one LUT per bit of a word: equal and simple columns take less.
 
@@ -116,7 +116,7 @@ class Memories:
     def deep_memory_luts(self, width: int, depth: int) -> int:
         """Return the LUTs of a RAM that consists of several rows of LUT RAM.
 
-        They are the rows of the cheaper shape, the multiplexer of the row that is read, and a write enable per row.
+        The sum counts the rows, the read multiplexer, and one write enable per row, for the cheapest shape of rows.
         """
         totals = []
         for row in self.lut_rows:
@@ -126,7 +126,10 @@ class Memories:
         return min(totals)
 
     def lut_rom_luts(self, width: int, depth: int) -> int:
-        """Return the LUTs of a ROM of any contents in LUTs: one per bit, twice as many for each further address bit."""
+        """Return the LUTs of a ROM with arbitrary contents.
+
+        A ROM of at most ``lut_bits`` words takes one LUT per bit of a word. Each further address bit doubles them.
+        """
         return width << max((depth - 1).bit_length() - (self.lut_bits - 1).bit_length(), 0)
 
 

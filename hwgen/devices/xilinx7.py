@@ -1,7 +1,7 @@
 """Xilinx 7 series: Spartan-7, Artix-7, Kintex-7, Virtex-7 and Zynq-7000.
 
-Sources: Xilinx DS180 and DS190 (what each device holds), UG473 (block RAM), UG474 (LUTs), UG479
-(multiplier slices). What Yosys makes of them was measured with version 0.66 (`bench/resources.py`).
+Sources: Xilinx DS180 and DS190 (capacities), UG473 (block RAM), UG474 (LUTs), UG479 (DSP slices). Costs of Yosys'
+netlists were measured with version 0.66 (`bench/resources.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hwgen.devices.memory import LutRow, Memories
 
 __all__ = ["XILINX7"]
 
-#: Multiplier slice of the 7 series (UG479, figure 2-1).
+#: DSP slice of the 7 series (UG479, figure 2-1).
 DSP48E1 = MultiplierSlice(
     cell="DSP48E1",
     wide_bits=25,
@@ -27,9 +27,9 @@ DSP48E1 = MultiplierSlice(
     sum_registers=1,
 )
 
-#: Block RAM in simple dual port (UG473, tables 1-7 and 1-8): a RAMB36E1, and a RAMB18E1, which is half of it.
-#: LUT RAM (UG474, table 2-3): a RAM32M or a RAM64M in four LUTs. Three tenths of the LUTs at least can be RAM; the
-#: planner's share of a quarter keeps some for shift registers.
+#: Memories of the 7 series. Block RAM in simple dual port mode (UG473, tables 1-7 and 1-8) is a RAMB36E1, or a RAMB18E1
+#: of half its size. LUT RAM (UG474, table 2-3) is a RAM32M or a RAM64M in four LUTs. At least three tenths of the LUTs
+#: can be RAM; the planner's share of a quarter keeps some for shift registers.
 #: Vivado places a ROM by ``rom_style`` (UG901). Yosys reads ``ram_style`` first and refuses a ROM that is
 #: "distributed", so a ROM in LUTs has the value "registers", which both accept.
 MEMORIES = Memories(
@@ -52,7 +52,7 @@ MEMORIES = Memories(
     },
 )
 
-#: A LUT of 6 inputs selects one of 4 bits, or delays a bit by 32 cycles (UG474).
+#: Logic of the 7 series: a LUT of 6 inputs selects one of 4 bits, or delays a bit by 32 cycles (UG474).
 LOGIC = Logic(
     lut_inputs=6,
     mux_ways=4,
@@ -69,7 +69,7 @@ LOGIC = Logic(
     more_rotation_luts=0.3,
 )
 
-#: Devices by name. DS180 counts slices, of 4 LUTs and 8 flip-flops each.
+#: Capacities of the devices, by name. DS180 counts slices of 4 LUTs and 8 flip-flops each.
 CAPACITIES = {
     "XC7S6": Capacity(3_750, 7_500, 10, 5),
     "XC7S15": Capacity(8_000, 16_000, 20, 10),
@@ -115,8 +115,8 @@ CAPACITIES = {
     "XC7Z100": Capacity(277_400, 554_800, 2_020, 755),
 }
 
-#: Grade, device without XC, industrial or not, package, speed, as Vivado writes them: xc7z020clg400-1,
-#: xc7a35ticsg324-1L.
+#: Pattern of part numbers as Vivado writes them, such as xc7z020clg400-1 and xc7a35ticsg324-1L: grade, device without
+#: XC, industrial or not, package, speed.
 PART = re.compile(r"x[caq](7[a-z]{1,2}\d+[st]?)i?[a-z]{2,4}\d+-\d\w*")
 
 YOSYS = YosysFlow(
@@ -132,7 +132,7 @@ YOSYS = YosysFlow(
     clock_pins=re.compile(r"C|W?CLK\w*"),
 )
 
-#: Vivado's names. A Zynq-7000 takes 16 interrupts from the logic (UG585, IRQ_F2P).
+#: Vivado's names for the 7 series. A Zynq-7000 receives 16 interrupts from the logic (UG585, IRQ_F2P).
 VIVADO = VivadoFlow(
     ip_families=("artix7", "kintex7", "spartan7", "virtex7", "zynq"),
     processor=Processor(device_prefix="XC7Z", project_script="project.tcl", interrupts=16),

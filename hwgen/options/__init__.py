@@ -1,7 +1,8 @@
-"""Options of a plan, one entry each.
+"""Options of a plan, with one entry per option.
 
-An entry is a field of `Options` with its kind of values, its help and its default. The command line, sweeps, Python's
-checks and documentation are made from these entries. Nothing heavy is imported here, so that ``--help`` is quick.
+An entry is a field of `Options` with its kind of values, its help and its default. The command line, sweeps, the checks
+of Python's arguments and the documentation are made from these entries. The module imports nothing slow, so that
+``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS = range(7)
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 STREAM, PYRAMID, ENGINE = TEMPLATES = ("stream", "pyramid", "engine")
-"""Names of the templates, the preferred one first."""
+"""Names of the templates, in order of preference."""
 FORMER_TEMPLATES: dict[str, str] = {"tile": ENGINE}
-"""Today's names of templates by their former names, which users can still give."""
+"""Present names of templates by their former names, which users can still give."""
 REUSE, RELOAD, RECOMPUTE = OVERLAPS = ("reuse", "reload", "recompute")
-"""Overlap of neighbouring pyramids: kept; kept but for the group's input, which comes in again; or computed again."""
+"""Ways to treat the overlap of neighbouring pyramids: keep it on chip, keep all but the group's input, or recompute it.
+
+With ``RELOAD`` the overlap of the group's input is fetched from off-chip memory again.
+"""
 CONSTANT, RUNTIME = "constant", "runtime"
 BUS_BITS = (32, 64, 128)
-"""Widths of an engine's port to memory; the second one unless more bandwidth is asked for."""
+"""Widths of an engine's port to memory, in bits. The default is the second one, or the third for more bandwidth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,7 @@ class Option:
     Parameters
     ----------
     kind : Kind
+        Kind of the option's values, with their parser and their check.
     section : int
         Section under which help lists the option.
     help : str
@@ -67,30 +72,30 @@ class Option:
     is_bounded: bool = True
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ``error`` if the kind does not accept a value."""
+        """Raise ``error`` if ``value`` is no value of the option ``name``; an unbounded option accepts every value."""
         if self.is_bounded and not self.kind.accepts(value):
             raise self.error(f"{name} must be {self.must_be or self.kind.must_be}, not {value!r}")
 
     @property
     def about(self) -> str:
-        """Sentences on the option for readers of Python."""
+        """Description of the option in the documentation of Python, with the names of options as in Python."""
         about = re.sub(r"--([a-z-]+)", lambda flag: f"``{flag[1].replace('-', '_')}``", self.help)
         return f"{about[0].upper()}{about[1:]}.{' ' * bool(self.details)}{self.details}"
 
     def described(self, name: str, default: Any) -> str:
-        """Return the option's entry in a docstring."""
+        """Return the option's entry in the parameter section of a NumPy-style docstring."""
         kind = f"{self.kind.type_name}{', optional' if default is None else f', default {default!r}'}"
         return f"{name} : {kind}\n{textwrap.indent(textwrap.fill(self.about, 112), '    ')}"
 
 
 def option(kind: Kind, section: int, help: str, default: Any = None, **entries: Any) -> Any:
-    """Return the dataclass field of an option; ``entries`` are further parameters of `Option`."""
+    """Return a dataclass field that holds an option; ``entries`` are further parameters of `Option`."""
     return field(default=default, metadata={"option": Option(kind=kind, section=section, help=help, **entries)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """Options that every template heeds."""
+    """Options that apply to every template: budgets, objective, supply, groups and arithmetic."""
 
     dsp: int | None = option(
         Count(),
@@ -175,7 +180,7 @@ class Aim:
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """Options that steer one template."""
+    """Options that apply to one template only, pyramids or the engine."""
 
     tile: tuple[int, int] | None = option(
         Pair("HxW", "rows and columns"),
@@ -220,15 +225,15 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Steering, Aim):
-    """Options of a plan; the values of each are right for themselves.
+    """Options of a plan. The value of each option is checked by itself, without regard to other options.
 
     Raises
     ------
     InputError
-        If ``dsp``, ``lut`` or ``bram`` is no positive integer, ``fps``, ``clock`` or ``bandwidth`` no positive number,
-        or a value neither number, text nor pair.
+        If ``dsp``, ``lut`` or ``bram`` is no positive integer, ``fps``, ``clock`` or ``bandwidth`` is no positive
+        number, or a value is neither a number, text nor a pair.
     PlanError
-        If another value is wrong.
+        If another option does not accept its value.
     """
 
     weights: str = option(
@@ -253,33 +258,33 @@ class Options(Steering, Aim):
 
 
 def table() -> dict[str, Option]:
-    """Return the entries of all options, by their names in Python."""
-    return {each.name: each.metadata["option"] for each in fields(Options)}
+    """Return the entries of all options, by the options' names in Python."""
+    return {field.name: field.metadata["option"] for field in fields(Options)}
 
 
 def defaults() -> dict[str, Any]:
-    """Return the value of each option that is not given."""
-    return {each.name: each.default for each in fields(Options)}
+    """Return the default value of each option, by the options' names in Python."""
+    return {field.name: field.default for field in fields(Options)}
 
 
 def steering(template: str) -> tuple[str, ...]:
-    """Return the names of the options that steer a template alone."""
+    """Return the names of the options that apply to one template only, such as `PYRAMID`."""
     return tuple(name for name, entry in table().items() if entry.template == template)
 
 
 def flag(name: str) -> str:
-    """Return what an option is called on the command line."""
+    """Return an option's name on the command line: ``--macs-per-dsp`` for ``macs_per_dsp``."""
     return f"--{name.replace('_', '-')}"
 
 
-def asked_template(options: Mapping[str, Any]) -> str | None:
-    """Return the template that options ask for, by its name or by an option that steers it alone."""
-    given = (entry.template for name, entry in table().items() if options.get(name) is not None)
-    return next((template for template in given if template is not None), options.get("template"))
+def requested_template(options: Mapping[str, Any]) -> str | None:
+    """Return the template that options ask for: by an option of one template, or by name. ``None`` leaves it open."""
+    templates = (entry.template for name, entry in table().items() if options.get(name) is not None)
+    return next((template for template in templates if template is not None), options.get("template"))
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return each option's names in Python and on the command line, its values, default and meaning, in Markdown."""
+    """Return a Markdown table's rows: each option's Python name, command-line name, values, default and meaning."""
     return [
         (
             f"`{name}`",
@@ -293,7 +298,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def documented(documented: Any) -> Any:
-    """Add the options to the docstring of a class or function that takes them; a decorator."""
+    """Return a class or function with all options added to its docstring; a decorator."""
     entries = [entry.described(name, defaults()[name]) for name, entry in table().items()]
     section = "\n".join(["Other Parameters", "----------------", *entries])
     documented.__doc__ = f"{textwrap.dedent(' ' * 4 + (documented.__doc__ or '')).rstrip()}\n\n{section}\n"

@@ -1,4 +1,4 @@
-"""Kinds of values that an option of a plan takes: on the command line, in a sweep and in Python."""
+"""Kinds of values of a plan's options, with their parsers for the command line and sweeps, and checks for Python."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from decimal import Decimal, InvalidOperation
 from numbers import Integral, Real
 from typing import Any, cast
 
-MOST_RATE = 1e12
+MAX_RATE = 1e12
 """Largest rate that an option may ask for, in its unit."""
-MOST_VALUES = 100_000
-"""Most values of one option in a sweep."""
+MAX_VALUES = 100_000
+"""Largest number of values of one option in a sweep."""
 SMALLEST = Decimal("1e-12")
-"""Smallest number and step in a sweep; a range can't be divided by a smaller one."""
+"""Smallest number and smallest step in a sweep, because a range can't be divided by a smaller step."""
 SHORT = len("dsp,lut,auto")
-"""Most characters of joined choices that still serve as the placeholder of an option in a sweep."""
+"""Largest length of a list of choices, in characters, that a sweep's help shows as an option's placeholder."""
 
 
 class Kind(ABC):
-    """Values that an option can have.
+    """Kind of values that an option of a plan can have.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Kind(ABC):
     """
 
     former: Mapping[str, str] = {}
-    """Names of values by their former names, which are accepted, too."""
+    """Present names of values by their former names, which are also accepted."""
 
     def __init__(self, type_name: str, must_be: str, metavar: str | None = None, swept_metavar: str | None = None):
         self.type_name, self.must_be = type_name, must_be
@@ -44,27 +44,30 @@ class Kind(ABC):
 
     @abstractmethod
     def accepts(self, value: Any) -> bool:
-        """Return whether a value of Python is right."""
+        """Return whether a Python value is of this kind."""
 
     def current(self, value: Any) -> Any:
-        """Return a right value under its name of today."""
+        """Return a value of this kind, with a former name replaced by the present one."""
         return self.former.get(value, value) if isinstance(value, str) else value
 
     def parse(self, text: str) -> Any:
-        """Return the value in a text of the command line; raise ArgumentTypeError if the text holds none."""
+        """Return the value in a text of the command line; raise ArgumentTypeError if the text has no such value."""
         return text
 
     def parse_values(self, text: str) -> list[Any]:
-        """Return the values in a text of a sweep; raise ArgumentTypeError if they are not all right and different."""
+        """Return the values in a sweep's text, separated by commas.
+
+        An ArgumentTypeError is raised if a value is wrong or occurs twice.
+        """
         return different([self.parse(part) for part in text.split(",")], text)
 
     def argument(self) -> dict[str, Any]:
-        """Return what `argparse.ArgumentParser.add_argument` takes besides name and help."""
+        """Return the keyword arguments of `argparse.ArgumentParser.add_argument` for this kind, except ``help``."""
         return {"type": self.parse, "metavar": self.metavar}
 
 
 class Count(Kind):
-    """Positive integers."""
+    """Kind of positive integers."""
 
     def __init__(self) -> None:
         super().__init__("int", "a positive integer", "N")
@@ -80,25 +83,25 @@ class Count(Kind):
 
 
 class Rate(Kind):
-    """Positive numbers; the command line takes those below ``below``, and names their ``unit``."""
+    """Kind of positive numbers. The command line accepts numbers below ``below``, and names ``unit`` in refusals."""
 
-    def __init__(self, metavar: str = "N", unit: str = "", below: float = MOST_RATE):
-        super().__init__("float", f"a positive number, up to {MOST_RATE:g}", metavar)
+    def __init__(self, metavar: str = "N", unit: str = "", below: float = MAX_RATE):
+        super().__init__("float", f"a positive number, up to {MAX_RATE:g}", metavar)
         self.unit, self.below = unit, below
 
     def accepts(self, value: Any) -> bool:
-        # Not made a float: an integer may be too large for one.
-        return isinstance(value, Real) and not isinstance(value, bool) and 0 < cast("float", value) <= MOST_RATE
+        # The value is not converted, because an integer can be too large for a float.
+        return isinstance(value, Real) and not isinstance(value, bool) and 0 < cast("float", value) <= MAX_RATE
 
     def parse(self, text: str) -> float:
-        return number(text, self.unit, self.below)
+        return positive_number(text, self.unit, self.below)
 
     def parse_values(self, text: str) -> list[Any]:
         return numbers(text)
 
 
 class Pair(Kind):
-    """Two positive integers, written ``4x8``; ``sizes`` says what the two are."""
+    """Kind of pairs of positive integers, written ``4x8``. ``sizes`` names the two: ``rows and columns``."""
 
     def __init__(self, metavar: str, sizes: str):
         super().__init__("tuple of int", f"two positive integers, {sizes}", metavar, f"{metavar},..")
@@ -111,14 +114,14 @@ class Pair(Kind):
 
 
 class Choice(Kind):
-    """Some words and numbers.
+    """Kind of a few fixed words and numbers.
 
     Parameters
     ----------
     *choices : str or int
         Right values.
     former : mapping of str to str, optional
-        Choices by their former names.
+        Present names of choices by their former names.
     """
 
     def __init__(self, *choices: str | int, former: Mapping[str, str] | None = None):
@@ -147,7 +150,7 @@ class Choice(Kind):
 
 
 class Flag(Kind):
-    """True or False."""
+    """Kind of options that are True or False."""
 
     def __init__(self) -> None:
         super().__init__("bool", "True or False")
@@ -160,7 +163,7 @@ class Flag(Kind):
 
 
 class Text(Kind):
-    """Text, such as ``example``."""
+    """Kind of free text, such as ``example``."""
 
     def __init__(self, metavar: str, example: str):
         super().__init__("str", f"text such as {example}", metavar)
@@ -170,7 +173,7 @@ class Text(Kind):
 
 
 def positive(text: str) -> int:
-    """Return the positive integer in a text of the command line."""
+    """Return the positive integer in a text of the command line; raise ArgumentTypeError if there is none."""
     try:
         value = int(text)
     except ValueError:
@@ -180,8 +183,11 @@ def positive(text: str) -> int:
     return value
 
 
-def number(text: str, unit: str = "", below: float = MOST_RATE) -> float:
-    """Return the number above 0 in a text of the command line."""
+def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float:
+    """Return the number between 0 and ``below``, both excluded, in a text of the command line.
+
+    Another text raises ArgumentTypeError; ``unit`` names the unit in the message.
+    """
     try:
         value = float(text)
     except ValueError:
@@ -192,7 +198,7 @@ def number(text: str, unit: str = "", below: float = MOST_RATE) -> float:
 
 
 def pair(text: str) -> tuple[int, int]:
-    """Return the rows and columns in a text of the command line, ``4x8``."""
+    """Return the rows and columns in a text of the command line such as ``4x8``; raise ArgumentTypeError otherwise."""
     match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"must be rows and columns, as in 4x8, not {text!r}")
@@ -200,15 +206,15 @@ def pair(text: str) -> tuple[int, int]:
 
 
 def numbers(text: str, integers: bool = False) -> list[Any]:
-    """Return the numbers in a text of a sweep, and those of its ranges, ``20,50:220:10``.
+    """Return the numbers in a sweep's text such as ``20,50:220:10``, with ranges ``first:last:step`` expanded.
 
-    A range includes its last number where a step meets it.
+    A range includes its last number where a step meets it. A wrong text raises ArgumentTypeError.
     """
     values: list[Any] = []
     for part in text.split(","):
         values += _range(part, integers)
-        if len(values) > MOST_VALUES:
-            raise argparse.ArgumentTypeError(f"has more than {MOST_VALUES:,} values: {text!r}")
+        if len(values) > MAX_VALUES:
+            raise argparse.ArgumentTypeError(f"has more than {MAX_VALUES:,} values: {text!r}")
     return different(values, text)
 
 
@@ -230,13 +236,13 @@ def _range(part: str, integers: bool) -> list[Any]:
     if first > last:
         raise argparse.ArgumentTypeError(f"must go from the least to the greatest, first:last:step, not {part!r}")
     count = int((last - first) / step) + 1
-    if count > MOST_VALUES:
-        raise argparse.ArgumentTypeError(f"has more than {MOST_VALUES:,} values: {part!r}")
+    if count > MAX_VALUES:
+        raise argparse.ArgumentTypeError(f"has more than {MAX_VALUES:,} values: {part!r}")
     return [number_type(first + index * step) for index in range(count)]
 
 
 def different(values: list[Any], text: str) -> list[Any]:
-    """Return values of a sweep; raise ArgumentTypeError if one is there twice."""
+    """Return a sweep's values; raise ArgumentTypeError with ``text`` if a value occurs twice."""
     if len(set(values)) < len(values):
         raise argparse.ArgumentTypeError(f"has a value twice: {text!r}")
     return values

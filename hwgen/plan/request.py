@@ -9,7 +9,7 @@ from typing import Any
 from hwgen import options
 from hwgen.boards import Board
 from hwgen.errors import InputError, PlanError
-from hwgen.options import BUS_BITS, CONSTANT, ENGINE, PYRAMID, STREAM, Options, Steering, asked_template
+from hwgen.options import BUS_BITS, CONSTANT, ENGINE, PYRAMID, STREAM, Options, Steering, requested_template
 from hwgen.templates import TEMPLATES
 from hwgen.templates.engine import check_batch
 from hwgen.templates.task import Goal
@@ -47,7 +47,7 @@ class Request(Options):
     def _check_weights(self) -> None:
         if self.weights == CONSTANT:
             return
-        asked = asked_template(vars(self))
+        asked = requested_template(vars(self))
         if asked not in (None, STREAM):
             raise PlanError(f"weights at run time go with the template {STREAM}, not with {asked}")
         if self.groups is not None or self.in_turn:
@@ -63,7 +63,7 @@ class Request(Options):
                 raise PlanError(f"{name} goes with the template {ENGINE}, not with {other}")
         if self.batch is not None:
             check_batch(self.batch)
-        asked = TEMPLATES.get(asked_template(vars(self)) or "")
+        asked = TEMPLATES.get(requested_template(vars(self)) or "")
         if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
                 f"groups and in_turn don't go with the template {asked.name}, which computes whole networks"
@@ -151,7 +151,7 @@ class Request(Options):
             objective=self.objective,
             dsp=budget,
             interval=self.most_cycles(board),
-            template=asked_template(vars(self)) if self.weights == CONSTANT else STREAM,
+            template=requested_template(vars(self)) if self.weights == CONSTANT else STREAM,
             **{**steering, "bus_bits": self._bus_bits(board)},
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hwgen.errors import PlanError
-from hwgen.fields import MOST, shown
+from hwgen.fields import MAX_INTEGER, shown
 from hwgen.network.graph import Network
 from hwgen.templates.layers import LayerPlan
 
@@ -45,8 +45,8 @@ def field(document: Any, key: str, expected: type, where: str) -> Any:
     value = document[key]
     if not isinstance(value, expected) or isinstance(value, bool):
         raise PlanError(f"{where}: {key} must be {_KINDS[expected]}, not {shown(value)}")
-    if expected is int and abs(value) > MOST:
-        raise PlanError(f"{where}: {key} must be at most {MOST:,}, not {shown(value)}")
+    if expected is int and abs(value) > MAX_INTEGER:
+        raise PlanError(f"{where}: {key} must be at most {MAX_INTEGER:,}, not {shown(value)}")
     return value
 
 

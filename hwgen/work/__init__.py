@@ -6,8 +6,8 @@ submits tasks to it and gathers their results::
     with work.pool(cluster) as pool:
         plans = work.run(pool, planned, points, shared=(network,))
 
-A task is a function of a module with its arguments. It depends on nothing else and leaves nothing behind, so it can run
-again. If a worker is lost, its tasks run once more on another worker.
+A task is a module's function with its arguments. It depends on nothing else and has no side effects, so that it can run
+again. If a worker is lost, its tasks run again on another worker.
 """
 
 from hwgen.work.base import Pool

@@ -1,4 +1,4 @@
-"""Interface of all pools."""
+"""Interface of the pools that run parallel tasks, and the error of a lost worker."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 class LostError(Exception):
-    """Loss of a task's worker before the task was done. The text tells how the worker ended."""
+    """Error of a task whose worker ended before the task was done. The text tells how the worker ended."""
 
 
 class Pool(Executor, ABC):
-    """Executor whose tasks can be lost with the worker that runs them.
+    """Executor of parallel tasks. A task can be lost with its worker, and then fails with `LostError`.
 
     Attributes
     ----------
     count : int
-        Number of tasks that run at a time.
+        Number of tasks that run at the same time.
     local : bool
-        Whether the tasks run on this machine, and see its files.
+        Whether the tasks run on this machine and can read its files.
     """
 
     count: int
@@ -27,8 +27,8 @@ class Pool(Executor, ABC):
 
     @abstractmethod
     def share(self, value: Any) -> Any:
-        """Return a reference to ``value`` for the arguments of many tasks; each worker receives the value once."""
+        """Return a reference to ``value``, to be passed to many tasks; each worker receives the value once."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End all running tasks, and begin no others."""
+        """End all running tasks, and start no further tasks."""

@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster: an existing cluster, or one with some workers that is started here."""
+"""Pool of tasks on a Dask cluster, which exists already or is started on this machine."""
 
 from __future__ import annotations
 
@@ -25,31 +25,33 @@ from hwgen.work.base import Pool
 from hwgen.work.outcome import Outcome, outcome
 
 PATIENCE = 10.0
-"""Seconds in which a scheduler must answer, and have a worker."""
+"""Seconds within which a scheduler must answer, and then have a worker."""
 MAX_WORKERS = 256
 ALONE = 120.0
-"""Seconds without any worker after which a cluster is given up."""
+"""Seconds without any worker after which all tasks of a cluster fail."""
 _MAX_BYTES = 1 << 26
 _MAX_FRAMES = 1 << 12
-"""Largest size, in bytes and in frames, of a message in which a scheduler describes itself and its workers."""
+"""Largest number of frames in a scheduler's first messages; `_MAX_BYTES` is their largest size in bytes."""
 _LOOP_THREAD = "IO loop"
-"""Name of the thread in which Dask's client runs its loop."""
+"""Name of the thread in which Dask's client runs its event loop."""
 _LOOP_LOGGERS = ("tornado.application", "asyncio")
 _LOOK = 0.5
-"""Seconds between two checks of whether a task is still wanted."""
+"""Seconds between two checks whether a running task was cancelled."""
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Pool]:
-    """Connect to the cluster at an address for the block; ``local:N`` starts one with N workers on this machine.
+    """Connect to the Dask cluster at an address for the block, and yield its pool.
+
+    The address ``local:N`` starts a cluster with N workers on this machine.
 
     Raises
     ------
     InputError
         If the address is malformed.
     ToolError
-        If Dask is missing, no scheduler answers, or a worker has no hwgen or another version of it; in the block, if
-        the scheduler ends.
+        If Dask is missing, no scheduler answers, or a worker has no hwgen or another version. In the block: if the
+        scheduler ends.
     """
     workers = check_address(address)
     if util.find_spec("distributed") is None:
@@ -77,9 +79,10 @@ def connected(address: str) -> Iterator[Pool]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Dask's client from logging tracebacks, because hwgen reports their reasons in one line.
+    """Keep Dask's client from logging tracebacks in the block, because hwgen reports each reason in one line.
 
-    The loop of the client runs in its own thread. It also logs by tornado and asyncio, which other code can use here.
+    The client's event loop runs in its own thread. It also logs through tornado and asyncio, whose records from other
+    threads are kept.
     """
     logger = logging.getLogger("distributed.client")
     before = logger.level
@@ -95,12 +98,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Return whether a record comes from a thread other than Dask's loop."""
+    """Return whether a log record comes from another thread than Dask's event loop."""
     return record.threadName != _LOOP_THREAD
 
 
 def check_address(address: str) -> int | None:
-    """Return N of ``local:N``; ``None`` for another address.
+    """Return the number of workers N in an address ``local:N``; ``None`` for the address of a scheduler.
 
     Raises
     ------
@@ -118,15 +121,15 @@ def check_address(address: str) -> int | None:
 
 
 def _check_speaks(address: str) -> None:
-    """Refuse an address at which no Dask scheduler listens.
+    """Raise OSError if no Dask scheduler listens at an address.
 
-    Dask's client waits for some answers without end, and allocates memory for any announced size. A Dask scheduler
-    sends the first message. Then it is asked for its identity.
+    Dask's client would wait for some answers without end, and allocate memory for any announced size. So this function
+    checks the address first: it receives the scheduler's first message, and asks for its identity.
 
     Raises
     ------
     OSError
-        If no scheduler listens there.
+        If no scheduler listens at the address.
     """
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
     if not 0 < int(port) < 1 << 16:
@@ -148,7 +151,7 @@ def _check_speaks(address: str) -> None:
 
 
 def _send(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message in Dask's format: its length, the number of frames and their lengths, the frames."""
+    """Send a message in Dask's format: total length, number of frames, length of each frame, frames."""
     from distributed.protocol.core import dumps
 
     frames = [bytes(frame) for frame in dumps(message)]
@@ -157,14 +160,14 @@ def _send(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _received(connection: socket.socket, end: float) -> Any:
-    """Return the next message, without unpickling any part of it.
+    """Return the next message of a scheduler, without unpickling any part of the message.
 
     Raises
     ------
     ValueError
         If the data is no message, or too long.
     OSError
-        If the message does not arrive in time.
+        If the message does not arrive before the time ``end`` (``time.monotonic``).
     """
     from distributed.protocol.core import loads
 
@@ -183,7 +186,7 @@ def _received(connection: socket.socket, end: float) -> Any:
 
 
 def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
-    """Return ``count`` received bytes before the time ``end``; errors as in `_received`."""
+    """Return the next ``count`` bytes of a connection, received before the time ``end``; errors as in `_received`."""
     if count > _MAX_BYTES:
         raise ValueError
     received = bytearray()
@@ -198,9 +201,9 @@ def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
 
 @contextmanager
 def _started(workers: int) -> Iterator[str]:
-    """Start a cluster on this machine for the block, and yield its address.
+    """Start a Dask cluster on this machine for the block, and yield its address.
 
-    Its temporary files are removed at the end.
+    The cluster's temporary files are removed at the end.
     """
     import dask.config
     import distributed
@@ -221,7 +224,7 @@ def _started(workers: int) -> Iterator[str]:
 
 @contextmanager
 def _plain(address: str) -> Iterator[None]:
-    """Replace connection errors in the block by one line that names the address."""
+    """Replace connection errors in the block by a ToolError, whose line names the address."""
     try:
         yield
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
@@ -235,7 +238,7 @@ def _check(client: Any) -> None:
     Raises
     ------
     ToolError
-        If a worker has no hwgen, or another version of it.
+        If a worker has no hwgen, or other sources of hwgen than this machine.
     """
     here, digests = sources(), client.run(sources, on_error="return")
     for worker, digest in sorted(digests.items()):
@@ -248,7 +251,7 @@ def _check(client: Any) -> None:
 
 @cache
 def sources() -> str:
-    """Return a digest of hwgen's own files. Two machines with the same digest compute the same results."""
+    """Return the SHA-256 digest of hwgen's own source files. Machines with equal digests compute the same results."""
     digest = hashlib.sha256()
     waiting = [resources.files("hwgen")]
     while waiting:
@@ -261,7 +264,7 @@ def sources() -> str:
 
 
 class OnCluster(Pool):
-    """Workers of a Dask scheduler. Dask runs the tasks of a lost worker on another one."""
+    """Pool of the workers of a Dask scheduler. Dask runs the tasks of a lost worker again on another worker."""
 
     local = False
 
@@ -278,7 +281,7 @@ class OnCluster(Pool):
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # Dask's advice to scatter what is large: that would be lost with its worker
+            )  # Dask advises to scatter large values, but a scattered value is lost with its worker
             return self._client.submit(pickle.loads, pickle.dumps(value), pure=False)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -297,7 +300,7 @@ class OnCluster(Pool):
         return result
 
     def _taken(self, result: Future[Any]) -> bool:
-        """Return whether a task is still waited for, and mark its result as known."""
+        """Return whether the pool still waits for a task, and stop waiting for it."""
         try:
             self._waiting.remove(result)
         except KeyError:
@@ -305,10 +308,13 @@ class OnCluster(Pool):
         return result.set_running_or_notify_cancel()
 
     def _count_workers(self, over: threading.Event) -> None:
-        """Give up all tasks if there has been no worker for a while, because Dask would wait without end."""
+        """Fail all tasks if the cluster has no worker for `ALONE` seconds, because Dask would wait without end.
+
+        The check runs in its own thread until ``over`` is set.
+        """
         since = time.monotonic()
         while not over.wait(ALONE / 20):
-            with suppress(Exception):  # the tasks report whether the scheduler is there
+            with suppress(Exception):  # the tasks themselves report a lost scheduler
                 if self._client.nthreads():
                     since = time.monotonic()
             if time.monotonic() - since > ALONE:
@@ -325,7 +331,7 @@ class OnCluster(Pool):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Replace errors in the block that mean a lost scheduler by one line."""
+        """Replace errors of a lost scheduler in the block by a ToolError, and watch the number of workers."""
         from distributed.client import ClosedClientError
         from distributed.comm.core import CommClosedError
 
@@ -339,13 +345,13 @@ class OnCluster(Pool):
             over.set()
 
     def _plain_loss(self, error: BaseException) -> BaseException:
-        """Return a task's error; a killed worker or a lost scheduler becomes an error of one line."""
+        """Return the error of a task. A killed worker or a lost scheduler becomes a ToolError of one line."""
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 
         if isinstance(error, KilledWorker):
             return ToolError(f"the cluster gave up a task: each worker that took it ended ({error.last_worker})")
-        if isinstance(error, CancelledError | CommClosedError):  # no other code cancels tasks that are waited for
+        if isinstance(error, CancelledError | CommClosedError):  # no other code cancels tasks that the pool waits for
             return self._gone()
         return error
 
@@ -356,7 +362,7 @@ class OnCluster(Pool):
 
 
 def attempt(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Run a task in a worker. If the task is cancelled, the programs that it waits for end."""
+    """Run a task in a Dask worker, and return its outcome. If the task is cancelled, its programs are killed."""
     from distributed import get_worker
 
     worker, over = get_worker(), threading.Event()

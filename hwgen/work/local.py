@@ -1,4 +1,4 @@
-"""Tasks on this machine: in processes, or in threads that wait for programs."""
+"""Pools of tasks on this machine: in processes, or in threads that wait for programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _OnThisMachine(Pool):
         self._stopped = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        # The task runs in the context of its submitter, so it reports progress to the same listener.
+        # The task runs in the submitter's context, so that it reports progress to the submitter's listener.
         future = self._threads.submit(contextvars.copy_context().run, self._call, fn, args, kwargs)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
@@ -43,11 +43,11 @@ class _OnThisMachine(Pool):
 
     @abstractmethod
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Run a task, here or in a worker, and wait for its result."""
+        """Run a task in this thread or in a worker process, and return its result."""
 
     @abstractmethod
     def _end(self) -> None:
-        """End the programs or workers that the threads wait for."""
+        """Kill the programs or worker processes that the threads wait for."""
 
     def stop(self) -> None:
         self._stopped = True
@@ -60,9 +60,9 @@ class _OnThisMachine(Pool):
 
 
 class InThreads(_OnThisMachine):
-    """Pool of tasks that wait for programs.
+    """Pool of tasks in threads, for tasks that only wait for external programs.
 
-    The programs are the parallel processes; the tasks share this process's memory.
+    The programs run in parallel; the tasks share this process's memory.
     """
 
     def share(self, value: Any) -> Any:
@@ -77,17 +77,18 @@ class InThreads(_OnThisMachine):
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Value that each worker receives once, with the index that stands for it afterwards."""
+    """Shared argument of many tasks. Each worker receives the value once, and afterwards only its index."""
 
     value: Any
     index: int = field(default_factory=itertools.count().__next__)
 
 
 class InProcesses(_OnThisMachine):
-    """Pool of tasks in Python processes, one per thread, which start with the first task and end with the pool.
+    """Pool of tasks in Python processes, one process per thread of the pool.
 
-    The processes are started as programs. ``multiprocessing`` would run the caller's script once more in each process,
-    and gives up all tasks when it loses one process.
+    A process starts with its thread's first task, and ends with the pool. It is started as a program, because
+    ``multiprocessing`` would run the caller's script again in each process, and fails all tasks when one process is
+    lost.
     """
 
     def __init__(self, count: int) -> None:
@@ -128,7 +129,7 @@ class InProcesses(_OnThisMachine):
 
 
 class _Worker:
-    """Process that runs tasks, one at a time."""
+    """Python process that runs tasks for another process, one at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._known: set[Shared] = set()
@@ -138,12 +139,12 @@ class _Worker:
         self._process = self._stack.enter_context(processes.program(command, directory, **pipes))
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Return the result of a function in the process, or raise its exception.
+        """Run a function in the worker process, and return its result or raise its exception.
 
         Raises
         ------
         LostError
-            If the process ends before.
+            If the process ends before it answers, or answers something else than an outcome.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -157,7 +158,7 @@ class _Worker:
             outcome: Outcome = pickle.load(self._process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError, ValueError) as error:
             if not isinstance(error, OSError | EOFError):
-                self.kill()  # the process lives, but sent something else than an answer
+                self.kill()  # the process lives, but its answer is no outcome
             status = self._process.wait()
             how = f"signal {-status}" if status < 0 else f"status {status}"
             raise LostError(f"its process ended with {how}, as when memory runs out") from error
@@ -168,7 +169,7 @@ class _Worker:
         processes.kill(self._process)
 
     def close(self) -> None:
-        """Close the process's input, and wait until it ends."""
+        """Close the input of the process, which ends it, and wait for its end."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""Result or error of a task, in a form that can be sent."""
+"""Outcome of a task, its result or its error, in a form that can be sent between processes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hwgen.errors import HwgenError
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result or error of a task."""
+    """Result of a task, or the error that it raised."""
 
     value: Any = None
     error: Exception | None = None
 
     def get(self) -> Any:
-        """Return the value, or raise the error if there is one."""
+        """Return the task's result, or raise its error if there is one."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Run a task, and return its outcome."""
+    """Run ``function(*arguments, **named)``, and return its outcome."""
     try:
         return Outcome(value=function(*arguments, **named))
     except Exception as error:
@@ -34,7 +34,7 @@ def outcome(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outc
 
 
 def _portable(error: Exception) -> Exception:
-    """Return the error itself if it can be sent, else an error of a base class with the same text.
+    """Return an error itself if it can be pickled, else an error of a base class with the same text.
 
     An unexpected error carries its traceback as a note.
     """
@@ -48,7 +48,7 @@ def _portable(error: Exception) -> Exception:
             for error_class in type(error).__mro__[1:]
             if error_class.__module__ in ("builtins", HwgenError.__module__)
         ]
-        for error_class in classes:  # the first class that accepts a text alone
+        for error_class in classes:  # takes the first class whose only argument is a text
             try:
                 plain = error_class("\n  ".join(error.lines) if isinstance(error, HwgenError) else str(error))
                 pickle.loads(pickle.dumps(plain))

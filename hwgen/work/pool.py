@@ -1,4 +1,4 @@
-"""Pools for tasks, and the loop that sends tasks through a pool."""
+"""Choice of a pool for parallel tasks, and the loop that runs tasks in a pool."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from hwgen.work.base import LostError, Pool
 T = TypeVar("T")
 
 SHARES = 2
-"""Number of tasks, per task that a cluster runs at a time, into which work without natural parts is divided."""
+"""Number of tasks per parallel task of a cluster, into which work without natural parts is divided."""
 
 MAX_LOSSES = 3
-"""Number of times that a task can be lost with its worker."""
+"""Number of losses of a task with its worker after which the work fails."""
 
 
 def cores() -> int:
-    """Return the number of processors that this process can use."""
+    """Return the number of processor cores that this process can use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_count(count: int | None, what: str = "jobs") -> None:
-    """Refuse a count that is not a positive integer; ``None`` stands for a missing option.
+    """Refuse a count that is not a positive integer; ``None``, a missing option, is accepted.
 
     Raises
     ------
@@ -48,18 +48,18 @@ def pool(cluster: str | None = None, count: int | None = None, *, programs: bool
     ----------
     cluster : str, optional
         Address of a Dask scheduler (``tcp://host:8786``), or ``local:N``, which starts a cluster with N workers on this
-        machine. By default tasks run here, in processes.
+        machine. By default the tasks run on this machine, in processes.
     count : int, optional
-        Number of tasks at a time on this machine; the number of processors by default. A cluster has its own number.
+        Number of parallel tasks on this machine; the number of cores by default. A cluster has its own number.
     programs : bool
-        Whether the tasks only wait for programs, which are processes already. On this machine they then run in threads.
+        Whether the tasks only wait for external programs. On this machine they then run in threads.
 
     Raises
     ------
     InputError
         If ``count`` is no positive integer, or ``cluster`` is no address.
     ToolError
-        If there is no such cluster, or its workers can't do this work.
+        If no cluster answers, or its workers can't run this hwgen.
     """
     check_count(count, "tasks at a time")
     if cluster is not None:
@@ -110,7 +110,7 @@ def run(
     Raises
     ------
     ToolError
-        If a task is lost again and again.
+        If a task is lost `MAX_LOSSES` times with its worker.
     Exception
         Any exception of a task; the other tasks are then ended.
     """
@@ -139,7 +139,7 @@ def _led_through(
     shared: Sequence[Any],
     have: Callable[[int, T], None],
 ) -> None:
-    """Run the tasks in a pool, with lost tasks again, and call ``have`` with each result."""
+    """Run tasks in a pool, repeat lost tasks, and call ``have`` with the index and the result of each task."""
     sent = [pool.share(value) for value in shared]
     running: dict[Future[T], int] = {}
     ended: SimpleQueue[Future[T]] = SimpleQueue()  # it is too slow to check all running tasks each time that one ends

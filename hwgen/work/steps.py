@@ -1,7 +1,7 @@
-"""Searches whose steps run in parallel once they take long.
+"""Searches whose steps run in parallel if the search takes long.
 
-The caller of a search chooses the pool by `beside`, and the search spreads its steps by `spread`. Most searches end
-within a second, before another process could start. So the first steps run here::
+The caller of a search chooses the pool with `beside`, and the search runs its steps with `spread`. Most searches end
+within a second, before another process could start. So the first steps run in the calling process::
 
     with work.beside(cluster):
         plan = planner.make(network, board)  # inside: results = work.spread(best_of, layers)
@@ -26,21 +26,21 @@ from hwgen.work.pool import check_count, cores, pool, run
 T = TypeVar("T")
 
 ALONE = 1.0
-"""Seconds of a search that are spent here before other processes begin."""
+"""Seconds of a search in the calling process before its further steps run in the pool."""
 
 
 class _DeferredPool:
-    """Pool of the steps, opened with the first of them."""
+    """Pool of a search's steps that is opened when the first steps run in it."""
 
     def __init__(self, cluster: str | None, count: int) -> None:
         self._cluster, self._count = cluster, count
         self._stack = ExitStack()
         self._pool: Pool | None = None
         self.left = ALONE
-        """Seconds until the pool is opened."""
+        """Seconds of steps in the calling process until the pool is opened."""
 
     def is_due(self, spent: float) -> bool:
-        """Return whether steps should go to the pool after so many more seconds of steps here."""
+        """Return whether further steps should run in the pool, ``spent`` seconds of steps after ``left`` was set."""
         return (self._cluster is not None or self._count > 1) and spent >= self.left
 
     def run(
@@ -50,7 +50,7 @@ class _DeferredPool:
         shared: Sequence[Any],
         report_left: Callable[[int], None],
     ) -> list[T]:
-        """Run the tasks in the pool like `run`. ``said`` is called with the number of tasks that are left."""
+        """Return the results of tasks in the pool; call ``report_left`` with the number of tasks left after each."""
         left = itertools.count(len(tasks) - 1, -1)
         try:
             if self._pool is None:
@@ -61,9 +61,9 @@ class _DeferredPool:
             raise
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the pool, with an error if there is one, which the pool can rephrase.
+        """Close the pool, with the error that ended the work if there is one. A later step opens another pool.
 
-        A later step opens another pool.
+        The pool can replace the error, as a cluster does for a lost scheduler.
         """
         self._pool, stack, self._stack = None, self._stack, ExitStack()
         stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
@@ -74,7 +74,7 @@ _POOL: ContextVar[_DeferredPool | None] = ContextVar("place", default=None)
 
 @contextmanager
 def beside(cluster: str | None = None, count: int | None = None) -> Iterator[None]:
-    """Let the searches of the block run in parallel (`spread`). A block inside another one uses the outer block's pool.
+    """Let searches in the block run their steps in parallel. A block inside another one uses the outer block's pool.
 
     Parameters
     ----------
@@ -112,7 +112,8 @@ def spread(
 ) -> list[T]:
     """Return the results of ``function(*shared, task)`` for each task, in the order of the tasks.
 
-    Parameters and errors are those of `hwgen.work.run`. Tasks run here, or in the pool of `beside` if they take long.
+    Parameters and errors are those of `hwgen.work.run`. The first tasks run in the calling process; if they take long,
+    the others run in the pool of `beside`.
     """
     results: list[T] = []
     deferred_pool, begin = _POOL.get(), time.monotonic()

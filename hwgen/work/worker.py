@@ -1,4 +1,4 @@
-"""Process that runs tasks: it reads questions from standard input and writes answers to standard output."""
+"""Main program of a worker process: it reads tasks from standard input and writes outcomes to standard output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hwgen.work.outcome import Outcome, outcome
 
 
 def main() -> None:
-    """Run tasks until there are no more, or the process that sent them is gone."""
+    """Run tasks from standard input until the input is closed, because the pool ends or its process is gone."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of tasks is no answer
     questions: SimpleQueue[Any] = SimpleQueue()
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _listen(questions: SimpleQueue[Any]) -> None:
-    """Read questions into a queue. At their end, end this process and all that it runs."""
+    """Read tasks from standard input into a queue. At the end of the input, end this process and its programs."""
     try:
         while True:
             try:
