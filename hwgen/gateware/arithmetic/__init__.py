@@ -1,1 +1,4 @@
-"""Arithmetic with parameters that are written at run time, for the engine and for layers with run-time weights."""
+"""Arithmetic circuits whose constants (biases, scales, tables) are written at run time.
+
+The engine and layers with run-time weights use them.
+"""

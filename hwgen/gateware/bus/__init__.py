@@ -1,1 +1,1 @@
-"""Connections between an accelerator and the buses of a board: streams of whole bytes, and registers."""
+"""Wrappers that connect an accelerator or an engine to the AXI buses of a board."""

@@ -1,4 +1,7 @@
-"""Register bank on AXI4-Lite (Arm IHI 0022, AMBA AXI protocol specification, issue H, chapter B1)."""
+"""Bank of control and status registers on AXI4-Lite.
+
+See Arm IHI 0022, AMBA AXI protocol specification, issue H, chapter B1.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,11 @@ class BankConfig:
 
 
 class Bank(ConfiguredComponent[BankConfig]):
-    """Register bank on AXI4-Lite. It stores the registers that software writes; the others are inputs.
+    """Bank of control and status registers on AXI4-Lite, which stores the registers that software writes.
+
+    Read-only registers are inputs.
+
+    Registers that software only reads are inputs.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ Access = Literal["r", "rw", "w1c", "w1s", "w"]
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """Field of a register: consecutive bits with a name.
+    """Field of a hardware register: consecutive bits with a name.
 
     Parameters
     ----------

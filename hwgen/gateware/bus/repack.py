@@ -78,7 +78,7 @@ class Pieces:
 
     @property
     def values(self) -> int:
-        """Number of values in a frame."""
+        """Number of values in a frame of the accelerator's stream, over all pieces."""
         rounds, rest = divmod(self.count - 1, len(self.sizes))
         return rounds * sum(self.sizes) + sum(self.sizes[:rest]) + self.final
 

@@ -114,7 +114,7 @@ class EndConfig:
 
     @property
     def final_keep(self) -> int:
-        """Value of ``tkeep`` in the last word of a frame."""
+        """Value of the AXI4-Stream signal ``tkeep`` in the last word of a frame."""
         return (1 << self.words.final * self.value_bytes) - 1
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:

@@ -1,4 +1,4 @@
-"""Addition of two feature maps by tables that are written at run time.
+"""Addition of two quantised feature maps by lookup tables that are written at run time, for the engine.
 
 `hwgen.gateware.table_sum` is the same with constant tables. Three tables of 256 entries serve all lanes. Two tables
 store, for each value of an operand, its share of the output in fixed point with `FRACTION` fractional bits. The third
@@ -110,7 +110,7 @@ class TableAdd(ConfiguredComponent[TableAddConfig]):
 
 
 def table(m: Module, name: str, write, table_index: int, shape, index) -> Signal:
-    """Add a table in block RAM that ``write`` fills, and return its entry at ``index``, two cycles later."""
+    """Add a lookup table in block RAM that ``write`` fills, and return its entry at ``index``, two cycles later."""
     m.submodules[name] = entries = memory.Memory(
         shape=shape, depth=TABLE_WORDS, init=[], attrs=ram_attributes(TABLE_WORDS, "block")
     )

@@ -93,7 +93,7 @@ class _Stages:
 
 
 class Array(ConfiguredComponent[EngineConfig]):
-    """Array of ``maps / 2`` by ``pixels`` DSP slices with two products each, and an accumulator for each product.
+    """Multiply-accumulate array of ``maps / 2`` by ``pixels`` DSP slices, with two products and two accumulators each.
 
     The slice of pair ``8 h + j`` has the weight of map ``16 h + j`` in its low field, and the weight of map
     ``16 h + 8 + j`` in its high field. LUT RAM with one write port and one read port stores the sums of
@@ -316,7 +316,7 @@ class Array(ConfiguredComponent[EngineConfig]):
 
 
 def _any(values: list[Value]) -> Value:
-    """Return the bitwise or of all values, as a balanced tree."""
+    """Return the bitwise or of all values, built as a balanced tree."""
     while len(values) > 1:
         values = [
             values[first] | values[first + 1] if first + 1 < len(values) else values[first]

@@ -15,7 +15,7 @@ BORDER_BYTES = 4096
 
 
 class Burst(enum.Enum, shape=2):
-    """Burst type: the rule by which the address changes from beat to beat (table A3-3)."""
+    """AXI burst type: the rule by which the address changes from beat to beat (table A3-3)."""
 
     FIXED = 0
     INCREMENTING = 1
@@ -32,7 +32,7 @@ class Response(enum.Enum, shape=2):
 
 
 class Master(wiring.Signature):
-    """Signature of an AXI4 master without identifiers, so that responses arrive in order.
+    """Signature of an AXI4 master without transaction identifiers, so that responses arrive in order.
 
     Signals have the names of the specification, in lower case.
 

@@ -48,7 +48,9 @@ def box_burst(config: EngineConfig) -> data.StructLayout:
 
 
 def request_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a burst request to memory. A request of 0 beats starts no transaction.
+    """Return the layout of a burst request to the engine's memory port: word address and number of beats.
+
+    A request of 0 beats starts no transaction.
 
     With a bus of two words, ``wide`` means that each beat has two words, from an even word on. ``ragged`` means that
     the second word of the last beat does not belong to the run. Without ``wide``, each beat has one word.

@@ -384,7 +384,7 @@ class _Operands:
 
 
 def _length(value: Value) -> Value:
-    """Return the bit length of a value: the index of its highest set bit, plus one."""
+    """Return the bit length of a value as a circuit: the index of its highest set bit, plus one."""
     if len(value) == 1:
         return value
     half = 1 << (len(value) - 1).bit_length() - 1

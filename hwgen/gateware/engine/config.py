@@ -25,7 +25,7 @@ PARAMETER_LAYOUT = data.StructLayout({"tables": 1, "index": 12, "data": 64})
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Configuration of an engine: multiply-accumulate array, buffers, and port to off-chip memory.
+    """Configuration of a programmable engine: multiply-accumulate array, buffers, and port to off-chip memory.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ class CoreConfig:
 
 
 class Core(ConfiguredComponent[EngineConfig]):
-    """Compute core: map buffer, weight buffer, lane addressing, array and drain, with their sequencers.
+    """Compute core of the engine: map buffer, weight buffer, lane addressing, array and drain, with their sequencers.
 
     A job counts as computed when its last step has read the buffers, so that these words can be overwritten. A job
     counts as drained when its last word is ``finished``; a job without beats, when all jobs before it are drained.

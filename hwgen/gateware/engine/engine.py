@@ -1,4 +1,4 @@
-"""Programmable engine: a circuit that computes networks by programs in memory."""
+"""Programmable engine: a circuit that computes neural networks by running programs from memory."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class Engine(ConfiguredComponent[EngineConfig]):
         return fsm.ongoing("RUN")
 
     def _elaborate_watch(self, m: Module, memory_side: MemorySide, core: Core, runs: Value) -> None:
-        """Detect a stuck run: no memory request, no computation and no drain for `STUCK_CYCLES` cycles.
+        """Detect a stuck engine run: no memory request, no computation and no drain for `STUCK_CYCLES` cycles.
 
         Cycles in which memory owes an answer do not count.
         """

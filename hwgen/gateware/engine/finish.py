@@ -203,7 +203,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return m
 
     def _elaborate_writes(self, m: Module) -> Any:
-        """Return the stream of parameter and table words behind a register, which drives many memories."""
+        """Register the stream of writes to parameters and tables, because it drives many memories, and return it."""
         write = stream.Signature(PARAMETER_LAYOUT, always_ready=True).create(path=("parameter_write",))
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
@@ -223,7 +223,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return outputs
 
     def _elaborate_sums(self, m: Module, outputs: Sequence[Value], tables: Any) -> list[Value]:
-        """Return each lane's sum with the other map, or the output itself, ``config.added`` cycles after its beat."""
+        """Return each lane's output with another map added, or unchanged, ``config.added`` cycles after its beat."""
         config, add_cycles = self.config, self.config.added - self.config.bounded
         m.submodules.add = sums = TableAdd(config.add)
         m.d.comb += [
@@ -243,7 +243,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return added
 
     def _rule(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
-        """Return the zero point and the bounds for a `Bound` whose inputs arrive ``cycle`` cycles after their beat."""
+        """Return a beat's zero point and bounds, delayed for a `Bound` that gets its inputs after ``cycle`` cycles."""
         cycles = {"zero_point": cycle, **dict.fromkeys(("low", "high"), cycle + BoundConfig.bounds_cycle)}
         beat = self.beats.payload
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}
@@ -294,7 +294,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         ]
 
     def _elaborate_buffer(self, m: Module, words: Pool) -> None:
-        """Add the output buffer: one bank, or a bank of even words and a bank of odd words."""
+        """Add the memory for output words that wait to be stored: one bank, or one each for even and odd words."""
         banks = self.config.engine.bus_words
         depth, bits = self.config.engine.output_words // banks, banks.bit_length() - 1
         word, read_words = words.o.payload, []

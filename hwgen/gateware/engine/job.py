@@ -1,4 +1,6 @@
-"""Jobs (descriptors) of the engine. A program is a sequence of jobs in memory.
+"""Jobs (descriptors) of the engine, which the engine reads from memory: their fields, packing and seal.
+
+A program is a sequence of jobs in memory.
 
 A job has one part for each of the four units. All units process the same sequence of jobs, each at its own pace: while
 the array computes job ``j``, ``load`` fetches the operands of later jobs and ``store`` writes the results of earlier
@@ -51,7 +53,7 @@ def _bits(width: int, *, signed: bool = False) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPart:
-    """One unit's part of a job: named bit fields packed into 64-bit words."""
+    """Part of an engine's job for one of its units: named bit fields packed into 64-bit words."""
 
     WORDS: ClassVar[int]
 
@@ -116,7 +118,9 @@ class JobPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Load(JobPart):
-    """Load part of a job: fetches a box of a feature map, weights, and requantisation parameters, in this order.
+    """Load part of an engine's job: fetches a box of a feature map, weights, and requantisation parameters.
+
+    They are fetched in this order.
 
     Each of the three can be missing. A box has ``x_blocks`` blocks of 8 channels, ``x_rows`` rows and ``x_words``
     pixels per row; a pixel of a block is one word. The pixel in row ``y`` and column ``x`` of the box has position
@@ -176,7 +180,7 @@ class Load(JobPart):
 
 @dataclass(frozen=True, kw_only=True)
 class Compute(JobPart):
-    """Compute part of a job: the steps of the array for ``groups`` pixel groups.
+    """Compute part of an engine's job: the steps of the multiply-accumulate array for ``groups`` pixel groups.
 
     The loops, from the outermost to the innermost, are: groups, blocks of 8 channels, kernel rows, kernel columns,
     channels of the block. The innermost body is one step. In a step, the values of one channel of all pixels of the
@@ -199,7 +203,7 @@ class Compute(JobPart):
     last: int = _bits(1)
     """Flag: the job's sums are complete after this job, and are drained from the array."""
     channelwise: int = _bits(1)
-    """Flag of a depthwise layer: channel ``j`` of a block is multiplied for map ``j`` alone."""
+    """Flag of a depthwise layer: input channel ``j`` of a block of 8 contributes to output map ``j`` alone."""
     maximum: int = _bits(1)
     """Flag: array elements keep the maximum instead of a sum (maximum pool). Needs ``channelwise`` and weights of 1."""
     walk: int = _bits(1)
@@ -256,7 +260,7 @@ class Compute(JobPart):
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(JobPart):
-    """Drain part of a job: requantises complete sums, optionally adds another map, looks values up, or pools.
+    """Drain part of an engine's job: requantises complete sums, and optionally adds a map, applies a table, or pools.
 
     The word of block ``b`` and pixel ``p`` of the tile is written to address ``o_base + b * o_plane + p`` of the output
     buffer. With ``pool``, ``p`` counts pixels of the pooled tile.
@@ -269,7 +273,7 @@ class Drain(JobPart):
     pixels: int = _bits(14)
     """Number of output pixels in the tile that the engine's job computes, over all pixel groups."""
     add: int = _bits(1)
-    """Flag: another map's value is added to each output, by tables. Its word is ``a_base + b * pixels + p``."""
+    """Flag: another map's value is added to each output, by lookup tables. Its word is ``a_base + b * pixels + p``."""
     zero_point: int = _bits(8, signed=True)
     low: int = _bits(8, signed=True)
     high: int = _bits(8, signed=True)
@@ -294,7 +298,9 @@ class Drain(JobPart):
 
 @dataclass(frozen=True, kw_only=True)
 class Store(JobPart):
-    """Store part of a job: writes ``rows`` rows of ``words`` words for each of ``blocks`` blocks to memory.
+    """Store part of an engine's job: writes output words to memory, in ``rows`` rows for each block of 8 maps.
+
+    A row has ``words`` words. There are ``blocks`` blocks.
 
     The rows of a block follow each other without gaps in the output buffer.
     """
@@ -343,7 +349,7 @@ class Job:
 
 @cache
 def field_offsets() -> dict[str, tuple[int, int]]:
-    """Return the offset and the width of every field of a job, in bits, by ``part.name``."""
+    """Return the bit offset and the width of every field of an engine's job, by name, as ``part.name``."""
     offsets, first = {}, 0
     for name, part in (("load", Load), ("compute", Compute), ("drain", Drain), ("store", Store)):
         for item, offset in part._offsets():
@@ -429,7 +435,7 @@ def accesses(engine: EngineConfig) -> tuple[Access, ...]:
 
 
 def digest(engine: EngineConfig) -> str:
-    """Return the engine's digest: sixteen hexadecimal digits that tell engines apart.
+    """Return the engine's digest, sixteen hexadecimal digits: a hash of the engine's sizes and job layouts.
 
     The digest depends on the sizes of the engine and on the offsets of its job fields, under their frozen names
     (`hwgen.frozen`).
@@ -445,7 +451,7 @@ def digest(engine: EngineConfig) -> str:
 
 
 def engine_seal(engine: EngineConfig) -> int:
-    """Return the low half of every job seal of an engine: the first digits of the engine's digest."""
+    """Return the part of a job's seal that identifies the engine: the first digits of the engine's digest."""
     return int(digest(engine)[: SEAL_BITS // 4], 16)
 
 
@@ -459,7 +465,7 @@ def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
 
 
 def pack_jobs(engine: EngineConfig, jobs: Sequence[Job]) -> bytes:
-    """Return the bytes of a program: all jobs in order, each with its seal."""
+    """Return the bytes of an engine's program: all jobs in order, each followed by its seal (checksum and digest)."""
     packed = (job.pack() for job in jobs)
     return b"".join(
         parts + seal(engine, job_index, parts).to_bytes(WORD_BITS // 8, "little")

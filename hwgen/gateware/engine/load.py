@@ -174,7 +174,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
 
 
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Return the write streams of the map buffer and the weight buffer by name.
+    """Return the signatures of the write streams into the engine's map buffer and weight buffer, by name.
 
     There are two streams for each buffer if a bus beat has two words.
     """

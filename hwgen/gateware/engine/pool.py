@@ -29,7 +29,7 @@ WORD = data.StructLayout({"address": ADDRESS_BITS, "data": data.ArrayLayout(sign
 
 @dataclass(frozen=True, kw_only=True)
 class PoolConfig:
-    """Configuration of a `Pool`: the sizes of its memories.
+    """Configuration of the engine's 2 x 2 maximum pool: the sizes of its memories.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class Pool(ConfiguredComponent[PoolConfig]):
 
 
 def _maximum(first: Value, second: Value) -> Value:
-    """Return the lane-wise maximum of two words of signed bytes."""
+    """Return the lane-wise maximum of two words of eight signed bytes."""
     maxima = []
     for lane in range(LANES):
         one, other = (word[8 * lane : 8 * lane + 8].as_signed() for word in (first, second))

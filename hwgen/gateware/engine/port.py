@@ -70,7 +70,7 @@ def tag_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def read_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a read request: a burst and its tag."""
+    """Return the layout of a read request to the memory port: a burst, and a tag with its destination."""
     return data.StructLayout({"run": request_layout(config), "tag": tag_layout(config)})
 
 
@@ -309,7 +309,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return 1, bus.rdata
 
     def _elaborate_written(self, m: Module) -> None:
-        """Write words to the bus: each word in one or two beats, or the enabled words of a wide beat."""
+        """Write words to the memory bus: each word in one or two beats, or the enabled words of a wide beat."""
         bus, word, config = self.m_axi, self.written.payload, self.config
         m.d.comb += bus.wvalid.eq(self.written.valid)
         if config.word_beats > 1:

@@ -119,7 +119,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         return m
 
     def _rotate(self, m: Module, name: str, values: list[Value], rest: Value, sign: int) -> list[Value]:
-        """Return ``values`` rotated by ``sign * rest``: output ``n`` is ``values[(n + sign * rest) % pixels]``.
+        """Add a rotation network: output ``n`` is ``values[(n + sign * rest) % pixels]``, some cycles later.
 
         Each registered stage handles two bits of ``rest``.
         """

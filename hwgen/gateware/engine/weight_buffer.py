@@ -26,7 +26,7 @@ def weight_write(config: EngineConfig) -> data.StructLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightBufferConfig:
-    """Configuration of the weight buffer of ``engine``, with its resources."""
+    """Configuration of the weight buffer of ``engine``, which stores one weight per output map for each step."""
 
     engine: EngineConfig
 

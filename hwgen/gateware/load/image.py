@@ -27,7 +27,7 @@ def words_of(layers: Sequence[Any]) -> list[int]:
 
 
 def fields_of(config: Any) -> dict[str, str]:
-    """Return all fields of a configuration as texts, by their paths, for example ``compute.window.pad_value``."""
+    """Return all fields of a layer's configuration as texts, by path, for example ``compute.window.pad_value``."""
     return dict(_fields(config, ""))
 
 

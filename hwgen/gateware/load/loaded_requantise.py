@@ -1,4 +1,4 @@
-"""Requantisation with constants that are loaded at run time.
+"""Requantisation of accumulators with biases, scales and bounds that are loaded at run time.
 
 Memories store the constants of each channel, registers the constants of the layer. A lane is a
 `hwgen.gateware.arithmetic.scale.Scale` and a `Bound`, which work with any constants.

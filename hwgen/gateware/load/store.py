@@ -65,7 +65,7 @@ class Store:
 
     @property
     def write(self) -> wiring.Signature:
-        """Signature of the memory's write port, from the side of its source."""
+        """Signature of the loaded memory's write port, from the side of the writer."""
         return wiring.Signature({"enable": Out(1), "address": Out(range(self.depth)), "data": Out(self.width)})
 
     def cut(self, contents: Sequence[int]) -> Iterator[int]:

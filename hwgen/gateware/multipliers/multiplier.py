@@ -102,7 +102,7 @@ class Multiplier(ABC):
         return ""
 
     def for_lanes(self, lanes: int) -> Multiplier:
-        """Return the multiplier for ``lanes`` output channels at once: the `fallback` if they do not fill a unit."""
+        """Return the multiplier for ``lanes`` output channels at once: this one, or `fallback` if they are too few."""
         return self if lanes >= self.lanes else self.fallback
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Multiplier(ABC):
         return activation
 
     def is_soft(self, operand: Shape, weight_bits: int) -> bool:
-        """Return whether synthesis builds the products from LUTs instead of DSP slices."""
+        """Return whether synthesis builds this multiplier's products from LUTs instead of DSP slices."""
         return self.slices == 0
 
     # Weights

@@ -1,1 +1,1 @@
-"""Components of layers that are computed pyramid by pyramid: reuse buffers and tile buffers."""
+"""Components of a pyramid accelerator, which computes fused layers tile by tile: reuse buffers and tile buffers."""

@@ -34,7 +34,7 @@ HALVES = 2
 
 
 class Pyramid(NamedTuple):
-    """One layer's share of a pyramid: a tile of the layer's input, and its windows.
+    """One layer's share of a pyramid of fused layers: a tile of the layer's input, and its windows.
 
     Parameters
     ----------
