@@ -122,7 +122,8 @@ def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozens
 
 
 def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
-    """Return the indices of the Pareto-optimal rows, where smaller is better in every column.
+    """Return the indices of the Pareto-optimal rows of ``figures`` (costs of partial blockings), where smaller is
+    better.
 
     Rows are sorted and distinct.
     """
@@ -143,7 +144,8 @@ def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return, for each of ``rows``, whether some row of ``kept`` is at most as large in every column.
+    """Return, for each of ``rows`` (costs of partial blockings), whether some row of ``kept`` is at most as large in
+    every column.
 
     No row of ``kept`` sorts after ``rows``.
     """

@@ -74,7 +74,7 @@ class Lattice:
 
     @cached_property
     def fill(self) -> list[np.ndarray]:
-        """Words per operand that a buffer moves in the whole layer, by the lattice point at which its reuse ends.
+        """Words per operand that a buffer moves in the whole layer if it keeps its block up to a point of the lattice.
 
         With ``optimistic`` the words are a lower bound: every block that can stay at an edge is fetched once.
         """
@@ -136,8 +136,7 @@ class Lattice:
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops by which a partial nest can grow, each with the next lattice point of every point, or -1 where the loop
-        cannot follow.
+        """Loops by which a partial nest can grow, each with the next lattice point of every point; -1 where it cannot.
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.
@@ -177,8 +176,8 @@ class Lattice:
 
     @cached_property
     def mirror(self) -> np.ndarray | None:
-        """Index of each lattice point with rows and columns exchanged; ``None`` if the layer is not symmetric in
-        both.
+        """Index of each lattice point (block extents) with rows and columns exchanged; ``None`` if the layer is not
+        symmetric in both.
         """
         p = self.problem
         rows = (p.Y, p.Fh, p.stride[0], p.pad[0], p.height, self.base["Y"], self.base["Fh"])

@@ -1,4 +1,4 @@
-"""Energy per access of buffers at every point of the search's lattice, for one memory hierarchy."""
+"""Energy per access of a buffer for every combination of block extents, on one memory hierarchy."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], floa
 
 
 _ROUGH = 3
-"""Number of partial blockings kept per lattice point in the rough searches that compare hierarchies."""
+"""Number of partial blockings kept per combination of block extents in the rough searches that compare hierarchies."""
 
 _Sizes = tuple[tuple[int, ...], ...]
 

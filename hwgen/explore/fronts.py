@@ -213,8 +213,8 @@ def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
-    """Return the multipliers of a layer computed in ``groups`` serial depth groups, or in more where the board has
-    too few.
+    """Return the multipliers of a layer that computes its input channels in ``groups`` serial groups, or in more if
+    the board requires.
     """
     need = fusion.depth_multipliers(layer, groups)
     if board is None or need <= board.dsp:

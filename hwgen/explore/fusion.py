@@ -22,8 +22,8 @@ from hwgen.templates.work import Unroll, ceil_div
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePoint:
-    """Point of a Pareto front: fusion groups that reuse overlaps, words stored on chip, and words of maps moved per
-    frame.
+    """Point of a Pareto front: division into fusion groups, words stored on chip for overlaps, and words of maps
+    moved per frame.
     """
 
     groups: tuple[Span, ...]
@@ -33,7 +33,7 @@ class StoragePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DspPoint:
-    """Point of a Pareto front: fusion groups that share multipliers one after the other, multipliers needed, and
+    """Point of a Pareto front: division into fusion groups that share multipliers in turn, number of multipliers,
     off-chip traffic.
     """
 
@@ -44,7 +44,9 @@ class DspPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapPoint:
-    """Point of a Pareto front: fusion groups, each with ``reuse`` or ``recompute`` of overlaps, and their costs."""
+    """Point of a Pareto front: division into fusion groups, each with ``reuse`` or ``recompute`` of overlaps, and
+    the costs.
+    """
 
     groups: tuple[Span, ...]
     overlap: tuple[str, ...]

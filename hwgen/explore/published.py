@@ -13,9 +13,11 @@ from hwgen.network import shapes
 from hwgen.network.graph import Network
 
 DEPTH_GROUPS: Mapping[str, int] = {"conv2_2": 2}
-"""Number of serial depth groups per layer in DeCoILFNet's build of VGG-16's first seven layers; 1 for all others.
+"""Number of serial depth groups (input channels computed one after the other) per layer in DeCoILFNet's build of
+VGG-16.
 
-No other groups fit both its DSPs and its times.
+The build has VGG-16's first seven layers. Layers that are not listed have one group. No other groups fit both the
+published DSPs and the published times.
 """
 
 _POINTS = {
@@ -39,8 +41,8 @@ def points(network: Network) -> tuple[Point, ...]:
 
 
 def depth_groups(network: Network) -> dict[str, int]:
-    """Return the number of serial depth groups of each layer in DeCoILFNet's build of VGG-16; empty for other
-    networks.
+    """Return the number of serial depth groups (of input channels) of each layer in DeCoILFNet's build; empty for
+    other networks.
     """
     if not _same(network, "vgg16:7"):
         return {}

@@ -28,7 +28,7 @@ Pair = tuple[int, int]
 """Pair of a number of rows and a number of columns."""
 
 SOURCE = -1
-"""Index that stands for the input map of a group of layers.
+"""Index that stands for the input map of a fusion group of layers.
 
 Layers have indices from 0, and a map has the index of the layer that produces it.
 """
@@ -103,7 +103,7 @@ class Level:
 
 
 def back_map(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[Level]:
-    """Return, for each layer, the pyramid of inputs on which an output tile of size ``tip`` depends.
+    """Return, for each layer, the size of the input region (pyramid) on which an output tile of size ``tip`` depends.
 
     Raises
     ------
@@ -135,9 +135,7 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
 
 def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
-    """Return the on-chip words kept for reuse by every fusion group that ends with the last layer, by its first
-    layer.
-    """
+    """Return the on-chip words kept for reuse of overlaps by every fusion group that ends with the last layer."""
     linked = Linked.of(layers)
     _check(linked, tip)
     tips = tips_of_tails(linked, tip)
@@ -146,7 +144,8 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return the output tile size (tip) of every fusion group that ends with the last layer, at least ``tip``.
+    """Return the output tile size of each fusion group that ends with the last layer: ``tip``, rounded up for
+    upsampling.
 
     It is the smallest tip, at least ``tip``, with which all maps of the group advance by whole pixels. Only upsampling
     needs more than ``tip``.
@@ -159,7 +158,7 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
 
 
 def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
-    """Return, for each layer at which a group can begin, the smallest output step that advances all its maps by
+    """Return, for each possible first layer of a fusion group, the smallest output step that advances all maps by
     whole pixels.
     """
     outputs, whole = {}, 1
@@ -194,8 +193,8 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return the words kept for reuse by each fusion group that ends with the last layer, for an output tile size
-    ``tip``.
+    """Return the words kept for reuse of overlaps by each fusion group that ends with the last layer, for output
+    tile size ``tip``.
     """
     rows, columns = (_overlaps(linked, axis, tip[axis]) for axis in (0, 1))
     paces, layers, words = [_paces(linked, axis) for axis in (0, 1)], linked.layers, {}
@@ -234,7 +233,7 @@ def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]
 
 
 def implementation_words(layers: Sequence[Op], tip: Pair = (1, 1)) -> int:
-    """Return the on-chip words for reuse that the implementation of Alwani's thesis takes (section 3.4.5).
+    """Return the on-chip words that the implementation in Alwani's thesis stores to reuse overlaps (section 3.4.5).
 
     Widths include padding, the rows are those of the first pyramid, and the group's own input does not count.
     """

@@ -14,8 +14,8 @@ _HALF_STEP = 1.01 * 2.0**-24
 
 
 def average_rule(op: AveragePool) -> Requantisation:
-    """Return the requantisation with which an average pool divides the integer sum of a window, exactly as ONNX Runtime
-    does.
+    """Return the requantisation that turns a window's integer sum into an average pool's output, exactly as ONNX
+    Runtime rounds.
 
     ONNX Runtime adds real values in float32, tap by tap. The rounded sum can fall on either side of a tie, depending on
     the order of the values. Then no function of the integers' sum gives ONNX Runtime's output.

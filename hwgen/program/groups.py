@@ -99,7 +99,8 @@ class Grouping:
         return best[-1][1]
 
     def follow(self, layers: Sequence[Layer], choices: Choices) -> list[Group]:
-        """Return groups of layers with given tilings and groupings (``choices``) instead of a search.
+        """Return layers in given groups (computed side by side) and with given tilings, from ``choices`` instead of a
+        search.
 
         Raises
         ------
@@ -256,7 +257,7 @@ class Grouping:
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _measured(self, works: tuple[Work, ...]) -> float:
-        """Return the scheduled cycles of passes computed side by side, without any other layer."""
+        """Return the scheduled cycles that given passes take side by side, without any other layer."""
         return self._cycles[self._key(works)]
 
     def _key(self, works: Sequence[Work]) -> object:

@@ -121,8 +121,8 @@ def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each feature map, the stored map that contains it (itself or a concatenation), and its first block
-    there.
+    """Return, for each map, the stored map that contains it (itself or a concatenation), and its first 8-channel
+    block there.
     """
     target_of, copy_sources = _inside(network), {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
@@ -141,7 +141,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map that is computed directly into a concatenation's output, the concatenation and its first
+    """Return, for each map computed directly into a concatenation's output, the concatenation and its first 8-channel
     block there.
 
     Such an edge enters a single concatenation, unchanged, and begins at a whole block.
@@ -324,8 +324,8 @@ def aligned(address: int) -> int:
 
 
 def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
-    """Return ``home`` at the first aligned address, not below its own, at which it overlaps no memory region in
-    ``alive``.
+    """Return memory region ``home`` moved to the first aligned address, not below its own, at which it overlaps no
+    region in ``alive``.
     """
     for other in sorted(alive, key=lambda other: other.address):
         if home.end <= other.address:

@@ -200,7 +200,7 @@ class Pass:
 
     @property
     def looked_up(self) -> bool:
-        """Whether the outputs of the pass go through a lookup table of an activation function."""
+        """Whether the outputs of the pass go through a lookup table, such as that of an activation function."""
         return any(each.first == ACTIVATION for each in self.tables)
 
     @property

@@ -61,7 +61,7 @@ class Tiling:
 
 
 class Tilings(NamedTuple):
-    """Table of many tilings, as one array for each of the first six fields of `Tiling`."""
+    """Table of many engine tilings, as one array for each of the first six fields of `Tiling`."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -72,16 +72,16 @@ class Tilings(NamedTuple):
 
     @classmethod
     def none(cls) -> Tilings:
-        """Return an empty table of tilings."""
+        """Return an empty table of engine tilings (tile and chunk sizes, loop orders)."""
         return cls(*(np.zeros(0, np.int64) for _ in range(5)), maps_stay=np.zeros(0, bool))
 
     @classmethod
     def one(cls, tiling: Tiling) -> Tilings:
-        """Return a table with a single tiling."""
+        """Return a table with a single engine tiling (tile and chunk sizes, loop order)."""
         return cls(*(np.array([getattr(tiling, name)]) for name in cls._fields))
 
     def tiling(self, index: int) -> Tiling:
-        """Return the tiling at an index of the table."""
+        """Return the engine tiling (tile and chunk sizes, loop order) at an index of the table."""
         return Tiling(**{name: values[index].item() for name, values in self._asdict().items()})
 
 
@@ -173,7 +173,7 @@ class Costs(NamedTuple):
         return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
     def cost(self, index: int) -> Cost:
-        """Return the estimated cost of the tiling at an index of the table."""
+        """Return the estimated cost (cycles, words, jobs) of the tiling at an index of the table."""
         return Cost(*(values[index].item() for values in self[:-1]))
 
 
@@ -198,7 +198,9 @@ def pieces(size: int, step: int) -> list[tuple[int, int]]:
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-    """Return the input channels, kernel rows and kernel columns of each chunk, as half-open intervals."""
+    """Return the input channels, kernel rows and kernel columns that each job of a tile accumulates, as half-open
+    intervals.
+    """
     rows, columns = task.window.kernel
     return list(
         product(
@@ -385,7 +387,7 @@ class Estimator:
         return costs.cost(0) if costs.fits[0] else None
 
     def costs(self, tilings: Tilings) -> Costs:
-        """Return the estimated costs of a table of tilings."""
+        """Return the estimated costs (cycles, words, jobs) of a table of tilings of the pass."""
         task, engine, (tile_rows, tile_columns, box_rows, channels, taps, _) = self._task, self._engine, tilings
         chunks_per_tile = -(-task.channels // channels) * -(-task.window.kernel[0] // taps)
         row_boxes, rows, all_rows = _spans(task, 0, box_rows)

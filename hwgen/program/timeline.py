@@ -40,7 +40,7 @@ class Band:
 
     @property
     def begin(self) -> int:
-        """First cycle in which the array, port or layer of this row has a state."""
+        """First cycle in which the array, memory port or layer of this timeline row has a state."""
         return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:

@@ -161,10 +161,10 @@ class CoreSchedule:
 
     @property
     def next_event(self) -> float:
-        """Cycle of the compute core's next event if no further input is reported, or infinity."""
+        """Cycle of the core's next event (start or end of a pixel group or job) without further inputs, or infinity."""
         cycle = events.next_event(self.tables)
         return inf if cycle >= events.NEVER else cycle
 
     def advance(self, until: float) -> None:
-        """Compute all events of the compute core before cycle ``until``."""
+        """Compute all events of the core (starts and ends of pixel groups and jobs) before cycle ``until``."""
         events.advance(self.tables, int(min(until, events.NEVER)))

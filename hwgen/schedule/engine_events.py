@@ -233,13 +233,13 @@ def _end_group(core: Core, cycle: int) -> None:
 
 @inner
 def _next_event(core: Core) -> int:
-    """Return the cycle of the compute core's next event."""
+    """Return the cycle of the compute core's next event: start or end of a pixel group or job."""
     return min(_next_start(core), _next_drain(core))
 
 
 @inner
 def _advance(core: Core, until: int) -> None:
-    """Compute all events of the engine's compute core before cycle ``until``."""
+    """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
     while True:
         start, drain = _next_start(core), _next_drain(core)
         if min(start, drain) >= until:
@@ -267,13 +267,13 @@ def count(core: Core, row: int, cycle: int) -> None:
 
 @compiled
 def next_event(core: Core) -> int:
-    """Return the cycle of the next event of the engine's compute core."""
+    """Return the cycle of the compute core's next event: start or end of a pixel group or job."""
     return _next_event(core)
 
 
 @compiled
 def advance(core: Core, until: int) -> None:
-    """Compute all events of the engine's compute core before cycle ``until``."""
+    """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
     _advance(core, until)
 
 

@@ -132,8 +132,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
     @staticmethod
     def _step(steps: Times, entries: Times, frame_steps: int) -> Times:
-        """Return ``steps[entry]`` for each index in ``entries``, counted in cycles of the reuse buffer from the present
-        frame's start.
+        """Return the reuse buffer's step ``steps[entry]`` of each entry, counted from the beginning of the present frame.
 
         A negative index is an entry of the frame before.
         """

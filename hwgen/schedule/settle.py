@@ -1,4 +1,4 @@
-"""Systems of events that wait for each other, and a solver for the earliest time of each event.
+"""Solver for the cycles of hardware events (transfers, computation starts) that wait for each other.
 
 Events belong to *sequences*, such as the beats of one stream. An event happens a fixed number of cycles after the event
 before it in its sequence, or later. It also happens a number of cycles after certain events of other sequences, or
@@ -54,7 +54,8 @@ _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 @dataclass(frozen=True)
 class Wait:
-    """Constraint between two event sequences: events of ``target`` happen a delay after events of ``source``, or later.
+    """Constraint between two sequences of hardware events: events of ``target`` happen a delay after events of
+    ``source``, or later.
 
     Every ``every``-th event of the target waits, the first included. For any ``n >= 0`` event ``every * (n + lead)`` of
     the target waits for event ``index[r] + q * ahead - back`` of the source, where ``q, r = divmod(n, len(index))``. It
@@ -97,11 +98,11 @@ class Wait:
 
 
 class StuckError(Exception):
-    """Error of a schedule in which events wait for each other in a circle."""
+    """Error of a schedule in which hardware events wait for each other in a circle."""
 
 
 class System:
-    """System of event sequences whose events wait for each other, with the earliest cycle of each event.
+    """System of sequences of hardware events that wait for each other, with the earliest cycle of each event.
 
     Parameters
     ----------
@@ -150,20 +151,20 @@ class System:
         self._out_of = np.searchsorted(self._waits[self._readers, _SOURCE], bounds)
 
     def __len__(self) -> int:
-        """Number of events of all sequences."""
+        """Number of scheduled events of all sequences."""
         return len(self._times)
 
     def times(self, key: Any) -> Times:
-        """Return the times, in cycles, of all events of a sequence, as a view."""
+        """Return the cycles of all scheduled events of a sequence, as a view."""
         return self.part(key, self._times)
 
     def part(self, key: Any, times: Times) -> Times:
-        """Return the slice that belongs to one sequence from an array of times of all events, as a view."""
+        """Return one sequence's slice of an array of times of all scheduled events, as a view."""
         first, count = self._sequences[self.sequence_index[key], [_FIRST, _COUNT]]
         return times[first : first + count]
 
     def change(self, wait: int, *, lead: int | None = None, back: int | None = None) -> None:
-        """Tighten one constraint of the system with a smaller ``lead`` or ``back``, such as a smaller FIFO depth.
+        """Tighten one constraint between events with a smaller ``lead`` or ``back``, such as a smaller FIFO depth.
 
         ``wait`` is its index among the waits of the system.
         """
@@ -178,7 +179,7 @@ class System:
         self._sequences[target, [_LOW, _HIGH, _AT]] = 0, self._sequences[target, _COUNT], -1
 
     def mark(self) -> None:
-        """Save the solved state of the system, so that `revert` can undo later changes of constraints.
+        """Save the solved times and constraints of all events, so that `revert` can undo later changes.
 
         The system must be solved.
         """
@@ -198,7 +199,7 @@ class System:
         self.mark()
 
     def _take_back(self) -> None:
-        """Restore the event times that were valid at `mark`."""
+        """Restore the times of all scheduled events that were valid at `mark`."""
         assert self._journal is not None
         indices, values, used = self._journal
         if self._marked is not None:
@@ -207,7 +208,9 @@ class System:
             _take_back(self._times, indices, values, int(used[0]))
 
     def _start_over(self) -> None:
-        """Reset all event times, to recompute every event from the beginning, because the undo journal is full."""
+        """Reset the times of all scheduled events, to recompute them from the beginning, because the undo journal is
+        full.
+        """
         self._take_back()
         self._marked = self._times.copy()
         self._times[:] = BEFORE_ALL
@@ -215,7 +218,8 @@ class System:
         self._solved = False
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Compute the time of each event, and return whether no event is later than its latest allowed time.
+        """Compute the cycle of each scheduled event, and return whether no event is later than its latest allowed
+        cycle.
 
         If an event is later, the computation stops unfinished.
 
@@ -249,19 +253,19 @@ class System:
                 return end == _DONE
 
     def reached(self, key: Any) -> int:
-        """Return how many events of a sequence have a known time when events wait for each other in a circle."""
+        """Return how many events of a sequence have a known cycle when events wait for each other in a circle."""
         return int(self._sequences[self.sequence_index[key], _LOW])
 
     @property
     def moved(self) -> int:
-        """Number of times that an event has been given a later time since `mark`.
+        """Number of times that a scheduled event has been given a later cycle since `mark`.
 
         An event that moves twice counts twice.
         """
         return 0 if self._journal is None else int(self._journal[2][0]) + (self._marked is not None) * len(self)
 
     def latest(self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool) -> Times:
-        """Return the latest allowed time of each event, so that chosen events meet their deadlines.
+        """Return the latest allowed cycle of each scheduled event, so that chosen events meet their deadlines.
 
         Parameters
         ----------
@@ -313,7 +317,7 @@ def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
 def _compute(
     times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used, sequence, limit, ordered
 ):
-    """Compute the times of one sequence's events in order, from the first event that must be recomputed.
+    """Compute the cycles of one sequence's scheduled events in order, from the first event that must be recomputed.
 
     The loop ends when an event is later than ``limit``, or when all following events keep their times. Unless
     ``ordered``, it also ends at an event that waits for an event that has not been computed. Returns the result, the
@@ -383,7 +387,7 @@ def _compute(
 
 @_compiled
 def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
-    """Compute the time of every event of the system, each after the events that it waits for.
+    """Compute the cycle of every scheduled event, each after the events that it waits for.
 
     A sequence is computed as far as its waits allow. Then the sequence that blocks it is computed, up to the event that
     is needed. ``asking`` is the stack of sequences that wait for each other in this way, and ``until`` holds the event
@@ -434,7 +438,7 @@ def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved
 
 @_compiled
 def _blocking(sequences, waits, tables, into, cursors, sequence):
-    """Return the sequence and event that the next event of a given sequence waits for, and that has no time yet."""
+    """Return the sequence and the event without a known cycle for which the next event of a given sequence waits."""
     for row in range(into[sequence], into[sequence + 1]):
         if cursors[row, _UNTIL] or cursors[row, _BEFORE]:
             continue
@@ -446,7 +450,7 @@ def _blocking(sequences, waits, tables, into, cursors, sequence):
 
 @_compiled
 def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
-    """Compute the times of all events that do not depend on a circle of waits, once `_solve` has met such a circle."""
+    """Compute the cycles of all events that do not depend on a circle of waits, once `_solve` has met such a circle."""
     visits, progress = 0, True
     while progress:
         progress = False
@@ -482,7 +486,7 @@ def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, 
 def _settle(
     times, sequences, waits, tables, delays, into, cursors, out_of, readers, bounds, moved_events, values, used
 ):
-    """Recompute the times of events affected by a changed constraint, and of all events that wait for them."""
+    """Recompute the cycles of events affected by a changed constraint, and of all events that wait for them."""
     active = np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)
     count = 0
@@ -549,7 +553,7 @@ def _settle(
 
 @_compiled
 def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
-    """Mark the events that wait for moved events for recomputation, and return whether there are any."""
+    """Mark the scheduled events that wait for changed events for recomputation, and return whether there are any."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
     begin = _first_waiting(waits, tables, cursors, row, moved_from)
     end = _first_waiting(waits, tables, cursors, row, moved_to)
@@ -602,7 +606,9 @@ def _first_waiting(waits, tables, cursors, row, source):
 
 @_compiled
 def _go_back(latest, sequences, waits, tables, delays, into):
-    """Compute an upper bound of each event's latest allowed time, backwards through the constraints on data only."""
+    """Compute an upper bound of each event's latest allowed cycle, backwards through constraints on data, without
+    constraints on room.
+    """
     for sequence in range(len(sequences) - 1, -1, -1):
         first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
         for event in range(first + count - 2, first - 1, -1):
@@ -625,7 +631,9 @@ def _go_back(latest, sequences, waits, tables, delays, into):
 
 @_compiled
 def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers):
-    """Compute the latest allowed time of each event from the deadlines, backwards through all constraints."""
+    """Compute the latest allowed cycle of each scheduled event from the deadlines, backwards through all
+    constraints.
+    """
     left = sequences[:, _COUNT].copy()
     last = len(sequences) - 1
     sequence, idle = last, 0
@@ -649,7 +657,7 @@ def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers
 
 @_compiled
 def _first_known(waits, tables, out_of, readers, left, sequence):
-    """Return the first event of a sequence from which on every event that waits for it has a known latest time."""
+    """Return the first event of a sequence from which on all events that wait for it have known latest cycles."""
     low = 0
     for reader in range(out_of[sequence], out_of[sequence + 1]):
         row = readers[reader]

@@ -338,7 +338,7 @@ class Schedule:
         return RegroupEvents(config) if config.needed else None
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Compute the cycle of each event, and return whether no event is later than its entry in ``latest``.
+        """Compute the cycle of each scheduled event, and return whether no event is later than its entry in ``latest``.
 
         If an event is later, the computation stops unfinished.
 
@@ -353,7 +353,7 @@ class Schedule:
             raise PlanError(self._stalled()) from None
 
     def _stalled(self) -> str:
-        """Return the error message of a deadlock, which names a FIFO without room for its layer's next fold."""
+        """Return the error message of a deadlock, which names a FIFO that is full while its reader waits."""
         names, message = [layer.name for layer in self.config.layers], ""
         for fifo, link in enumerate(self.config.links):
             layer, depth = self._layers[link.source], self.depths[fifo]
@@ -372,7 +372,7 @@ class Schedule:
 
     @property
     def events(self) -> int:
-        """Number of events in the schedule, over all frames."""
+        """Number of scheduled events (transfers, computation starts) over all frames."""
         return len(self._system)
 
     @property
@@ -384,7 +384,8 @@ class Schedule:
         return self._system.moved
 
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
-        """Return the latest allowed time of each event, so that every frame's outputs meet the frame's deadline.
+        """Return the latest allowed cycle of each scheduled event, so that every frame's outputs meet the frame's
+        deadline.
 
         Parameters
         ----------

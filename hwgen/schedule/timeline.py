@@ -127,7 +127,7 @@ class Timeline:
         )
 
     def _fill(self, fifo: int, edges: Times) -> Times:
-        """Return the largest number of credits in use of a FIFO, for each bin of cycles."""
+        """Return the largest number of credits in use (beats stored or in flight) of a FIFO, for each bin of cycles."""
         link = self.config.links[fifo]
         layer = self.config.layers[link.source]
         starts, left = self._schedule.starts[link.source], self._schedule.left[fifo] + layer.credit_delay
@@ -185,7 +185,9 @@ class _Layer:
 
 
 class _Causes:
-    """Causes of a layer's delays: the wait states that occur, and the index of each event's state."""
+    """Causes of one layer's delays: the wait states (for input, room, own buffer) that occur, and each event's
+    state.
+    """
 
     def __init__(self, schedule: Schedule, layer: int):
         self._schedule, self._layer = schedule, layer
