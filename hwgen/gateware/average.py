@@ -105,10 +105,9 @@ class SumConfig(ChannelwisePoolConfig):
 class FloatSumConfig(ChannelwisePoolConfig):
     """Configuration of an average pool's adder with float32 rounding: sums of each channel over the window, tap by tap.
 
-    The taps are added in row-major order.
-
-    A value ``x`` has the term ``unit * (x - zero_point)``, in multiples of a step that makes all numbers integers. Each
-    term and each partial sum is rounded to 24 significant bits, ties to even.
+    The taps are added in row-major order. A value ``x`` has the term ``unit * (x - zero_point)``, in multiples of a
+    step that makes all numbers integers. Each term and each partial sum is rounded to 24 significant bits, ties to
+    even.
 
     Parameters
     ----------
@@ -378,11 +377,9 @@ def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
     """Return the integer ``value`` rounded to float32's 24 significant bits, ties to even, a cycle later.
 
-    At most ``excess`` bits are dropped.
-
-    To drop ``j`` bits, half of their range minus one is added, plus the lowest kept bit. This cycle selects the lowest
-    kept bit within groups of lengths, and the next cycle selects the group. With ``settles``, the addition follows one
-    cycle later.
+    At most ``excess`` bits are dropped. To drop ``j`` bits, half of their range minus one is added, plus the lowest
+    kept bit. This cycle selects the lowest kept bit within groups of lengths, and the next cycle selects the group.
+    With ``settles``, the addition follows one cycle later.
     """
     lengths = range(1, excess + 1)
     used = named([value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths], "is_dropped")

@@ -55,6 +55,7 @@ class AddBiasConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
+        """Amaranth shape of a sum of accumulator and bias."""
         return signed(self.bits)
 
     @property

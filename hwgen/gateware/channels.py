@@ -25,9 +25,8 @@ from hwgen.gateware.stream import channels_layout, pipeline_ports
 class ChannelsConfig(ABC):
     """Base class of configurations of per-channel output stages: channels, their beats, and tables of their parameters.
 
-    The stages are `AddBiasConfig` and `RequantiseConfig`.
-
-    ``tables_in`` is the memory of the tables, ``lut`` or ``block`` RAM. By default, the number of beats decides.
+    The stages are `AddBiasConfig` and `RequantiseConfig`. ``tables_in`` is the memory of the tables, ``lut`` or
+    ``block`` RAM. By default, the number of beats decides.
     """
 
     lanes: int

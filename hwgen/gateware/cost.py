@@ -47,6 +47,7 @@ class Resources:
         )
 
     def as_dict(self) -> dict[str, float]:
+        """Return the resources as a dictionary with the keys ``dsp``, ``bram36``, ``lut`` and ``ff``."""
         return asdict(self)
 
 
@@ -190,11 +191,9 @@ def _lookup_luts(column: int, depth: int) -> int:
 def _function_luts(function: int, inputs: int) -> int:
     """Return the estimated LUTs of a Boolean function, given as a truth table in the bits of ``function``.
 
-    Bit ``n`` of ``function`` is the function's value for the inputs ``n``.
-
-    A function of up to six inputs takes one LUT. Seven inputs take two LUTs and a multiplexer beside them. Eight inputs
-    take a LUT for each different function of the lower six inputs. If one half of the function is constant, the set or
-    reset of the register replaces it.
+    Bit ``n`` of ``function`` is the function's value for the inputs ``n``. A function of up to six inputs takes one
+    LUT. Seven inputs take two LUTs and a multiplexer beside them. Eight inputs take a LUT for each different function
+    of the lower six inputs. If one half of the function is constant, the set or reset of the register replaces it.
     """
     for bit in range(inputs - 1, -1, -1):
         if not (function ^ function >> (1 << bit)) & _zeros(inputs, bit):

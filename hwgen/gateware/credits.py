@@ -82,9 +82,10 @@ class Credits(ConfiguredComponent[CreditsConfig]):
 def count_credits(
     m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value, name: str = "credits"
 ) -> Value:
-    """Add a counter of free FIFO entries, and return whether the results of output fold ``fold`` fit the FIFO.
+    """Add a counter of free FIFO entries, and return whether the results of the next output fold fit the FIFO.
 
-    ``start`` takes the credits of the fold, and ``returned`` adds one credit.
+    An output fold is a pass over ``Tm`` output channels; ``fold`` is its index. ``start`` takes the credits of the
+    fold, and ``returned`` adds one credit.
     """
     credits = Signal(range(config.depth + 1), init=config.depth, name=name)
     claim = dense_table(m, name.replace("credits", "claim"), fold, config.claims)

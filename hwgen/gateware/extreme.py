@@ -65,7 +65,7 @@ class ExtremeConfig(ValueTables):
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands of a step to their maximum or minimum on ``o``."""
+        """Cycles from the operands, one value of each map, to their maximum or minimum on ``o``."""
         return self.changes + self.levels
 
     @cached_property

@@ -170,9 +170,8 @@ class Fifo(ConfiguredComponent[FifoConfig]):
     def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
         """Return the oldest beat of a FIFO in block RAM, from a small queue in LUTs in front of the block RAM.
 
-        ``level`` counts the reserved slots of the queue.
-
-        ``push`` is driven: whether a slot is reserved. ``fetch`` reads the oldest slot.
+        ``level`` counts the reserved slots of the queue. The method drives ``push``: whether a slot is reserved.
+        ``fetch`` reads the oldest slot.
         """
         beat = self.i.payload.as_value()
         straight, follow, room = Signal(name="bypass"), Signal(name="refill"), Signal(name="has_room")

@@ -76,13 +76,13 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the operands of a step to their partial sum after each input map."""
+        """Cycles from the operands, one value of each map, to their partial sum after each input map."""
         cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.links)
         return tuple(accumulate(cycles, initial=1))
 
     @property
     def latency(self) -> int:
-        """Cycles from the operands of a step to their rounded sums on ``o``."""
+        """Cycles from the operands, one value of each map, to their rounded sum on ``o``."""
         return self.arrivals[-1]
 
     @property

@@ -125,9 +125,8 @@ class JoinConfig:
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
         """Return which cycles of the join take a beat of an input, as an array shape and an index.
 
-        The index selects the cycles (steps) in an array of this shape, which holds all steps.
-
-        The steps are the steps of a pixel, or of a frame if the input is spread.
+        The array has an entry for every cycle (step) of a pixel, or of a frame if the input is spread. The index
+        selects the entries of the cycles that take a beat.
         """
         if self.spread and input_index == len(self.inputs) - 1:
             return (self.windows, self.output_folds), (slice(None), 0, slice(None))
@@ -260,7 +259,7 @@ def walk_ports(config: Any) -> dict[str, wiring.Member]:
 
 
 class Join(ConfiguredComponent[JoinConfig]):
-    """Component that joins several feature-map streams.
+    """Component that joins several feature-map streams, beat by beat, into one stream of operands.
 
     A step is taken when all of its beats are offered and its results have room.
 
@@ -360,9 +359,7 @@ class Join(ConfiguredComponent[JoinConfig]):
 class JoinLayerConfig(LayerConfig):
     """Configuration of a layer without a line buffer, which reads its input maps through a `JoinConfig` or similar.
 
-    That configuration is the layer's ``window``.
-
-    Parameters and errors are as in `LayerConfig`.
+    That configuration is the layer's ``window``. Parameters and errors are as in `LayerConfig`.
     """
 
     rows_alike = False

@@ -288,6 +288,7 @@ class LayerConfig:
 
     @cached_property
     def unload(self) -> UnloadConfig:
+        """Configuration of the layer's serialiser, which sends ``Tm`` results in beats of ``fifo_lanes`` channels."""
         return UnloadConfig(
             channels=self.output.channels,
             lanes_in=self.compute.lanes,
@@ -539,7 +540,7 @@ class Layer(ConfiguredComponent[LayerConfig]):
     def _elaborate_reader(
         self, m: Module, reader: int, finished: wiring.PureInterface, window: wiring.Component
     ) -> Value:
-        """Add the output FIFO of one reader, and return whether it has room for the output fold that starts next."""
+        """Add the output FIFO of one reader, and return whether it has room for the results that are computed next."""
         config = self.config
         regroup, o = config.regroups[reader], self.give[reader]
         m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])

@@ -57,10 +57,10 @@ from hwgen.gateware.stream import BeatFormat, at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSteps:
-    """Tables of how much a pixel count of the line buffer grows from one window to the next.
+    """Flow-control tables of a line buffer: by how many pixels a count of pixels grows from one window to the next.
 
-    Every window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of the row
-    step times the entry of the row, which is 1 or 0.
+    The counts are those of needed and of released pixels. Every window at the end of an output row has an entry of its
+    own. Inside a row, the growth is the entry of the row step times the entry of the row, which is 1 or 0.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class WindowSteps:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, ends: tuple[int, ...], columns: tuple[int, ...], counts: tuple[int, ...]) -> WindowSteps:
-        """Return window tables with these entries, one shared object for equal entries.
+        """Return a `WindowSteps` of these tables, cached so that equal tables share one object.
 
         A row can have 65,535 entries.
         """
@@ -87,15 +87,15 @@ class WindowSteps:
 
     @cached_property
     def uncommon(self) -> int:
-        """Number of table entries that differ from their table's most frequent value.
+        """Number of flow-control table entries that differ from their table's most frequent value.
 
-        Such an entry costs a comparator.
+        Each of these entries costs a comparator.
         """
         return sum(map(uncommon, (self.ends, self.columns, self.counts if self.columns else ())))
 
     @cached_property
     def bits(self) -> int:
-        """Number of registers that store the growth of the pixel count at one window."""
+        """Number of flip-flops that store by how many pixels a count grows at one window."""
         return table_bits({0, *self.ends, *self.columns})
 
 
@@ -218,11 +218,13 @@ class LineBufferConfig:
 
     @property
     def output_height(self) -> int:
+        """Height of the output map, in pixels: number of window rows."""
         top, _, bottom, _ = self.padding
         return (self.input.height + top + bottom - self.extent[0]) // self.stride[0] + 1
 
     @property
     def output_width(self) -> int:
+        """Width of the output map, in pixels: number of windows per output row."""
         _, left, _, right = self.padding
         return (self.input.width + left + right - self.extent[1]) // self.stride[1] + 1
 
@@ -282,8 +284,6 @@ class LineBufferConfig:
         """Kernel taps (row, column) that are output together, for each of the cycles that read a window.
 
         The cycles are in the order of the walk. The last entry, or tap fold, can have fewer taps.
-
-        In the order of the walk. The last entry, or tap fold, can have fewer taps.
         """
         height, width = self.kernel
         if self.chooses:
@@ -346,10 +346,12 @@ class LineBufferConfig:
 
     @property
     def row_banks(self) -> int:
+        """Number of sets of memory banks for rows: one per stored row if several rows are read at once, else 1."""
         return self.rows if self.patch[0] > 1 else 1
 
     @property
     def column_banks(self) -> int:
+        """Number of memory banks among which the columns of a row are divided, to be read or written at once."""
         return banks_apart(self.read_columns, self.input.pixels)
 
     @property
@@ -387,6 +389,7 @@ class LineBufferConfig:
 
     @property
     def memory_bits(self) -> int:
+        """Number of memory bits of all banks of the line buffer."""
         return self.row_banks * self.column_banks * self.bank_depth * self.word_bits
 
     @property
@@ -416,11 +419,9 @@ class LineBufferConfig:
         return -min(self.input.pixels, self.input.width), largest
 
     def needed(self, row: int, step: int) -> int:
-        """Return the number of a frame's pixels that must be stored before the windows of (``row``, ``step``) start.
+        """Return how many of a frame's pixels must be stored before the windows at output ``row`` and ``step`` start.
 
-        These are the ``Tp`` windows of one step along output row ``row``.
-
-        The group is that of output row ``row`` and row step ``step``.
+        These are the ``Tp`` windows of one step along the output row.
         """
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
         return bottom * self.input.width + self._rights[step] + 1
@@ -440,11 +441,10 @@ class LineBufferConfig:
         return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width)
 
     def released(self, row: int, step: int) -> int:
-        """Return the number of a frame's leading pixels that no window after those of (``row``, ``step``) needs.
+        """Return how many of a frame's leading pixels can be overwritten after the windows at (``row``, ``step``).
 
-        These pixels can be overwritten.
-
-        After the last window of the frame, the skipped pixels of the next frame are included.
+        No later window needs these pixels. After the last window of the frame, the skipped pixels of the next frame are
+        included.
         """
         height, width = self.input.height, self.input.width
         top = row * self.stride[0] - self.padding[0]
@@ -458,7 +458,7 @@ class LineBufferConfig:
 
     @cached_property
     def need_steps(self) -> WindowSteps:
-        """Number of further pixels that must be stored for each window, relative to the window before.
+        """Growth, from each window to the next, of the number of pixels that must be stored before it starts.
 
         The next frame follows the last window of a frame.
         """
@@ -470,7 +470,7 @@ class LineBufferConfig:
 
     @cached_property
     def release_steps(self) -> WindowSteps:
-        """Number of further pixels that can be overwritten after each window, relative to the window before."""
+        """Growth, at the end of each window, of the number of pixels that can be overwritten."""
         rows, last = range(self.output_height), self.row_steps - 1
         befores = [self.skipped, *(self.released(row, last) for row in rows[:-1])]
         ends = tuple(
@@ -708,9 +708,7 @@ def _divides(columns: int, taps: int, width: int, height: int) -> bool:
 def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
     """Return the smallest number of memory banks that stores pixels at different ``offsets`` in different banks.
 
-    A pixel at position ``x`` is in bank ``x`` modulo the number of banks.
-
-    The result is at least ``minimum``.
+    A pixel at position ``x`` is in bank ``x`` modulo the number of banks. The result is at least ``minimum``.
     """
     banks = max(len(offsets), minimum)
     while len({offset % banks for offset in offsets}) < len(offsets):
@@ -719,7 +717,7 @@ def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
 
 
 def words_ahead(phase: Value, bank: int, offsets: Sequence[int], banks: int, pitch: int) -> Value:
-    """Return how many words behind the address of the first pixel a memory bank must read in this cycle.
+    """Return the word offset that a bank adds to the first pixel's address, to read its own pixel in the same cycle.
 
     Parameters
     ----------
@@ -744,7 +742,7 @@ def words_ahead(phase: Value, bank: int, offsets: Sequence[int], banks: int, pit
 
 
 def _wraps(phase: Value, step: int, banks: int) -> Value:
-    """Return whether a bank index ``phase`` moved on by ``step`` is ``banks`` or more, and wraps around.
+    """Return whether a bank index, advanced by ``step`` from ``phase``, wraps around the number of ``banks``.
 
     The result comes from a table, because the logic that reads it has a carry chain of its own.
     """
@@ -854,10 +852,7 @@ class _Walk:
             m.d.sync += self.input_fold.eq(Mux(inner_ends, restart, self.input_fold + 1))
 
     def _count_columns(self, inner_ends: Value, across_ends: Value) -> None:
-        """Add counters of the bank and the word address of the left column that is read (``phase``, ``column_word``).
-
-        ``phase`` is the bank of the patch's left column, and ``column_word`` the address of that column's word.
-        """
+        """Add counters of the bank (``phase``) and word address (``column_word``) of the left column that is read."""
         m, config = self._m, self._config
         banks, folds = config.column_banks, config.input.folds
         first_word, first_phase = divmod(self.left_of(0), banks)
@@ -924,10 +919,7 @@ class _Walk:
                 m.d.sync += self.slot.eq(ahead("next_patch_slot_index", self.slot, config.patch_advance[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
-        """Return flags of whether each pixel that is read is inside the map, one cycle later; ``None`` without padding.
-
-        A flag is high if the pixel is inside the map.
-        """
+        """Return flags of whether each pixel read is inside the map, one cycle later; ``None`` without padding."""
         m, config = self._m, self._config
         if not config.padded:
             return None
@@ -1098,7 +1090,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         m.d.comb += self.i.ready.eq(~space[-1])
 
     def _by_window(self, walk: _Walk, steps: WindowSteps) -> Value:
-        """Return the entry of the tables ``steps`` for the window at which the reader is."""
+        """Return the growth of a pixel count, from the tables ``steps``, at the window that is being read."""
         at_end = sparse_table(walk.top, {walk.top_of(row): value for row, value in enumerate(steps.ends)})
         if not steps.columns:
             return at_end
@@ -1145,12 +1137,9 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
     def _rotate_rows(self, m: Module, walk: _Walk, outputs: _Pixels) -> _Pixels:
         """Add the pipeline stage that sorts the row banks' words by row of the patch, and return the sorted words.
 
-        Keys are (row of the patch, column bank).
-
-        Keys are (row of the patch, column bank).
-
-        The stage exists only where every ring row has its own banks. Words that pass the output registers of block RAM
-        are one cycle later, and the rotation is then part of the next stage.
+        Keys are (row of the patch, column bank). The stage exists only where every ring row has its own banks. Words
+        that pass the output registers of block RAM are one cycle later, and the rotation is then part of the next
+        stage.
         """
         config = self.config
         columns, banks = range(config.column_banks), config.row_banks

@@ -100,8 +100,8 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
     """Return a table of ascending values in the order of memory addresses, where an address is a value's bits.
 
-    ``table`` has an entry for every value of a type, in ascending order. The address of an entry is the value's bits,
-    so that the entries of negative values follow those of the others.
+    ``table`` has an entry for every value of a type, in ascending order. The entries of negative values follow those of
+    the others.
     """
     half = len(table) // 2 if signed else 0
     return [*table[half:], *table[:half]]

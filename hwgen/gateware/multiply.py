@@ -181,6 +181,7 @@ class MultiplyConfig:
 
     @property
     def groups(self) -> int:
+        """Number of channel groups of the convolution; the number of channels if it is depthwise."""
         return self.window.input.channels if self.window.channelwise else self.window.input.groups
 
     @property
@@ -270,6 +271,7 @@ class MultiplyConfig:
 
     @property
     def tree_levels(self) -> int:
+        """Number of levels of the adder tree that adds the sums of an output channel's chains."""
         if self.whole:
             levels, values = 1, self.chains + 1
             while values > LAST_LEVEL:
@@ -282,6 +284,7 @@ class MultiplyConfig:
 
     @property
     def accumulates(self) -> bool:
+        """Whether an output's products are computed over several cycles, so that its sum needs an accumulator."""
         return self.window.steps > 1
 
     @property
@@ -329,6 +332,7 @@ class MultiplyConfig:
 
     @property
     def memory_bits(self) -> int:
+        """Number of memory bits of all weight memories of the convolution."""
         return self.rom_depth * self.products * sum(self.unit_bits)
 
     @cached_property
@@ -388,11 +392,9 @@ class MultiplyConfig:
         return tuple(tuple(column) for column in words)
 
     def _weight_indices(self, position: int) -> list[list[int]]:
-        """Return, for each cycle of a fold, which of an output channel's weights one chain position reads.
+        """Return, for each cycle of an output's sum, which of an output channel's weights one chain position reads.
 
-        The indices of a cycle begin with the last chain's.
-
-        The index is -1 where there is no weight.
+        The indices of a cycle begin with the last chain's. The index is -1 where there is no weight.
         """
         lanes = [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None][::-1]
         return [[-1 if (index := step[lane]) is None else index for lane in lanes] for step in self._steps]
@@ -454,7 +456,7 @@ class MultiplyConfig:
 
     @property
     def _fold_outputs(self) -> Iterator[list[int | None]]:
-        """Output channel of each lane in every output fold; ``None`` for a lane without a channel."""
+        """Output channel of each lane, for every pass over ``Tm`` output channels; ``None`` for an unused lane."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -464,7 +466,7 @@ class MultiplyConfig:
 
     @cached_property
     def _steps(self) -> tuple[tuple[int | None, ...], ...]:
-        """Index, within an output channel's weights, of each product's weight, for every cycle of an output fold."""
+        """Index, within an output channel's weights, of each product's weight, for every cycle of an output's sum."""
         height, width = self.window.kernel
         tn, channels = self._product_lanes, self.group_channels
         steps = []
@@ -714,9 +716,8 @@ class _Sums:
     def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:
         """Return the activation operand of each multiplier of a pixel, delayed for its position in the chain.
 
-        Keys are (chain, position).
-
-        ``own`` is the output lane if the walk is channelwise. Otherwise the operands are those of all lanes.
+        Keys are (chain, position). ``own`` is the output lane if the walk is channelwise. Otherwise the operands are
+        those of all lanes.
         """
         config = self.config
         operands = {}

@@ -59,9 +59,7 @@ def file_name(name: str) -> str:
 def unique(words: Iterable[str]) -> list[str]:
     """Return the words with a number appended to repeated words, as in ``a``, ``a_2``.
 
-    The suffix is the smallest free number from 2 on.
-
-    A word that occurs once does not change.
+    The suffix is the smallest free number from 2 on. A word that occurs once does not change.
     """
     words = list(words)
     taken = {word.lower() for word in words}

@@ -29,9 +29,7 @@ _DEEPEST, _FIRST_BANK, _BANK = 256, 512, 4096
 
 @dataclass(frozen=True, kw_only=True)
 class NormaliseConfig(Weightless):
-    """Configuration of the last step of LRN: an output is its zero point plus or minus a scaled input distance.
-
-    Distances are from a value to its zero point.
+    """Configuration of LRN's last step: an output is its zero point plus or minus the input's scaled distance from its own.
 
     Let ``v`` be the distance of an input value from its zero point. The output's distance is ``k`` or ``k + 1``, with
 
@@ -108,7 +106,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def by_value(self) -> bool:
-        """Whether the LRN has only one scale factor, so that a value alone determines its output's estimate ``k``.
+        """Whether LRN has only one scale factor, so that a value alone determines the estimate ``k`` of its output.
 
         The value's distance from the zero point then also determines the fall.
         """
@@ -150,11 +148,9 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Contents of the memory that decides between two outputs: scale limits (falls), each with a ripple index.
+        """Contents of LRN's correction memory: scales at which outputs drop by 1 (falls), with an index of exceptions.
 
-        The ripple index is above the fall. If there is one factor, the address is the value's distance.
-
-        The ripple index is above the fall. If there is one factor, the address is the value's distance.
+        The index is above the fall. If there is one factor, the address is the value's distance.
         """
         bits = self.window.scale_bits
         words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
@@ -164,22 +160,25 @@ class NormaliseConfig(Weightless):
 
     @property
     def word_bits(self) -> int:
-        """Width in bits of a memory word: a fall (scale at which the output drops by 1) with its ripple index."""
+        """Width in bits of a word of LRN's correction memory: scale at which an output drops by 1, ripple index."""
         return self.window.scale_bits + self.ripple_bits
 
     @property
     def ripple_bits(self) -> int:
-        """Width in bits of an index into ``ripples``, the lists of exceptions behind a fall."""
+        """Width in bits of an index into ``ripples``, exceptions behind the scale at which an LRN output drops by 1."""
         return counter_bits(len(self.ripples))
 
     @property
     def since_bits(self) -> int:
-        """Width in bits of the distance from a scale limit (fall) to its last exception (ripple); 0 without any."""
+        """Width in bits of the distance from the scale at which an output drops to its last exception; 0 if none."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
     def ripple_table(self) -> list[int]:
-        """Contents of the table of exceptions (ripples): one bit per ripple index and distance of scale to limit."""
+        """Contents of LRN's table of exceptions: whether an output is 1 higher again at some distance behind its drop.
+
+        The table is indexed by ripple index and distance.
+        """
         return [
             self.ripples[ripple] >> offset & 1
             for ripple in range(len(self.ripples))
@@ -188,7 +187,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def read_cycles(self) -> int:
-        """Cycles of a read of the memory with the scale limits (falls)."""
+        """Read latency, in cycles, of LRN's correction memory of the scales at which outputs drop by 1."""
         return _read_cycles(self.words)
 
     @property
@@ -198,7 +197,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def address_cycle(self) -> int:
-        """Cycles from an input value and its scale to the address of their entry in the memory of scale limits."""
+        """Cycles from an input value and its scale to the value's address in LRN's correction memory."""
         return 1 if self.by_value else self.factor_cycles + 4
 
     @property
@@ -295,15 +294,18 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the scale limit (fall) of a value, and its output estimate ``k``, from tables; for a single factor."""
+        """Return the scale at which a value's output drops by 1 (fall), and the output's estimate ``k``, by lookup.
+
+        Only if there is one factor.
+        """
         config = self.config
         guess = look_up(m, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the scale limit (fall) of a value, and its output estimate ``k``: the value's distance times a factor.
+        """Return the scale at which a value's output drops by 1 (fall), and the output's estimate ``k``, by product.
 
-        The factor depends on the scale.
+        The product is that of the value's distance and the factor of its scale.
         """
         config, address_bits = self.config, counter_bits(len(self.config.words))
         factor = _read(m, f"{name}_factors", max(config.factors).bit_length(), config.factors, scale[config.shift :])

@@ -99,10 +99,9 @@ class ProductRows:
     def _row_luts(self, factors: Sequence[int]) -> int:
         """Return the number of LUTs that form all partial products (rows) of a multiplier with a variable factor.
 
-        They are carry chains, and operands that a factor bit gates.
-
-        A row's chain adds the operand gated by the lower bit to twice the operand gated by the upper bit. The chain's
-        LUTs gate the second operand themselves. Synthesis merges equal chains, and operands gated by equal bits.
+        They are carry chains, and operands that a factor bit gates. A row's chain adds the operand gated by the lower
+        bit to twice the operand gated by the upper bit. The chain's LUTs gate the second operand themselves. Synthesis
+        merges equal chains, and operands gated by equal bits.
         """
         bits, none, every = self.operand_bits, 0, (1 << len(factors)) - 1
         columns = [

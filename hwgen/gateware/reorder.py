@@ -27,11 +27,10 @@ from hwgen.gateware.stream import channels_layout
 class ReorderConfig(OneMapConfig):
     """Configuration of a reordering of a map's beats: channels become neighbouring pixels, or pixels become channels.
 
-    Every beat of the map is output once.
-
-    Channels to pixels: an input pixel consists of the pixels of its block, row by row. A reordered block is a row of
-    input pixels. Its rows of output pixels leave one after the other. Pixels to channels: a reordered block consists of
-    the input rows that become one output row. The pixels of each of its columns leave as one pixel.
+    Every beat of the map is output once. Channels to pixels: an input pixel consists of the pixels of its block, row by
+    row. A reordered block is a row of input pixels. Its rows of output pixels leave one after the other. Pixels to
+    channels: a reordered block consists of the input rows that become one output row. The pixels of each of its columns
+    leave as one pixel.
 
     Parameters
     ----------

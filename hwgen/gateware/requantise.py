@@ -97,10 +97,8 @@ class Recipe:
 class RequantiseConfig(ChannelsConfig):
     """Configuration of a requantiser: ``clip(round((acc + bias) * significand / 2**shift) + zero_point, low, high)``.
 
-    Rounding is to the nearest integer, ties to even.
-
-    Each channel has its own bias, significand and shift. With ``float32``, the sum and its product are first rounded to
-    24 significant bits, ties to even.
+    Rounding is to the nearest integer, ties to even. Each channel has its own bias, significand and shift. With
+    ``float32``, the sum and its product are first rounded to 24 significant bits, ties to even.
 
     Parameters
     ----------
@@ -174,6 +172,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
+        """Amaranth shape of a requantised output."""
         return Shape(self.bits, self.signed)
 
     @property
@@ -527,9 +526,8 @@ class RequantiseConfig(ChannelsConfig):
     def _count_operands(self, cost: Cost) -> tuple[int, int]:
         """Add the resources of the logic from the accumulators to the scaling multiplier's inputs to ``cost``.
 
-        A slice contains the last register.
-
-        Return the cycle in which the factor is read, and the last cycle in which another table is read.
+        A slice contains the last register. Return the cycle in which the factor is read, and the last cycle in which
+        another table is read.
         """
         recipe = self.recipe
         sums = self.lanes * self.pixels
@@ -789,11 +787,10 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
         """Return a product as a rounded integer that is even if the product is close to a tie between two integers.
 
-        The offset is already added, so that the fraction is truncated.
-
-        If the fraction is next to 0, the even neighbour is below; if it is next to 1, the even neighbour is above. The
-        fraction is next to 0 or 1 if all of its bits from weight ``2**(e - 24)`` upwards are equal. ``2**e`` is the
-        weight of the highest bit of the tie's magnitude; for 1/2, ``e`` is -1.
+        The offset is already added, so that the fraction is truncated. If the fraction is next to 0, the even neighbour
+        is below; if it is next to 1, the even neighbour is above. The fraction is next to 0 or 1 if all of its bits
+        from weight ``2**(e - 24)`` upwards are equal. ``2**e`` is the weight of the highest bit of the tie's magnitude;
+        for 1/2, ``e`` is -1.
         """
         config, shift = self.config, self.config.recipe.shift
         lowest, largest = config.outputs

@@ -82,10 +82,8 @@ class Bands:
 def tie_bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> Bands:
     """Return flags of whether some sum times a factor is so close to a tie that float32 rounds it to the tie.
 
-    A tie is the middle between two integers.
-
-    The products are the integers from ``sums[0]`` to ``sums[1]`` times ``factor / 2**shift``.
-    All ties between two integers from ``outputs[0]`` to ``outputs[1]`` are examined.
+    A tie is the middle between two integers. The products are the integers from ``sums[0]`` to ``sums[1]`` times
+    ``factor / 2**shift``. All ties between two integers from ``outputs[0]`` to ``outputs[1]`` are examined.
     """
     lowest, highest = sums
     if max(-lowest, highest) * factor <= 1 << SIGNIFICAND_BITS or shift < 1:

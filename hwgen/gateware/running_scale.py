@@ -1,9 +1,8 @@
 """Running sums of local response normalisation (LRN): for each channel, the sum over the channels around it.
 
-The rounding is ONNX Runtime's.
-
-Channels of a pixel arrive one after the other. From one channel to the next, one term enters the window and one term
-leaves it. If sums are rounded to float32, each of the two is a separate addition, and the next channel waits for both.
+The rounding is ONNX Runtime's. Channels of a pixel arrive one after the other. From one channel to the next, one term
+enters the window and one term leaves it. If sums are rounded to float32, each of the two is a separate addition, and
+the next channel waits for both.
 """
 
 from __future__ import annotations
@@ -103,10 +102,7 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def latency(self) -> int:
-        """Cycles from the end of the window's move by one channel (``steps`` cycles) to a value and its sum on ``o``.
-
-        A channel takes ``steps`` cycles.
-        """
+        """Cycles from the end of the window's move by one channel (``steps`` cycles) to the value and sum on ``o``."""
         return 6 if self.rounds else 5
 
     @property
@@ -353,10 +349,9 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
 def _rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
     """Return the running sum rounded to float32, selected from candidates for all lengths of the sum.
 
-    Rounding is to 24 significant bits, ties to even.
-
-    A candidate is the sum plus half of a unit of its length. The first candidate shows the length of the sum. If half
-    of the smallest unit makes the sum longer, the sum is rounded up to that length in any case.
+    Rounding is to 24 significant bits, ties to even. A candidate is the sum plus half of a unit of its length. The
+    first candidate shows the length of the sum. If half of the smallest unit makes the sum longer, the sum is rounded
+    up to that length in any case.
     """
     result: Value = Const(0, config.sum_bits)
     for index, (candidate, dropped) in enumerate(zip(sums, config.dropped_bits, strict=True)):

@@ -85,6 +85,7 @@ class ThresholdConfig:
 
     @property
     def output(self) -> Shape:
+        """Amaranth shape of an output."""
         return Shape(self.bits, self.signed)
 
     @property

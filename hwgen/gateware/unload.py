@@ -69,7 +69,7 @@ class UnloadConfig:
 
     @property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Channels that the serialiser sends, by output fold, beat and lane.
+        """Channels that the serialiser sends: for each set of ``Tm`` results (output fold), for each beat, by lane.
 
         Only the last beat of a fold can be short.
         """
@@ -98,12 +98,12 @@ class UnloadConfig:
 
     @property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats in which the results of each output fold leave the serialiser."""
+        """Number of beats in which each set of ``Tm`` results (output fold) leaves the serialiser."""
         return tuple(len(fold) for fold in self.fold_channels)
 
     @property
     def latency(self) -> int:
-        """Cycles from the results of an output fold to their first beat; 0 if one beat holds them all."""
+        """Cycles from a set of ``Tm`` results (output fold) to its first beat; 0 if one beat holds them all."""
         return int(self.lanes_out < self.lanes_in)
 
     @cached_property

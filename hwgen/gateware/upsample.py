@@ -66,9 +66,8 @@ class UpsampleConfig(OneMapConfig):
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
         """Return which output cycles also take an input beat, as an array shape and an index.
 
-        The index selects the cycles (steps) in an array of this shape, which holds the steps of an input row.
-
-        A beat is taken in the first repetition of its row, for its first repetition in the row.
+        The array has an entry for every cycle (step) in which an input row is output. The index selects the entries of
+        the cycles that take a beat: in the first repetition of the row, for the beat's first repetition in the row.
         """
         shape = self.factors[0], self.row_steps, self.input.folds
         return shape, (slice(None), 0, slice(None, None, self.factors[1]), slice(None))

@@ -54,7 +54,7 @@ class WholeMapConfig:
 
     @property
     def output_folds(self) -> int:
-        """Number of beats of a pixel, in each of which a set of ``Tn`` channels' sums is completed."""
+        """Number of sets of ``Tn`` channels whose sums are completed one after the other."""
         return self.input.folds
 
     @property
