@@ -125,7 +125,10 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Return the words of ``operand`` that a buffer at a position of a loop nest fetches during the whole nest."""
+    """Return the words of ``operand`` that a buffer at a position of a loop nest fetches during the whole nest.
+
+    The head of this module states what ``overlap`` and ``scope`` mean.
+    """
     problem = nest.problem
     if operand == "weights" and not problem.weighted:
         return 0
@@ -171,6 +174,8 @@ def _product(
 ) -> int:
     """Return the number of words that blocks ``before`` and ``after`` of an operand have in common, summed over all
     pairs.
+
+    With ``same`` only pairs of identical blocks count.
     """
     total = 1
     for dim in DIMS:

@@ -23,6 +23,8 @@ __all__ = ["at_end", "cheapest_path", "expand", "energy_bounds"]
 def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) -> tuple[float, float, Path | None]:
     """Search the loop blocking with the least energy below ``limit``, and return its energy, a lower bound, and its
     path.
+
+    The lower bound covers all partial blockings that were dropped because of ``width``.
     """
     served = lattice.taken[None, :].copy()
     served[0, 2] += lattice.problem.output_words  # a datapath also reads the zeros that sums begin with
@@ -99,7 +101,10 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: Prices, labels: Labels, first: int) -> Labels:
-    """Return complete loop blockings, each without and with a buffer that holds the whole array of an operand."""
+    """Return complete loop blockings, each without and with a buffer that holds the whole array of an operand.
+
+    The blocking in the first row of ``labels`` has the index ``first`` in the trail.
+    """
     labels = labels.take(np.arange(len(labels)))
     labels.parent[:] = first + np.arange(len(labels))
     labels.action[:] = 0

@@ -76,7 +76,10 @@ class Exploration:
         return storage_words <= self.max_words and (self.board is None or dsp <= self.board.dsp)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all Pareto fronts of the exploration as plain values for JSON."""
+        """Return all Pareto fronts of the exploration as plain values for JSON.
+
+        The page docs/explanation/exploration.md describes the keys.
+        """
         names = [layer.name for layer in self.network.layers]
 
         def groups(spans: Sequence[Span]) -> list[list[str]]:

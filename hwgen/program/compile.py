@@ -250,6 +250,8 @@ def schedule(
 def in_order(network: Network, engine: EngineConfig, pace: int, frames: int) -> list[str]:
     """Return the names of the layers that the engine computes, in the order of their jobs.
 
+    Layers that are computed for all frames at once come last.
+
     Raises
     ------
     PlanError

@@ -52,7 +52,10 @@ class Figures:
 
 
 def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
-    """Return the cycles, array steps and memory bytes of every layer in a run, in the network's order."""
+    """Return the cycles, array steps and memory bytes of every layer in a run, in the network's order.
+
+    The layers' cycles and bytes add up to those of the run.
+    """
     first_op = {op.name: step.ops[0].name for step in steps(schedule.network) for op in step.ops[1:]}
     values_of = _figures_by_layer(schedule, run)
     return tuple(

@@ -83,6 +83,8 @@ class Grouping:
         """Divide a network's layers, in order, into groups whose jobs alternate (side by side), with the fewest total
         cycles.
 
+        A group has at most ``max_layers`` layers.
+
         Raises
         ------
         PlanError

@@ -380,7 +380,10 @@ class _PassJobs:
         return parts
 
     def _boxes(self) -> Iterator[list[_Tile]]:
-        """Yield, for each box of input loaded into the map buffer, the output tiles computed from it."""
+        """Yield, for each box of input loaded into the map buffer, the output tiles computed from it.
+
+        Boxes follow row by row, but rolling boxes column by column.
+        """
         task, tiling = self.task, self.tiling
         down, across = pieces(task.rows, tiling.box_rows), pieces(task.columns, tiling.columns)
         spans = [(rows, columns) for columns in across for rows in down] if tiling.rolling else product(down, across)
@@ -515,7 +518,10 @@ class _PassJobs:
         return entry
 
     def _load_addend(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Entry:
-        """Load the map tile to be added to the outputs, in the tile's own job or in a job before it."""
+        """Load the map tile to be added to the outputs, in the tile's own job or in a job before it.
+
+        The job before is needed if the tile's own job loads its input.
+        """
         tile, location, source = item.tile, self.all.locations[edge], self.all.rows(edge)
         count, block = self._fold_blocks(item.fold), first_block + self._fold_block(item.fold)
         entry, wait = self.all.addends.add(len(self.all.jobs), count * tile.pixels)
@@ -544,7 +550,10 @@ class _PassJobs:
         return entry
 
     def _load_tables(self, loads: list[dict[str, int]]) -> list[Entry]:
-        """Load the lookup tables of the pass by separate jobs in front, unless the engine still holds them."""
+        """Load the lookup tables of the pass by separate jobs in front, unless the engine still holds them.
+
+        A job loads either parameters or one set of tables.
+        """
         entries = []
         for tables, address in zip(self.task.tables, self.data.tables, strict=True):
             owner, entry = self.all.tables.get(tables.first, (-1, Entry(0, tables.first)))

@@ -32,7 +32,10 @@ def map_bytes(source: FeatureMap) -> int:
 
 
 def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
-    """Return a feature map ``(C, H, W)`` as the bytes that the engine's memory stores, in blocks of 8 channels."""
+    """Return a feature map ``(C, H, W)`` as the bytes that the engine's memory stores, in blocks of 8 channels.
+
+    Values have at most 8 bits. Lanes past ``C`` are 0.
+    """
     channels, height, width = frame.shape
     whole = np.zeros((blocks(channels) * LANES, height, width), np.int8)
     whole[:channels] = frame.astype(np.int64) - offset(integer_type)

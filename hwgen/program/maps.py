@@ -144,7 +144,7 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
     """Return, for each map computed directly into a concatenation's output, the concatenation and its first 8-channel
     block there.
 
-    Such an edge enters a single concatenation, unchanged, and begins at a whole block.
+    Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """
     copies = {layer.name for layer in network.layers if isinstance(layer, Copy)}
     target_of: dict[str, tuple[str, int]] = {}

@@ -35,6 +35,8 @@ __all__ = ["tiling_cost", "nest", "problem", "words"]
 def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
     """Return the estimated cost of an engine pass with a given tiling, or refuse a tiling that does not fit the engine.
 
+    By default the pass has the whole buffers.
+
     Raises
     ------
     PlanError

@@ -161,8 +161,9 @@ class Pass:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Tuple of all values, addresses excepted, that determine the jobs of the pass; passes with equal tuples have
-        equal tilings. Passes of equal shape have the same tilings.
+        """Tuple of all values, addresses excepted, that determine the jobs of the pass.
+
+        Passes with equal tuples have equal tilings.
         """
         sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
         tables = tuple(each.first for each in self.tables)
@@ -528,7 +529,10 @@ def _upsample(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the passes of a depth-to-space layer: one for each pixel of an output block."""
+    """Return the passes of a depth-to-space layer: one for each pixel of an output block.
+
+    Each pass copies the channels of one pixel, as whole blocks of 8 channels if possible.
+    """
     assert isinstance(op, DepthToSpace)
     tasks = []
     for pixel_index, lattice in enumerate(_lattices(op.blocks)):
@@ -563,7 +567,10 @@ def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Return the passes that copy each input of a concatenation, through a lookup table, into the output map."""
+    """Return the passes that copy each input of a concatenation, through a lookup table, into the output map.
+
+    An input that is already stored in the output map needs no pass.
+    """
     assert isinstance(op, Concat)
     channel, copies = 0, []
     for edge, source, table, is_inside in zip(edges, op.inputs, op.tables, inside, strict=True):

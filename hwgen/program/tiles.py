@@ -306,7 +306,10 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
 
 
 def _heights(task: Pass) -> np.ndarray:
-    """Return the candidate heights of a tile and of a box of tiles that share their input, int64 ``(n, 2)``."""
+    """Return the candidate heights of a tile and of a box of tiles that share their input, int64 ``(n, 2)``.
+
+    Rows are sorted by the tile's height.
+    """
     sizes = [
         (rows, min(rows * tiles, -(-task.rows // rows) * rows))
         for rows in range(task.edge, (1 if task.is_scattered else task.rows) + 1, task.edge)

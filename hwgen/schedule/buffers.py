@@ -174,8 +174,8 @@ def _minimum_depth(
 ) -> bool:
     """Reduce the depth of one FIFO as far as latency and throughput allow, by bisection.
 
-    The lower bound is the depth with which all events are in time if no other event moves. It is usually sufficient, so
-    it is the first trial.
+    The bisection runs between a lower bound and the depth in use. The lower bound is the depth with which all events
+    are in time if no other event moves. It is usually sufficient, so it is the first trial.
 
     Parameters
     ----------

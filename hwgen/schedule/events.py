@@ -156,6 +156,8 @@ class LayerEvents(ABC, Generic[Config]):
     def claimed(self, starts: slice) -> Times:
         """Return the number of FIFO entries reserved by each start of an output fold (output channels computed
         together), cumulated.
+
+        The range ``starts`` of output folds covers whole windows.
         """
         folds, beats = self._claimed.size, int(self._claimed[-1])
         windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats

@@ -132,7 +132,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
     @staticmethod
     def _step(steps: Times, entries: Times, frame_steps: int) -> Times:
-        """Return the reuse buffer's step ``steps[entry]`` of each entry, counted from the beginning of the present frame.
+        """Return the reuse buffer's step ``steps[entry]`` of each entry, counted from the present frame's beginning.
 
         A negative index is an entry of the frame before.
         """

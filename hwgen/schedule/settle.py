@@ -166,7 +166,7 @@ class System:
     def change(self, wait: int, *, lead: int | None = None, back: int | None = None) -> None:
         """Tighten one constraint between events with a smaller ``lead`` or ``back``, such as a smaller FIFO depth.
 
-        ``wait`` is its index among the waits of the system.
+        ``wait`` is the constraint's index among the waits of the system.
         """
         row = self._rows[wait]
         if self._journal is not None:

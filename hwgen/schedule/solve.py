@@ -260,7 +260,8 @@ class Schedule:
     def beats(self, layer: int) -> tuple[Any, ...]:
         """Return the keys of a layer's event sequences in which a run of adjacent events shares one cause of delay.
 
-        The cause of such an event is whatever the first event of the run waited for.
+        An event of such a run merely follows the event before it. Its cause is whatever the first event of the run
+        waited for.
         """
         ports = self._ports(layer)
         return *self._layers[layer].beats(ports), ports.starts
@@ -273,14 +274,17 @@ class Schedule:
         """Return the index of the layer (or accelerator input) that sends the beats taken in one of a layer's event
         sequences.
 
-        For a sequence that takes no beats it is the source of the layer's first input.
+        For a sequence that takes no beats, the result is the source of the layer's first input.
         """
         streams = self._into[layer]
         taken = {("taken", stream): stream for stream in streams}
         return self._streams[taken.get(key, streams[0])].source
 
     def neighbour(self, key: Any, *, before: bool) -> int:
-        """Return the index of the layer that sends (``before``) or reads the beats of an event sequence."""
+        """Return the index of the layer that sends (``before``) or reads the beats of an event sequence.
+
+        An index beyond the layers is an end of the accelerator, as in a `Link`.
+        """
         name, index = key
         if name == "starts":
             return index
@@ -434,10 +438,7 @@ class Schedule:
 
     @property
     def cycles(self) -> Cycles:
-        """Latency and interval of the accelerator in this schedule, which is solved first.
-
-        The schedule is solved first.
-        """
+        """Latency and interval of the accelerator in this schedule, which is solved first."""
         self.solve()
         ends = self.frame_ends
         distances = np.diff(ends)
@@ -525,8 +526,9 @@ def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[Acceler
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
     """Return the number of frames that a schedule must cover until the interval between frames has settled.
 
-    By then a loop of credits that loses part of a cycle per round shows it. The beats in flight are estimated from
-    ``cycles`` of a few frames. Small networks get more frames, because these cost nothing.
+    After that many frames the beats in flight have been replaced twice, and three more frames follow. By then a loop of
+    credits that loses part of a cycle per round shows it. The beats in flight are estimated from ``cycles`` of a few
+    frames. Small networks get more frames, because these cost nothing.
     """
     in_flight = cycles.latency // (cycles.interval or cycles.latency)
     beats = max(max(layer.beats_in, layer.beats_out) for layer in config.layers)
@@ -536,10 +538,10 @@ def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
 def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
     """Return latency and steady interval, in cycles, of an accelerator that computes frames back to back.
 
-    An interval has settled once it has not changed for `enough_frames` and no layer consumes a lead. The first frames
-    are left out, and two equal distances alone are not enough: they can be part of a repeating pattern. Layers can
-    alternately lose and gain a lead. The search covers at most four times as many frames for them. So long runs cost no
-    more than short ones.
+    The result covers ``frames`` frames, or by default as many as the schedule needs to settle. An interval has settled
+    once it has not changed for `enough_frames` and no layer consumes a lead. The first frames are left out, and two
+    equal distances alone are not enough: they can be part of a repeating pattern. Layers can alternately lose and gain
+    a lead. The search covers at most four times as many frames for them. So long runs cost no more than short ones.
     """
     if (short := shorter(config, frames)) is not None and (cycles := _continued(*short, frames)) is not None:
         return cycles

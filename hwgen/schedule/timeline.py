@@ -30,7 +30,10 @@ WORK, INPUT, ROOM, BUFFER, DONE = "work", "input", "room", "buffer", "done"
 
 @dataclass(frozen=True, order=True)
 class State:
-    """State of a layer in a cycle (works, or waits), and the index of the neighbour layer that it waits for."""
+    """State of a layer in a cycle (works, or waits), and the index of the neighbour layer that it waits for.
+
+    The index can also be an end of the accelerator, as in a `Link`.
+    """
 
     kind: str
     whom: int | None = None
