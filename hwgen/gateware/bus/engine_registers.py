@@ -6,7 +6,7 @@ from hwgen.gateware.bus.registers import Field, Register, identifying, interrupt
 from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.port import PACE_BITS, Error
 
-#: "HWGE" in ASCII.
+#: Value of the register ``IDENTITY`` of an engine: "HWGE" in ASCII.
 IDENTITY = 0x4857_4745
 #: Version of this register map: the upper 16 bits grow when software must change, the lower 16 with additions.
 VERSION = 0x0001_0000

@@ -13,7 +13,7 @@ REGISTER_BYTES = 4
 #: Size of the address space in bytes: the minimum that Vivado assigns to a slave.
 SPACE_BYTES = 4096
 
-#: "HWGN" in ASCII.
+#: Value of the register ``IDENTITY`` of an accelerator: "HWGN" in ASCII.
 IDENTITY = 0x4857_474E
 #: Version of this register map: the upper 16 bits grow when software must change, the lower 16 with additions.
 VERSION = 0x0001_0001
@@ -22,8 +22,8 @@ MAX_STREAMS = 16
 #: Index of the bit in ``ERRORS`` that reports a failed load of weights.
 WEIGHTS_ERROR_BIT = 31
 
-#: Access to a register. ``r``: read only. ``rw``: a write is stored. ``w1c``: writing a 1 clears a bit. ``w1s``:
-#: writing a 1 triggers an action once. ``w``: each write is passed on.
+#: Effects of software's reads and writes on a register. ``r``: read only. ``rw``: a write is stored. ``w1c``: writing a
+#: 1 clears a bit. ``w1s``: writing a 1 triggers an action once. ``w``: each write is passed on.
 Access = Literal["r", "rw", "w1c", "w1s", "w"]
 
 

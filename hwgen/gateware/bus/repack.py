@@ -223,7 +223,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
         return m
 
     def _above(self, slots: list[Signal], index: int, units: Value) -> Value:
-        """Return the value that moves into slot ``index`` of the converter when a piece of ``units`` units leaves."""
+        """Return the value that moves into storage slot ``index`` when an output piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})
         value: Value | None = None

@@ -25,7 +25,7 @@ from hwgen.gateware.ports import read_port, write_port
 #: Shapes of the tables' entries, in the order of their indices: shares of the first and second operand, and rounding.
 TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
 
-#: Layout of a write: ``index`` counts the words of all tables, 256 per table, and ``data`` is the word.
+#: Layout of a write into the lookup tables. ``index`` counts the words of all tables, 256 each; ``data`` is the word.
 TABLE_WRITE = data.StructLayout({"index": 10, "data": 64})
 
 

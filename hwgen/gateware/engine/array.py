@@ -1,4 +1,7 @@
-"""Multiply-accumulate array of the engine: elements for pairs of maps and pixels, with slots that store their sums."""
+"""Multiply-accumulate array of the engine: elements for pairs of maps and pixels, with memories for partial sums.
+
+A slot is the place for one partial sum in each element.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a selection of sums to drain from the array: a slot, a lane, and a block of 8 maps."""
+    """Return the layout of a selection of sums to read out of the array: a slot, a lane, and a block of 8 maps."""
     return data.StructLayout({"slot": range(config.slots), "lane": range(config.pixels), "block": range(config.blocks)})
 
 
@@ -263,7 +266,9 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Return the slot of partial sums that is read, and a signal per lane and block that masks the word read.
+        """Return the read address (slot) of the memories of partial sums, and a signal per word that masks it.
+
+        There is one word per lane and block of 8 maps.
 
         A group that resumes its sums reads all words. The drain reads the word that it selects.
         """

@@ -11,7 +11,7 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.naming import named
 
-#: Width of a word address, in bits.
+#: Width of the address of an 8-byte word in memory, in bits.
 ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
 #: Width of the number of words in a row, in bits. The weights of a job are one row.
 ROW_BITS = 24

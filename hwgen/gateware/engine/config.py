@@ -14,7 +14,7 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 LANES = 8
 #: Possible widths of the memory port, in bytes.
 BUS_BYTES = (4, 8, 16)
-#: Strides with which neighbouring output pixels read different banks.
+#: Possible strides of a layer: with these, neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
 #: Number of words in a table that is written at run time: one for each 8-bit value.
 TABLE_WORDS = 256

@@ -44,7 +44,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
 
 
 def words_latency(config: EngineConfig) -> int:
-    """Return the number of cycles from a step to the arrival of its input words at the array.
+    """Return the number of cycles from the issue of an array step to the arrival of its input words at the array.
 
     From a job's last step to its count as computed, it takes as many cycles.
     """

@@ -18,7 +18,7 @@ from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
-#: Fields that accompany the sums of a beat.
+#: Fields that accompany the eight sums of a beat from the array to the output buffer, with their shapes.
 _NOTE = {
     "address": 16,
     "parameter": 8,
@@ -108,9 +108,9 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         cycles after enough jobs are stored. No cycle is lost between groups, or between jobs of at least `FETCH` beats.
     """
 
-    #: Cycles from a part's transfer to its first selection.
+    #: Cycles from the transfer of a job's drain part to its first selection of sums.
     FETCH = 3
-    #: Cycles from the count of stored jobs that a part waits for to its first selection.
+    #: Cycles from the count of stored jobs that a drain part waits for to its first selection of sums.
     START = 2
 
     def __init__(self, config: EngineConfig):

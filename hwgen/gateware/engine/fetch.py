@@ -63,7 +63,7 @@ class PartQueue(wiring.Component):
 
     @property
     def part(self) -> type[JobPart]:
-        """Class of the job parts that the queue holds."""
+        """Class of the job parts that the queue holds, for example `Load`."""
         return self._part
 
     @property

@@ -196,12 +196,12 @@ class Compute(JobPart):
     With 0, nothing is computed.
     """
     first: int = _bits(1)
-    """Flag: the job's partial sums start from zero, in new slots of the array.
+    """Flag: the job's partial sums start from zero, in new slots of the array's memory of sums.
 
     Otherwise they continue the sums of the groups computed last.
     """
     last: int = _bits(1)
-    """Flag: the job's sums are complete after this job, and are drained from the array."""
+    """Flag: the job's sums are complete after this job, and leave the array."""
     channelwise: int = _bits(1)
     """Flag of a depthwise layer: input channel ``j`` of a block of 8 contributes to output map ``j`` alone."""
     maximum: int = _bits(1)
@@ -269,7 +269,7 @@ class Drain(JobPart):
     WORDS = 3
 
     blocks: int = _bits(4)
-    """Number of blocks of 8 output maps whose complete sums are drained from the array."""
+    """Number of blocks of 8 output maps whose complete sums leave the array."""
     pixels: int = _bits(14)
     """Number of output pixels in the tile that the engine's job computes, over all pixel groups."""
     add: int = _bits(1)

@@ -41,7 +41,7 @@ class LanesConfig:
 
 
 class Lanes(ConfiguredComponent[EngineConfig]):
-    """Lane addressing of the engine: computes which word of the map buffer each lane reads in a step.
+    """Lane addressing of the engine: computes which map buffer word each lane (output pixel) reads in a step.
 
     It tracks the row, column and word of each lane's window, and of the tap in the window.
 
@@ -72,7 +72,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
         Whether each lane's tap is inside of the box, one cycle after ``rest``.
     """
 
-    #: Cycles from a step to its addresses.
+    #: Cycles from a step to its addresses in the map buffer.
     LATENCY = 3
     #: Cycles from a step to ``inside``.
     INSIDE_LATENCY = 4
@@ -164,7 +164,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                     m.d.sync += register.eq(value)
 
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
-        """Advance each lane's window to the pixel group of the current step.
+        """Advance each lane's window position to the pixel group of the current step.
 
         Columns follow one cycle after the step, rows and words two cycles.
         """

@@ -115,7 +115,7 @@ def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
 
 
 class MemoryPort(ConfiguredComponent[EngineConfig]):
-    """Memory port of the engine, which grants one burst at a time to fetch, load or store, and returns the answers.
+    """Memory port of the engine, which grants one burst at a time to fetch, load or store, and returns read words.
 
     See docs/reference/engine.md, "Memory port".
 

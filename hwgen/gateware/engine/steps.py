@@ -14,7 +14,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 
-#: Loops around the channels of a block, from the innermost to the outermost.
+#: Loops of a job around the 8 channels of a block, from the innermost to the outermost.
 _LOOPS = ("columns", "rows", "blocks")
 
 
@@ -103,9 +103,9 @@ class Steps(ConfiguredComponent[EngineConfig]):
         one step.
     """
 
-    #: Cycles from a part's transfer to its first step.
+    #: Cycles from the transfer of a job's compute part to its first step.
     FETCH = 3
-    #: Cycles from the count of loaded jobs that a part waits for to its first step.
+    #: Cycles from the count of loaded jobs that a compute part waits for to its first step.
     START = 2
 
     def __init__(self, config: EngineConfig):
@@ -169,7 +169,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         return prepared
 
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
-        """Decide whether a pixel group starts in the next cycle, and which slot stores its sums."""
+        """Decide whether a pixel group starts in the next cycle, and which slot of the memory of sums it gets."""
         config, upcoming = self._config, self.next_job
         left = Signal(8, name="groups_left")  # groups of the job that have not started
         used = Signal(range(config.slots + 1), name="used_slots")

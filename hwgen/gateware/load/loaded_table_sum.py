@@ -86,7 +86,9 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Memories that are loaded at run time: two tables of shares, the rounding table, and a word of constants.
+        """Memories that are loaded at run time: a table for each operand, the rounding table, and a word of constants.
+
+        Each exists once per lane and pixel, with the same contents.
 
         Each exists once per lane and pixel, with the same contents.
         """

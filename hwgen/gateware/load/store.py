@@ -17,7 +17,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Width of a part, in bits.
+#: Width of a part (one word of a load), in bits.
 PART_BITS = 32
 
 #: Signature of the chain of `Distribute` links: a part, or a mark of the begin or end of all parts.

@@ -81,7 +81,7 @@ class Multiplier(ABC):
     mark: ClassVar[str] = ""
     """Sign printed behind a layer's number of multipliers in the plan's table, for example ``*``."""
     legend: ClassVar[str] = ""
-    """Line printed below the plan's table that explains the sign ``mark``."""
+    """Line printed below the plan's table that explains ``mark``, for example "*: two multiply-adds a slice"."""
     detail: ClassVar[str] = ""
     """Text printed behind the number of multipliers in the report, for example ", two multiply-adds each"."""
 
@@ -157,7 +157,7 @@ class Multiplier(ABC):
         return stored.as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return the weight range that stands for all weight ranges with the same circuit."""
+        """Return one weight range that stands for all weight ranges with the same circuit, to compare circuits by."""
         return self.weight_range(operands.weight_bits)
 
     # Chains

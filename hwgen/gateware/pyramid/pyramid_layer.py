@@ -46,7 +46,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def reuse(self) -> PyramidReuseBufferConfig:
-        """Configuration of the buffer that keeps input pixels which neighbouring pyramids share."""
+        """Configuration of the reuse buffer, which keeps input pixels that neighbouring tiles share."""
         return PyramidReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
 
     @property
@@ -93,7 +93,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @cached_property
     def pyramids(self) -> tuple[Pyramid, ...]:
-        """Input tile and windows of this layer in each pyramid of a frame, in order."""
+        """Input tile and windows of this layer in each pyramid (tile through all fused layers) of a frame, in order."""
         folds = self.window.input.folds
         result, begin = [], 0
         for row in self.tiles.rows.cut(1):
@@ -136,7 +136,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def pyramid_cycles(self) -> int:
-        """Number of cycles per pyramid of the largest size: the longer of filling the tile and reading its windows."""
+        """Number of cycles per largest tile: the longer of filling the tile buffer and reading the tile's windows."""
         window = self.window.window_cycles
         return max(max(pyramid.beats, pyramid.windows * window) for pyramid in self.pyramids)
 

@@ -1,4 +1,4 @@
-"""Reuse buffers: on-chip storage of the pixels that neighbouring pyramids share (Alwani 2015, section 3.4.1).
+"""Reuse buffers: on-chip storage of input pixels that neighbouring tiles share (Alwani 2015, section 3.4.1).
 
 The module implements listings 3.2 and 3.3. Two bands of every input tile of a layer are kept. The right columns are
 kept for the next pyramid. The bottom rows are kept for the next row of pyramids, in the full width of the map. The next
@@ -44,7 +44,7 @@ IN_FLIGHT = 3
 
 @dataclass(frozen=True, kw_only=True)
 class PyramidReuseBufferConfig:
-    """Configuration of the reuse buffer, which keeps input pixels of a layer that neighbouring pyramids share.
+    """Configuration of the reuse buffer, which keeps input pixels of a layer that neighbouring tiles share.
 
     Parameters
     ----------
@@ -86,17 +86,17 @@ class PyramidReuseBufferConfig:
 
     @property
     def needed(self) -> bool:
-        """Whether the layer needs a reuse buffer, because beats are kept for later tiles or no window needs them."""
+        """Whether a reuse buffer is needed, to keep beats for later tiles or to drop beats that no window needs."""
         return any(cut.kept or cut.unused for cut in self.row_cuts + self.column_cuts)
 
     @property
     def bottom_words(self) -> int:
-        """Number of values in the bottom band, the rows kept for the next row of pyramids: ``N (K - S) W``."""
+        """Number of values in the bottom band, the rows kept for the next row of tiles: ``N (K - S) W``."""
         return self.input.channels * self.rows.kept * self.input.width
 
     @property
     def right_words(self) -> int:
-        """Number of values in the right band, the columns kept for the next pyramid.
+        """Number of values in the right band, the columns kept for the next tile.
 
         These are ``N (K - S)`` for each new row of a pyramid.
         """
@@ -112,12 +112,12 @@ class PyramidReuseBufferConfig:
 
     @property
     def bottom_depth(self) -> int:
-        """Depth, in beats, of the memory for rows that are kept for the next row of pyramids."""
+        """Depth, in beats, of the memory for rows that are kept for the next row of tiles."""
         return self.rows.kept * self.bottom_pitch
 
     @property
     def bottom_pitch(self) -> int:
-        """Number of beats per row in the memory for rows that are kept for the next row of pyramids.
+        """Number of beats per row in the memory for rows that are kept for the next row of tiles.
 
         The columns of the map behind the last tile are included.
         """
@@ -127,12 +127,12 @@ class PyramidReuseBufferConfig:
 
     @property
     def right_depth(self) -> int:
-        """Depth, in beats, of the memory for columns that are kept for the next pyramid."""
+        """Depth, in beats, of the memory for columns that are kept for the next tile."""
         return self.rows.new * self.right_pitch
 
     @property
     def right_pitch(self) -> int:
-        """Number of beats per row in the memory for columns that are kept for the next pyramid."""
+        """Number of beats per row in the memory for columns that are kept for the next tile."""
         return max(cut.kept for cut in self.column_cuts) * self.input.folds
 
     @property
@@ -347,7 +347,7 @@ class _Band:
 
 
 class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
-    """Reuse buffer of a layer's input: takes the new pixels of each pyramid, adds kept pixels, and sends whole tiles.
+    """Reuse buffer of a layer's input: takes the new pixels of each tile, adds kept pixels, and sends whole tiles.
 
     Parameters
     ----------
@@ -440,7 +440,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Create the right band: the memory of columns that the next pyramid of the same row needs too.
+        """Create the right band: the memory of columns that the next tile needs too.
 
         It stores the kept columns of each new row of a pyramid, the first column first.
 
@@ -462,7 +462,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Create the bottom band: the memory of rows that the next row of pyramids needs too.
+        """Create the bottom band: the memory of rows that the next row of tiles needs too.
 
         It stores the kept rows in the map's full width, the first row first.
 

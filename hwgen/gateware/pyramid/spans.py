@@ -17,7 +17,7 @@ from hwgen.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Range of rows or columns of a layer's input that one pyramid (a tile through all fused layers) needs.
+    """Range of rows or columns of a layer's input that one tile (the input of one pyramid) covers, with its windows.
 
     Parameters
     ----------
@@ -36,17 +36,17 @@ class Span:
 
     @property
     def size(self) -> int:
-        """Number of rows or columns of the pyramid's input tile."""
+        """Number of rows or columns of the tile."""
         return self.end - self.begin
 
     @property
     def kept(self) -> int:
-        """Number of rows or columns of the tile that are kept from the pyramid before."""
+        """Number of rows or columns of the tile that are kept from the tile before."""
         return self.fresh - self.begin
 
     @property
     def new(self) -> int:
-        """Number of rows or columns of the tile that are not kept from the pyramid before."""
+        """Number of rows or columns of the tile that are not kept from the tile before."""
         return self.end - self.fresh
 
 
@@ -78,7 +78,7 @@ class Cut:
 
     @property
     def new(self) -> int:
-        """Number of the tile's beats, along the axis, that have no pixel kept from the pyramid before."""
+        """Number of the tile's beats, along the axis, that have no pixel kept from the tile before."""
         return self.size - self.kept
 
     @property
@@ -89,7 +89,7 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Rows or columns of a layer's input: the window geometry, and the ranges that successive pyramids need.
+    """Rows or columns of a layer's input: the window geometry, and the ranges of successive tiles.
 
     Parameters
     ----------
@@ -138,28 +138,28 @@ class Axis:
             raise ConfigError(f"the first span must keep nothing, not {self.loads[0]!r}")
 
     def origin(self, span: Span) -> int:
-        """Return the row or column at which the first window of a pyramid's range begins; negative in the padding."""
+        """Return the row or column at which the first window of a tile begins; negative in the padding."""
         return span.window * self.stride - self.padding
 
     @cached_property
     def loads(self) -> tuple[Span, ...]:
-        """Ranges of rows or columns of successive pyramids, without empty ranges."""
+        """Row or column ranges of successive input tiles, without empty ranges."""
         return tuple(span for span in self.spans if span.size)
 
     @cached_property
     def walks(self) -> tuple[Span, ...]:
-        """Ranges of rows or columns of successive pyramids, without ranges that have no window."""
+        """Row or column ranges of successive input tiles, without ranges that have no window."""
         return tuple(span for span in self.spans if span.windows)
 
     def used(self, span: Span) -> range:
-        """Return the rows or columns of a pyramid's range that its windows need.
+        """Return the rows or columns of a tile that its windows need.
 
         Pixels that the stride skips before the first window do not count. A span without windows needs no pixel.
         """
         return range(max(span.begin, self.origin(span)) if span.windows else span.end, span.end)
 
     def cut(self, pixels: int) -> tuple[Cut, ...]:
-        """Return the ranges of all pyramids along this axis, divided into beats of ``pixels`` pixels.
+        """Return the row or column ranges of all tiles, divided into beats of ``pixels`` pixels.
 
         The new pixels of a span begin with a beat.
 
@@ -181,7 +181,7 @@ class Axis:
         return tuple(cuts)
 
     def _grid(self, span_index: int, pixels: int) -> int:
-        """Return a pixel at which a beat begins, for a range that keeps no pixels and the ranges that continue it."""
+        """Return a row or column at which a beat begins, for a tile that keeps no pixels and later tiles that do."""
         joints = []
         for span in self.spans[span_index + 1 :]:
             if span.size and not span.kept:
@@ -205,7 +205,7 @@ class Axis:
 
     @property
     def kept(self) -> int:
-        """Largest number of rows or columns that a pyramid keeps from the pyramid before.
+        """Largest number of a tile's rows or columns that are kept from the tile before.
 
         It is extent minus stride between two pyramids inside the map.
         """
@@ -213,22 +213,22 @@ class Axis:
 
     @property
     def new(self) -> int:
-        """Largest number of new rows or columns of a pyramid, not kept from the pyramid before."""
+        """Largest number of a tile's rows or columns that are new, not kept from the tile before."""
         return max(span.new for span in self.spans)
 
     @property
     def overlaps(self) -> bool:
-        """Whether some rows or columns are computed or fetched again, as new pixels of more than one pyramid."""
+        """Whether some rows or columns are computed or fetched again, as new pixels of more than one tile."""
         return any(after.fresh < before.end for before, after in pairwise(self.loads))
 
     @property
     def pixels(self) -> int:
-        """Number of new rows or columns, summed over all pyramids along this axis."""
+        """Number of new rows or columns, summed over all tiles along this axis."""
         return sum(span.new for span in self.spans)
 
     @property
     def tile(self) -> int:
-        """Largest number of rows or columns that a pyramid's windows cover, padding included.
+        """Largest number of rows or columns that a tile's windows cover, padding included.
 
         It is ``S (R - 1)`` plus the extent.
         """
@@ -236,5 +236,5 @@ class Axis:
 
     @property
     def windows(self) -> int:
-        """Number of windows along this axis, summed over all pyramids."""
+        """Number of windows along this axis, summed over all tiles."""
         return sum(span.windows for span in self.spans)

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-#: Number of tiles that the buffer holds: one is filled while the other is read.
+#: Number of tiles that the tile buffer holds: one is filled while the other is read.
 HALVES = 2
 
 
