@@ -145,7 +145,9 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return, per dimension, the blocks in a buffer at ``position`` just before and just after each step of a loop."""
+    """Return, per dimension, the blocks that a buffer at ``position`` holds just before and just after each step of
+    a loop.
+    """
     before, after = {}, {}
     for dim in DIMS:
         steps = nest.steps(dim, position, loop)
