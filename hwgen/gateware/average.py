@@ -18,9 +18,9 @@ from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: Number of lengths of a sum whose lowest kept bit is selected in one cycle of the rounding.
+#: Number of possible sum lengths among which the float32 rounding selects the lowest kept bit in one cycle.
 LENGTHS = 4
-#: Number of bits that are combined in one cycle of the rounding, if it has one more cycle.
+#: Number of bits that the float32 rounding combines in one cycle, if the rounding has one more cycle for this.
 NEARBY = 8
 
 

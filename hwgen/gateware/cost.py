@@ -24,7 +24,7 @@ from functools import lru_cache
 from hwgen.devices import DEFAULT
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, default_memory
 
-#: LUT rules of the family that circuits are made for.
+#: Sizes of LUTs, multiplexers and shift registers of the FPGA family that circuits are made for.
 LOGIC = DEFAULT.logic
 LUT_INPUTS = LOGIC.lut_inputs
 
@@ -61,7 +61,7 @@ class Cost:
     ff: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
-        """Add the registers or shift-register LUTs that delay ``bits`` bits by ``cycles`` cycles, without reset."""
+        """Add to the count the flip-flops or shift-register LUTs that delay ``bits`` bits by ``cycles`` cycles."""
         if cycles < LOGIC.shortest_shift_register:
             self.ff += bits * cycles
         else:
@@ -74,7 +74,7 @@ class Cost:
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """Add the delay of an adder tree's unpaired last value, which waits on levels with an odd number of values.
+        """Add the delay of an adder tree's unpaired last value to the count.
 
         A tree combines values in pairs. On a level with an odd number, the last value has no partner and is delayed.
         Its delay is counted once it has a partner, on the last level of the tree at the latest.
@@ -99,7 +99,7 @@ class Cost:
         return 0
 
     def rom(self, columns: Iterable[int], depth: int, width: int, block: bool | None = None) -> None:
-        """Add the resources of a read-only memory and its output register.
+        """Add the resources of a read-only memory and its output register to the count.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class Cost:
         self.lut += column_luts * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int, where: str | None = None) -> None:
-        """Add the resources of a memory with one write port, one read port and a read register.
+        """Add the resources of a memory with one write port, one read port and a read register to the count.
 
         ``where`` is the RAM, ``lut`` or ``block``; if it is ``None``, the depth decides.
         """

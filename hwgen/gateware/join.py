@@ -123,7 +123,7 @@ class JoinConfig:
         return self.input.row_steps
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which cycles of the join take a beat of an input, as an array shape and an index.
+        """Return which cycles take a beat of an input: the shape of an array of cycles, and an index that selects them.
 
         The array has an entry for every cycle (step) of a pixel, or of a frame if the input is spread. The index
         selects the entries of the cycles that take a beat.

@@ -9,7 +9,7 @@ from hwgen.gateware.cost import Cost, counter_bits
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Latency from an address to its word, in cycles.
+#: Read latency of the memory that `keep` adds, from an address to its word, in cycles.
 LATENCY = 2
 
 

@@ -95,7 +95,7 @@ class WindowSteps:
 
     @cached_property
     def bits(self) -> int:
-        """Number of flip-flops that store by how many pixels a count grows at one window."""
+        """Number of flip-flops of a register that stores one entry of the line buffer's flow-control tables."""
         return table_bits({0, *self.ends, *self.columns})
 
 

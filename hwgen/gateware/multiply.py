@@ -249,7 +249,7 @@ class MultiplyConfig:
 
     @property
     def whole(self) -> bool:
-        """Whether all outputs of a window are computed in one cycle, by a `Multiplier` that ``computes_windows``.
+        """Whether one cycle computes all outputs of a window, with constant weights and a suitable multiplier.
 
         The weights are then constants, and the first units need no register in front of the activations. The constants
         are stored in memories of one word, because Yosys trims products with visible constants and loses the chains.
@@ -509,7 +509,7 @@ class MultiplyConfig:
         return Multiply(self)
 
     def _sums_of(self, multiplier: Multiplier, index: int) -> tuple[list[int], int]:
-        """Return the widths of an output lane's sums at the ends of its chains, and the number of carries they lack."""
+        """Return the widths of an output lane's sums at its chains' ends, and how many carries DSP packing omits."""
         bits = multiplier.field_bits(self.operands)
         if bits is None:
             return self._chain_widths, 0
@@ -710,7 +710,7 @@ class _Sums:
                     m.d.comb += self.o.payload[lane][pixel].eq(total)
 
     def _split(self, sums: list[Signal], unit: int) -> list[tuple[list[Value], list[Value]]]:
-        """Return each output lane's sums and missing carries, split from the packed sums of its unit's chains."""
+        """Return each output lane's chain sums and missing carries, unpacked from DSP slices that lanes share."""
         return self.config.unit_multipliers[unit].split(sums, self.config.operands)
 
     def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:

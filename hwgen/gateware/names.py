@@ -13,7 +13,7 @@ from itertools import count
 __all__ = ["LONGEST", "file_name", "identifier", "identifiers", "unique"]
 
 LONGEST = 64
-"""Maximum number of characters of a Verilog identifier.
+"""Maximum number of characters of a Verilog identifier that is made from a model's name. 
 
 File names contain several identifiers, and have at most 255 bytes.
 """
@@ -57,7 +57,7 @@ def file_name(name: str) -> str:
 
 
 def unique(words: Iterable[str]) -> list[str]:
-    """Return the words with a number appended to repeated words, as in ``a``, ``a_2``.
+    """Return names with a number appended to repeated ones, as in ``a``, ``a_2``.
 
     The suffix is the smallest free number from 2 on. A word that occurs once does not change.
     """

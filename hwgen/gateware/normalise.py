@@ -29,7 +29,7 @@ _DEEPEST, _FIRST_BANK, _BANK = 256, 512, 4096
 
 @dataclass(frozen=True, kw_only=True)
 class NormaliseConfig(Weightless):
-    """Configuration of LRN's last step: an output is its zero point plus or minus the input's scaled distance from its own.
+    """Configuration of LRN's last step: an output is its zero point plus or minus the scaled distance of the input.
 
     Let ``v`` be the distance of an input value from its zero point. The output's distance is ``k`` or ``k + 1``, with
 
@@ -148,9 +148,10 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Contents of LRN's correction memory: scales at which outputs drop by 1 (falls), with an index of exceptions.
+        """Contents of LRN's correction memory: running sums at which outputs drop by 1, with an index of exceptions.
 
-        The index is above the fall. If there is one factor, the address is the value's distance.
+        Such a sum is called a fall. The index is above the fall. If there is one factor, the address is the value's
+        distance.
         """
         bits = self.window.scale_bits
         words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
@@ -160,17 +161,17 @@ class NormaliseConfig(Weightless):
 
     @property
     def word_bits(self) -> int:
-        """Width in bits of a word of LRN's correction memory: scale at which an output drops by 1, ripple index."""
+        """Width in bits of a word of LRN's correction memory: a running sum (scale) and the index of its exceptions."""
         return self.window.scale_bits + self.ripple_bits
 
     @property
     def ripple_bits(self) -> int:
-        """Width in bits of an index into ``ripples``, exceptions behind the scale at which an LRN output drops by 1."""
+        """Width in bits of an index into ``ripples``, exceptions behind the running sum at which an output drops."""
         return counter_bits(len(self.ripples))
 
     @property
     def since_bits(self) -> int:
-        """Width in bits of the distance from the scale at which an output drops to its last exception; 0 if none."""
+        """Width in bits of the distance from the running sum at which an output drops to its last exception, or 0."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
@@ -187,22 +188,22 @@ class NormaliseConfig(Weightless):
 
     @property
     def read_cycles(self) -> int:
-        """Read latency, in cycles, of LRN's correction memory of the scales at which outputs drop by 1."""
+        """Read latency, in cycles, of LRN's correction memory of the running sums at which outputs drop by 1."""
         return _read_cycles(self.words)
 
     @property
     def factor_cycles(self) -> int:
-        """Cycles from a scale (running sum) to its factor in a table; 0 if there is one factor."""
+        """Cycles from an encoded running sum (scale) to its factor in a table; 0 if there is one factor."""
         return 0 if self.by_value else _read_cycles(self.factors)
 
     @property
     def address_cycle(self) -> int:
-        """Cycles from an input value and its scale to the value's address in LRN's correction memory."""
+        """Cycles from an input value and its running sum to the value's address in LRN's correction memory."""
         return 1 if self.by_value else self.factor_cycles + 4
 
     @property
     def latency(self) -> int:
-        """Cycles from an input value and its scale to the normalised output on ``o``.
+        """Cycles from an input value and its running sum to the normalised output on ``o``.
 
         The memory of falls is read first, and five more stages follow.
         """
@@ -238,7 +239,7 @@ class NormaliseConfig(Weightless):
 
 
 class Normalise(Arithmetic[NormaliseConfig]):
-    """Component of LRN's last step: estimates outputs by table or product, and corrects them by comparing the scale.
+    """Component of LRN's last step: estimates outputs by table or product, and corrects them by the running sum.
 
     Parameters
     ----------
@@ -294,7 +295,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the scale at which a value's output drops by 1 (fall), and the output's estimate ``k``, by lookup.
+        """Return the running sum at which a value's output drops by 1, and the output's estimate ``k``, by lookup.
 
         Only if there is one factor.
         """
@@ -303,7 +304,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the scale at which a value's output drops by 1 (fall), and the output's estimate ``k``, by product.
+        """Return the running sum at which a value's output drops by 1, and the output's estimate ``k``, by product.
 
         The product is that of the value's distance and the factor of its scale.
         """

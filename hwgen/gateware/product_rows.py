@@ -51,7 +51,7 @@ class ProductRows:
 
     @cached_property
     def tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-        """Sums on every level of the tree that adds partial products: lowest bit position, bits, and adder bits.
+        """Sums on every level of the tree over partial products, each as lowest bit position, width and adder width.
 
         The width of the adder is 0 for a value that only passes by. Every row begins two bits above the row before.
         The offset, if there is one, is the last addend.

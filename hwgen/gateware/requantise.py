@@ -339,7 +339,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def aligned_bits(self) -> int:
-        """Width of the output relative to ``low``, if saturation needs only a look at the bits above; otherwise 0.
+        """Width in bits of the output range ``low`` .. ``high`` if it is an aligned power of two, or the type; else 0.
 
         The other output bits are then constant.
         """
@@ -825,7 +825,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return _Rounded(**{name: delayed(m, f"{name}_{lane}", field, 1) for name, field in fields.items()})
 
     def _at_end(self, magnitude: Sequence[Value], bits: Sequence[Value], value: Value) -> Value:
-        """Return whether a product's distance from the tie is exactly the largest that float32 rounds to the tie.
+        """Return whether a product is exactly as far from a tie between integers as float32 still rounds to the tie.
 
         The fraction is then ``2**(e - 24)``. ``bits`` are its highest bits, with the lowest first.
         """

@@ -376,7 +376,7 @@ class RunningScaleLayerConfig(JoinLayerConfig):
 
     @property
     def window_steps(self) -> int:
-        """Number of cycles in which an LRN layer's arithmetic reads a value of the same pixel: one per channel.
+        """Number of cycles in which an LRN layer's arithmetic reads the values of ``Tp`` pixels: one per channel.
 
         Moves that only take a channel are no steps.
         """

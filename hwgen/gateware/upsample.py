@@ -64,7 +64,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.width * self.factors[1]
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which output cycles also take an input beat, as an array shape and an index.
+        """Return which output cycles take an input beat: shape of an array of cycles, and an index that selects them.
 
         The array has an entry for every cycle (step) in which an input row is output. The index selects the entries of
         the cycles that take a beat: in the first repetition of the row, for the beat's first repetition in the row.

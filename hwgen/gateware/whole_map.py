@@ -22,7 +22,7 @@ from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
-#: Largest number of values that are added in one cycle.
+#: Largest number of pixel values of one channel that are added in one cycle.
 MAX_ADDENDS = 8
 
 
