@@ -340,7 +340,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return total
 
     def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
-        """Return the addend for an input ``value`` from a lookup table, ``wait + 1`` cycles later."""
+        """Return the addend of a window sum for an input ``value``, from a lookup table, ``wait + 1`` cycles later."""
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
         # The last stage is a register: a shift register in front of the table would be too slow.

@@ -419,9 +419,9 @@ class LineBufferConfig:
         return -min(self.input.pixels, self.input.width), largest
 
     def needed(self, row: int, step: int) -> int:
-        """Return how many of a frame's pixels must be stored before the windows at output ``row`` and ``step`` start.
+        """Return how many of a frame's pixels must be stored before the ``step``-th windows of output ``row`` start.
 
-        These are the ``Tp`` windows of one step along the output row.
+        These are ``Tp`` neighbouring windows.
         """
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
         return bottom * self.input.width + self._rights[step] + 1
@@ -441,7 +441,7 @@ class LineBufferConfig:
         return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width)
 
     def released(self, row: int, step: int) -> int:
-        """Return how many of a frame's leading pixels can be overwritten after the windows at (``row``, ``step``).
+        """Return how many of a frame's leading pixels can be overwritten after the ``step``-th windows of output ``row``.
 
         No later window needs these pixels. After the last window of the frame, the skipped pixels of the next frame are
         included.
@@ -824,7 +824,7 @@ class _Walk:
         return row * self._config.stride[0] - self._config.padding[0]
 
     def left_of(self, step: int) -> int:
-        """Return the image column of the left edge of the ``step``-th group of windows in an output row."""
+        """Return the image column of the left edge of the ``step``-th group of ``Tp`` windows in an output row."""
         return step * self._config.pixels * self._config.stride[1] - self._config.padding[1]
 
     def _position(self, name: str, values: list[int]) -> Signal:

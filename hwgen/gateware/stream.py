@@ -201,7 +201,7 @@ class Port:
 
     @property
     def beats(self) -> int:
-        """Number of beats per frame that pass the port."""
+        """Number of beats per frame that a component receives or sends at this port."""
         return self.order.beats(self.beat)
 
 
