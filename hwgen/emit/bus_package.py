@@ -1,4 +1,4 @@
-"""Files around a circuit: the bus wrapper, the drivers, and the scripts that import the circuit into Vivado."""
+"""Files around a circuit's Verilog: bus wrapper, drivers, and the scripts that import the circuit into Vivado."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["AcceleratorPackage", "Package"]
 
 @dataclass(frozen=True, kw_only=True)
 class Package(ABC):
-    """Bus wrapper of a circuit, with all files that depend on its registers and buses.
+    """Base class for a circuit's bus wrapper, with all files that depend on its registers and buses.
 
     Parameters
     ----------
@@ -41,19 +41,21 @@ class Package(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``registers.json``."""
+        """Return the contents of ``registers.json``, which describes the wrapper's registers and streams."""
 
     @abstractmethod
     def c_driver(self) -> dict[str, bytes]:
-        """Return the C driver: contents of its source and of its header, by file name."""
+        """Return the circuit's C driver: contents of its source and of its header, by file name."""
 
     @property
     def module(self) -> str:
-        """Name of the wrapper's module."""
+        """Name of the bus wrapper's Verilog module."""
         return wrapper.module(self.top)
 
     def files(self) -> dict[str, bytes]:
-        """Return ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h``, ``TOP_registers.py`` and the drivers.
+        """Return the contents of the wrapper's Verilog, register descriptions and drivers, by file name.
+
+        The files are ``TOP_axi.v``, ``registers.json``, ``TOP_registers.h``, ``TOP_registers.py`` and the drivers.
 
         Raises
         ------
@@ -73,9 +75,10 @@ class Package(ABC):
         }
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-        """Return ``component.xml``, ``package_ip.tcl`` and, for boards that support it, ``project.tcl``.
+        """Return the contents of ``component.xml``, ``package_ip.tcl`` and ``project.tcl`` for Vivado, by file name.
 
-        The result is empty for a device family whose bitstreams another tool than Vivado writes.
+        ``project.tcl`` is only for boards that support it. The result is empty for a device family whose bitstreams
+        another tool than Vivado writes.
 
         Parameters
         ----------
@@ -94,7 +97,7 @@ class Package(ABC):
         }
 
     def report(self, template: str, text: str, files: Collection[str], **values: Any) -> bytes:
-        """Return ``report.md``.
+        """Return the contents of ``report.md``, which summarises the plan, the files, streams and registers.
 
         Parameters
         ----------
@@ -115,7 +118,7 @@ class Package(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorPackage(Package):
-    """Bus wrapper of an accelerator, with AXI4-Stream inputs and outputs."""
+    """Bus wrapper of an accelerator, with AXI4-Stream inputs and outputs, and the files that depend on it."""
 
     shell: ShellConfig
 

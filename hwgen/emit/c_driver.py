@@ -1,4 +1,4 @@
-"""C drivers for programs without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
+"""C drivers for bare-metal programs, without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
 
 
 def filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[str] = ()) -> bytes:
-    """Return a C file of this package, adapted to a design.
+    """Return a C driver file from a template of this package, with a design's names and tables filled in.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def _text(name: str) -> str:
 
 
 def _layouts(ends: Iterable[EndConfig]) -> list[str]:
-    """Return C tables that give the memory layout of a frame, for each stream."""
+    """Return C tables that give the memory layout of a frame, for each stream of an accelerator."""
     tables, rows = [], []
     for end in ends:
         description = wrapper.stream(end)

@@ -37,22 +37,22 @@ VERSION_MAJOR = 1
 #: Versions of the program format that this driver reads. Programs of version 3 compute several frames per run.
 PROGRAM_VERSIONS = (2, 3)
 
-#: Header of a program: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes in bytes of
+#: Header of an engine program file: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes in bytes of
 #: the JSON object and of the image that follow.
 _HEADER = struct.Struct("<8sII16sQQ")
-#: Number of bytes at the beginning of a program that the CRC-32 does not cover.
+#: Number of bytes at the beginning of an engine program file that its CRC-32 does not cover.
 _UNCHECKED = 16
-#: Alignment of a program in memory, in bytes.
+#: Alignment of an engine program in memory, in bytes.
 _PAGE = 4096
-#: Size of the checksum and engine digest at the end of a job, in bytes.
+#: Size of the checksum and engine digest at the end of an engine's job (descriptor), in bytes.
 _JOB_SEAL = 8
-#: Size of a word of an engine's maps, in bytes: 8 channels of a pixel.
+#: Size of a word of an engine's feature maps, in bytes: 8 channels of a pixel.
 _LANES = 8
 #: Largest number of values in a frame, of channels, rows or columns of a map, and of frames in a run of the engine.
 _MAX_COUNT = 1 << 28
-#: Largest magnitude of a value, and of a zero point.
+#: Largest magnitude of a tensor value, and of a zero point.
 _MAX_VALUE = 1 << 31
-#: Smallest and largest scale, the range of float32.
+#: Smallest and largest scale of a tensor, the range of float32.
 _SCALES = (1.5e-45, 3.4e38)
 
 #: Offsets of the control and status registers of an AXI DMA in simple mode (Xilinx PG021), and of the receiving
@@ -67,7 +67,7 @@ _DMA_ERRORS = {
 
 
 class DriverError(Exception):
-    """Error of a driver: unexpected hardware, frames or files that do not fit, or a failure of a run."""
+    """Error of the board driver: unexpected hardware, frames or files that do not fit, or a failed run."""
 
 
 class _Fields:
@@ -93,18 +93,21 @@ class _Fields:
         self.values = values
 
     def refuse(self, name, wanted):
-        """Raise the error of a field, whose message states the ``wanted`` values."""
+        """Raise the error of a JSON field, whose message states the ``wanted`` values."""
         if name not in self.values:
             raise DriverError(f"{self.where}: there is no {name}, which must be {wanted}: copy or make the file again")
         value = _shortened(self.values[name])
         raise DriverError(f"{self.where}: {name} must be {wanted}, not {value}: copy or make the file again")
 
     def has(self, name):
-        """Return whether a field exists, and is not null."""
+        """Return whether a JSON field exists, and is not null."""
         return self.values.get(name) is not None
 
     def integer(self, name, low=0, high=_MAX_COUNT, default=None):
-        """Return an integer from ``low`` to ``high``. A field that is missing or null gives ``default``."""
+        """Return a JSON field that must be an integer from ``low`` to ``high``.
+
+        A field that is missing or null gives ``default``.
+        """
         if default is not None and not self.has(name):
             return default
         if not _is_integer(self.values.get(name), low, high):
@@ -112,7 +115,10 @@ class _Fields:
         return self.values[name]
 
     def integers(self, name, count=None, low=0, high=_MAX_COUNT):
-        """Return a list of integers from ``low`` to ``high``, with ``count`` entries unless ``count`` is None."""
+        """Return a JSON field that must be a list of integers from ``low`` to ``high``.
+
+        It must have ``count`` entries unless ``count`` is None.
+        """
         entries: Any = self.values.get(name)
         is_valid = isinstance(entries, list) and all(_is_integer(value, low, high) for value in entries)
         if not is_valid or len(entries) != (len(entries) if count is None else count):
@@ -121,14 +127,17 @@ class _Fields:
         return entries
 
     def spans(self, name, size, count=2):
-        """Return a list of spans within 0 to ``size``: lists of ``count`` integers that begin with first and end."""
+        """Return a JSON field that must be a list of spans (first, end and more) within 0 to ``size``.
+
+        Each is a list of ``count`` integers.
+        """
         spans = self.values.get(name)
         if not isinstance(spans, list) or not spans or not all(_is_span(span, size, count) for span in spans):
             self.refuse(name, f"a list of spans, {count} integers each, within 0 to {size:,}")
         return spans
 
     def scale(self, name):
-        """Return a positive number of float32, or None for null."""
+        """Return a JSON field that must be a positive number of float32, or None for null."""
         value = self.values.get(name)
         if value is None and name in self.values:
             return None
@@ -137,32 +146,32 @@ class _Fields:
         return float(value)
 
     def text(self, name):
-        """Return a string."""
+        """Return a JSON field that must be a string."""
         if not isinstance(self.values.get(name), str):
             self.refuse(name, "a string")
         return self.values[name]
 
     def digest(self, name):
-        """Return a string of 16 hexadecimal digits."""
+        """Return a JSON field that must be a string of 16 hexadecimal digits."""
         text = self.text(name)
         if len(text) != 16 or not set(text) <= set("0123456789abcdef"):
             self.refuse(name, "16 hexadecimal digits")
         return text
 
     def flag(self, name):
-        """Return a boolean."""
+        """Return a JSON field that must be a boolean."""
         if not isinstance(self.values.get(name), bool):
             self.refuse(name, "true or false")
         return self.values[name]
 
     def fields(self, name):
-        """Return the fields of an object inside of this object."""
+        """Return the fields of an object nested in the JSON object, by the field's name."""
         if not isinstance(self.values.get(name), dict):
             self.refuse(name, "an object")
         return _Fields(self.values[name], f"{self.where}: {name}")
 
     def objects(self, name):
-        """Return the fields of each object in a list."""
+        """Return the fields of each object in a JSON field that must be a list of objects."""
         if not isinstance(self.values.get(name), list):
             self.refuse(name, "a list of objects")
         return [_Fields(entry, f"{self.where}: {name}[{index}]") for index, entry in enumerate(self.values[name])]
@@ -173,30 +182,30 @@ def _is_integer(value, low, high):
 
 
 def _is_span(value, size, count):
-    """Return whether a value is a list of ``count`` integers from 0 to ``size`` whose first is below the second."""
+    """Return whether a JSON value is a list of ``count`` integers from 0 to ``size``, the first below the second."""
     is_list = isinstance(value, list) and len(value) == count and all(_is_integer(entry, 0, size) for entry in value)
     return is_list and value[0] < value[1]
 
 
 def _mask(field):
-    """Return the bit mask of a register's field, from the description of the field."""
+    """Return the bit mask of a field of a hardware register, from the field's JSON description."""
     low, bits = field.integer("low", 0, 31), field.integer("bits", 1, 32)
     return ((1 << bits) - 1) << low
 
 
 def _shortened(value):
-    """Return a value as JSON, in at most 40 ASCII characters."""
+    """Return a JSON value as text of at most 40 ASCII characters, for an error message."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _fields(described, where):
-    """Return the fields of a dictionary. Fields that were read from a file are returned as they are."""
+    """Return a dictionary as checked JSON fields. Fields that were read from a file are returned as they are."""
     return described if isinstance(described, _Fields) else _Fields(described, where)
 
 
 class Stream:
-    """Memory layout of a feature map ``(C, H, W)`` that a DMA moves.
+    """Memory layout of a feature map ``(C, H, W)`` that a DMA transfers to or from an accelerator.
 
     Parameters
     ----------
@@ -230,20 +239,26 @@ class Stream:
         self._inside = np.flatnonzero(self.places >= 0)
 
     def pack(self, frame):
-        """Return the values of a map in the order of memory. Values that belong to no pixel are 0."""
+        """Return the values of a feature map ``(C, H, W)`` in the order in which the DMA reads them from memory.
+
+        Values that belong to no pixel are 0.
+        """
         values = np.zeros(len(self.places), self.dtype)
         values[self._inside] = frame.reshape(-1)[self.places[self._inside]]
         return values
 
     def unpack(self, values):
-        """Return the map ``(C, H, W)`` of values in the order of memory."""
+        """Return the feature map ``(C, H, W)`` of values in the order in which the DMA writes them into memory."""
         frame = np.zeros(self.shape, self.dtype)
         frame.reshape(-1)[self.places[self._inside]] = values[self._inside]
         return frame
 
 
 def _places(shape, pixels, folds, rows, columns):
-    """Return the index in a map ``(C, H, W)`` of each value in memory, or -1 for a value that belongs to no pixel."""
+    """Return the index in a map ``(C, H, W)`` of each value that a DMA transfers, in the order of memory.
+
+    It is -1 for a value that belongs to no pixel.
+    """
     channel_count, height, width = shape
     # A beat has its channels one after the other, each with all pixels of the beat.
     channels = np.arange(channel_count)[:, None]
@@ -262,7 +277,7 @@ def _places(shape, pixels, folds, rows, columns):
 
 
 class Tensor:
-    """Model tensor at an input or output of the hardware, with its shape, scale and zero point.
+    """Tensor of the ONNX model at an input or output of the hardware, with its shape, scale and zero point.
 
     Parameters
     ----------
@@ -295,7 +310,7 @@ class Tensor:
                 described.refuse("order", f"an order of {len(self._parts)} dimensions")
 
     def check(self, frames):
-        """Refuse frames that the hardware can't compute.
+        """Refuse input frames of this tensor that the hardware can't compute.
 
         Raises
         ------
@@ -316,7 +331,7 @@ class Tensor:
                 raise DriverError(f"{self.name} must lie in {low} .. {high}: frame {index} does not")
 
     def to_map(self, frame):
-        """Return a checked frame of floats or integers as the map ``(C, H, W)`` of integers for the hardware."""
+        """Convert a checked frame of floats or integers to the integer map ``(C, H, W)`` that the hardware reads."""
         if frame.dtype.kind == "f":
             with np.errstate(over="ignore"):  # values beyond float32 are clipped like all large values
                 steps = np.rint(frame.astype(np.float32) / np.float32(self.scale)).astype(np.float64)
@@ -328,20 +343,23 @@ class Tensor:
         return frame.reshape(self.stream.shape)
 
     def from_map(self, frame):
-        """Return a map of integers from the hardware as a frame in the model's shape."""
+        """Convert an integer map from the hardware to a frame in the tensor's shape."""
         if self._parts is not None:
             frame = frame.reshape(self._parts).transpose(self._order)
         return frame.reshape(self.shape)
 
     def to_floats(self, frames):
-        """Return integers dequantised like ONNX's DequantizeLinear, or unchanged if the model gives no scale."""
+        """Dequantise integer frames of the tensor like ONNX's DequantizeLinear.
+
+        They are unchanged if the model gives no scale.
+        """
         if self.scale is None:
             return frames
         return (frames.astype(np.int32) - np.int32(self.zero_point)).astype(np.float32) * np.float32(self.scale)
 
 
 class Hardware:
-    """Registers of a design on a board, accessed by name, with a check of the hardware's identity.
+    """Base class of the board drivers: registers accessed by name, and a check of the hardware's identity.
 
     Parameters
     ----------
@@ -359,7 +377,7 @@ class Hardware:
         self._fields = _Fields(self.described, str(path))
         described = self._fields.objects("registers")
         self._offsets = {register.text("name"): register.integer("offset", 0, 0xFFFF) for register in described}
-        #: Bit mask of each field, by ``REGISTER.FIELD``.
+        #: Bit mask of each register field, by ``REGISTER.FIELD``.
         self._masks = {
             f"{register.text('name')}.{field.text('name')}": _mask(field)
             for register in described
@@ -372,7 +390,7 @@ class Hardware:
             raise DriverError(f"{folder} is not the folder of an {self._KIND}")
 
     def _check(self):
-        """Refuse hardware that is not the design of this folder."""
+        """Refuse hardware that is not the design of the driver's folder."""
         identity, version = self.read("IDENTITY"), self.read("VERSION") >> 16
         if identity != self._IDENTITY:
             wanted = f"{self._KIND} of hwgen: IDENTITY is {identity:#010x}, not {self._IDENTITY:#010x}"
@@ -388,11 +406,11 @@ class Hardware:
             )
 
     def read(self, name):
-        """Return the value of a register, given by name."""
+        """Return the value of a hardware register, given by name."""
         return int(self._registers.read(self._offset(name)))
 
     def write(self, name, value):
-        """Write a value into a register, given by name."""
+        """Write a value into a hardware register, given by name."""
         self._registers.write(self._offset(name), value)
 
     def _offset(self, name):
@@ -401,7 +419,7 @@ class Hardware:
         return self._offsets[name]
 
     def _bits(self, name):
-        """Return the mask of ``REGISTER.FIELD``."""
+        """Return the bit mask of the register field ``REGISTER.FIELD``."""
         if name not in self._masks:
             raise DriverError(f"{self._fields.where}: there is no field {name}: copy or make the file again")
         return self._masks[name]
@@ -412,7 +430,7 @@ class Hardware:
 
 
 class Accelerator(Hardware):
-    """Accelerator on a board, which computes several frames at once.
+    """Driver of an accelerator on a board, which computes several frames at once.
 
     Parameters
     ----------
@@ -447,7 +465,7 @@ class Accelerator(Hardware):
         self._timeout = timeout
         # Whether no frame is in the hardware, and whether the scales belong to the weights in the hardware.
         self._is_clean, self._knows_weights = False, True
-        #: Number of frames since the last reset.
+        #: Number of frames that the accelerator has computed since the last reset.
         self._frame_count = 0
         (errors,) = (register for register in self._fields.objects("registers") if register.text("name") == "ERRORS")
         self._errors = [(_mask(field), field.text("about")) for field in errors.objects("fields")]
@@ -463,7 +481,7 @@ class Accelerator(Hardware):
         self.reset()
 
     def _ends(self, described):
-        """Return the model's input tensors and output tensors, as a file describes them."""
+        """Return the model's input tensors and output tensors, as a JSON file describes them."""
         streams = [[Stream(fields) for fields in self._fields.objects(name)] for name in ("inputs", "outputs")]
         return _tensors(described, "input", streams[0]), _tensors(described, "output", streams[1])
 
@@ -557,7 +575,7 @@ class Accelerator(Hardware):
         self._knows_weights = True
 
     def _await(self, name, value, failure):
-        """Wait until a bit of the STATUS register has a value.
+        """Wait until a bit of the STATUS register of the hardware has a value.
 
         Raises
         ------
@@ -571,13 +589,13 @@ class Accelerator(Hardware):
                 raise DriverError(f"{failure} within {self._timeout:g} s: {self._state()}")
 
     def counters(self):
-        """Return the counters of frames, cycles and stalls since the last reset, by the registers' names."""
+        """Return the hardware's counters of frames, cycles and stalls since the last reset, by the registers' names."""
         counted = ("FRAMES", "STALLED", "STARVED", "INTERVAL")
         counters = {name: self.read(name) for name in self._offsets if name.endswith(counted)}
         return {**counters, "CYCLES": self._cycles()}
 
     def run(self, *x, integers=False):
-        """Compute frames.
+        """Compute frames on the accelerator, and return the model's outputs.
 
         Parameters
         ----------
@@ -612,7 +630,7 @@ class Accelerator(Hardware):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _check_weights(self):
-        """Refuse to compute with incomplete weights, or with weights whose scales are unknown."""
+        """Refuse to compute with incompletely loaded weights, or with weights whose scales are unknown."""
         if self._loadable is None:
             return
         if not self.read("STATUS") & self._bits("STATUS.WEIGHTS_GOOD"):
@@ -621,7 +639,10 @@ class Accelerator(Hardware):
             raise DriverError("a load of weights was broken off: load_weights must load them again")
 
     def _checked(self, x):
-        """Return the frames of all inputs as arrays. Refuse wrong shapes, ranges and unequal numbers of frames."""
+        """Check the user's frames of all inputs, and return them as arrays.
+
+        Refuse wrong shapes, ranges and unequal numbers of frames.
+        """
         frames = [_array(input_frames) for input_frames in x]
         if len(frames) != len(self.inputs):
             raise DriverError(f"{len(self.inputs)} arrays are needed, one an input, not {len(frames)}")
@@ -633,7 +654,7 @@ class Accelerator(Hardware):
         return frames
 
     def _move(self, frames):
-        """Send and receive all frames, and return the list of integer frames of each output."""
+        """Send all input frames by DMA, receive all output frames, and return each output's list of frames."""
         count, sent, moved = len(frames[0]), 0, time.monotonic()
         received = [[] for _ in self.outputs]
         for channel in self._receives:
@@ -655,13 +676,13 @@ class Accelerator(Hardware):
         return received
 
     def _state(self):
-        """Return STATUS and the counters as text, for an error message."""
+        """Return the STATUS register and the counters as text, for an error message."""
         return ", ".join(
             f"{name} {value}" for name, value in [("STATUS", self.read("STATUS")), *self.counters().items()]
         )
 
     def _raise_errors(self):
-        """Raise DriverError if the hardware reports an error."""
+        """Raise DriverError if the hardware's ERRORS register reports an error."""
         raised = self.read("ERRORS")
         about = [about for mask, about in self._errors if raised & mask]
         if about:
@@ -669,7 +690,7 @@ class Accelerator(Hardware):
 
 
 class Engine(Hardware):
-    """Programmable engine on a board, which computes frames with a program in memory.
+    """Driver of the programmable engine on a board, which computes frames with a program in memory.
 
     Parameters
     ----------
@@ -708,7 +729,7 @@ class Engine(Hardware):
         self.write("INTERRUPT_ENABLE", 0 if interrupt is None else self._bits("INTERRUPT_STATUS.DONE"))
 
     def load(self, program):
-        """Load a program into memory, and forget the program before.
+        """Load an engine program from a file into memory, and forget the program before.
 
         Parameters
         ----------
@@ -748,14 +769,14 @@ class Engine(Hardware):
         (self._input,), self._outputs, self._batch, self._memory = inputs, outputs, batch, memory
 
     def _allocated(self, size):
-        """Return a buffer of ``size`` bytes for a program."""
+        """Return a memory buffer of ``size`` bytes for an engine program."""
         try:
             return self._allocate(shape=(size,), dtype=np.uint8)
         except (MemoryError, OSError, RuntimeError) as error:
             raise DriverError(f"there are no {size:,} bytes of memory for the program: {error}") from error
 
     def run(self, x, *, integers=False):
-        """Compute frames, and poll the engine until each run has ended.
+        """Compute frames on the engine, polling its status until each run has ended, and return the model's outputs.
 
         Parameters
         ----------
@@ -786,7 +807,7 @@ class Engine(Hardware):
         return self._result(outputs, integers)
 
     async def run_async(self, x, *, integers=False):
-        """Compute frames like `run`, but wait for the interrupt at the end of each run.
+        """Compute frames on the engine like `run`, but wait for the interrupt at the end of each run.
 
         Raises
         ------
@@ -821,7 +842,7 @@ class Engine(Hardware):
             raise
 
     def stop(self):
-        """End a run as soon as memory has answered all outstanding transactions of the engine."""
+        """Stop the engine as soon as memory has answered all outstanding transactions."""
         self.write("CONTROL", self._bits("CONTROL.STOP"))
         end = time.monotonic() + self._timeout
         while self.read("STATUS") & self._bits("STATUS.BUSY"):
@@ -829,12 +850,15 @@ class Engine(Hardware):
                 raise DriverError(f"the engine can't be stopped, as memory does not answer: {self._state()}")
 
     def counters(self):
-        """Return the counters of frames, cycles and traffic since the last reset, by the registers' names."""
+        """Return the engine's counters of frames, cycles and traffic since the last reset, by the registers' names."""
         counted = ("FRAMES", "FAILURES", "FRAME_CYCLES", "READ", "WRITTEN", "STALLED")
         return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
 
     def _checked(self, x):
-        """Return frames as an array. Refuse frames that the program can't compute, or a missing program."""
+        """Check the user's frames, and return them as an array.
+
+        Refuse frames that the program can't compute, or a missing program.
+        """
         if self._memory is None:
             raise DriverError("there is no program: load() one that hwgen build or hwgen compile wrote")
         frames = _array(x)
@@ -842,7 +866,7 @@ class Engine(Hardware):
         return frames
 
     def _runs(self, frames, outputs):
-        """Start the run of each batch of frames, and yield when the caller must wait for the end of the run.
+        """Start the engine for each batch of frames, and yield when the caller must wait for the end of the run.
 
         The frames of the next run are packed during a run. The output maps of each frame are appended to ``outputs``.
         """
@@ -872,7 +896,7 @@ class Engine(Hardware):
         return [self._input.stream.pack(self._input.to_map(frame)) for frame in frames]
 
     def _unpacked(self, end, count):
-        """Return the ``count`` frames that a run has written for an output."""
+        """Return the ``count`` output frames that the engine's last run has written for one output."""
         region, slices = end.stream.places(count)
         memory = self._memory[region]
         _synchronise(memory, "invalidate")
@@ -889,7 +913,7 @@ class Engine(Hardware):
         return ", ".join(f"{name} {value}" for name, value in names.items())
 
     def _result(self, outputs, integers):
-        """Return one array for each output, from the output maps of each frame."""
+        """Return one array of frames for each model output, from the output maps of each frame."""
         arrays = [np.stack(maps) for maps in zip(*outputs, strict=True)]
         if not integers:
             arrays = [end.to_floats(values) for end, values in zip(self._outputs, arrays, strict=True)]
@@ -897,7 +921,9 @@ class Engine(Hardware):
 
 
 class Region:
-    """Address and memory layout of a program's map: blocks of 8 channels, each row by row, with signed values.
+    """Address and memory layout of a feature map in an engine program's memory.
+
+    The map has blocks of 8 channels, each row by row, with signed values.
 
     Parameters
     ----------
@@ -928,29 +954,34 @@ class Region:
             told.refuse("frame_bytes", f"a multiple of {_LANES}")
 
     def end(self, frames):
-        """Return the address after the last byte of ``frames`` frames, relative to the program's base."""
+        """Return the address after the last byte of ``frames`` frames of the map, relative to the program's base."""
         return self.address + (frames - 1) * self._frame_bytes + self.size
 
     def places(self, frames):
-        """Return the slice of a program's memory that holds ``frames`` frames, and each frame's slice within it."""
+        """Return the slice of program memory that holds ``frames`` frames of the map, and each frame's slice in it."""
         begins = range(0, frames * self._frame_bytes, self._frame_bytes)
         return slice(self.address, self.end(frames)), [slice(begin, begin + self.size) for begin in begins]
 
     def pack(self, frame):
-        """Return the bytes of a map ``(C, H, W)`` in the order of memory. Lanes past the last channel are 0."""
+        """Return the bytes of a feature map ``(C, H, W)`` in the order in which the engine reads them from memory.
+
+        Lanes past the last channel are 0.
+        """
         blocks, height, width, lanes = self._words
         padded = np.zeros((blocks * lanes, height, width), np.int16)
         padded[: len(frame)] = frame.astype(np.int16) - self._offset
         return padded.reshape(blocks, lanes, height, width).transpose(0, 2, 3, 1).astype(np.int8).view(np.uint8).ravel()
 
     def unpack(self, values):
-        """Return the map ``(C, H, W)`` of bytes in the order of memory."""
+        """Return the feature map ``(C, H, W)`` of bytes in the order in which the engine writes them into memory."""
         words = values.view(np.int8).reshape(self._words).transpose(0, 3, 1, 2)
         return (words.reshape(-1, *self.shape[1:])[: self.shape[0]].astype(np.int16) + self._offset).astype(self.dtype)
 
 
 def _program(path, engine):
-    """Return the JSON fields and the image of a program. Refuse a program that is damaged or for another engine.
+    """Read a program file of the engine, check it, and return its JSON fields and memory image.
+
+    Refuse a program that is damaged or for another engine.
 
     Parameters
     ----------
@@ -998,7 +1029,7 @@ def _program(path, engine):
 
 
 class _Access:
-    """Memory access of an engine's job, which reads or writes blocks of rows of words.
+    """Memory access that the engine makes for a job (descriptor), which reads or writes blocks of rows of words.
 
     Parameters
     ----------
@@ -1017,7 +1048,7 @@ class _Access:
         }
 
     def lies_in(self, job, image_bytes, memory_bytes):
-        """Return whether a job accesses only the program's memory, and writes only bytes after the program's image.
+        """Return whether the engine, for a job, accesses only the program's memory, and writes only after its image.
 
         The engine counts rows down to 1, so a row count of 0 means one row more than the field's largest value.
 
@@ -1039,7 +1070,7 @@ class _Access:
         return first <= begin and begin + strides + words * self._word_bytes <= memory_bytes
 
     def _value(self, job, name):
-        """Return the value of a job's field, or 1 for a field that the access does not have."""
+        """Return the value of a field of a job's bits, or 1 for a field that the memory access does not have."""
         if name not in self._fields:
             return 1
         offset, width = self._fields[name]
@@ -1047,12 +1078,12 @@ class _Access:
 
 
 def _synchronise(buffer, method):
-    """Call ``flush`` or ``invalidate`` of a buffer, if the buffer has this method."""
+    """Call the cache operation ``flush`` or ``invalidate`` of a memory buffer, if the buffer has this method."""
     getattr(buffer, method, lambda: None)()
 
 
 class _Channel:
-    """Channel of a DMA, with two buffers for double buffering.
+    """Channel of a Xilinx AXI DMA that sends or receives frames, with two buffers for double buffering.
 
     Parameters
     ----------
@@ -1091,7 +1122,7 @@ class _Channel:
             self._channel.start()
 
     def start(self, frame=None):
-        """Start the transfer of the other buffer, after packing ``frame`` into it if the channel sends."""
+        """Start the DMA transfer of the other of the two buffers, which first gets ``frame`` if the channel sends."""
         self._turn ^= 1
         if frame is not None:
             self._buffers[self._turn][:] = self._stream.pack(frame)
@@ -1099,7 +1130,7 @@ class _Channel:
         self._busy = True
 
     def done(self):
-        """Return whether the channel has no transfer in progress."""
+        """Return whether the DMA channel has no transfer in progress."""
         if not self._busy:
             return True
         status = self._dma.read(self._offset + _DMA_STATUS)
@@ -1112,7 +1143,10 @@ class _Channel:
         return not self._busy
 
     def take(self, again):
-        """Return the received map. With ``again``, start to receive the next frame into the other buffer."""
+        """Return the feature map that the DMA channel has received.
+
+        With ``again``, start to receive the next frame into the other buffer.
+        """
         buffer, moved = self._buffers[self._turn], self._channel.transferred
         if moved != self._stream.frame_bytes:
             raise DriverError(
@@ -1123,7 +1157,7 @@ class _Channel:
         return self._stream.unpack(np.asarray(buffer))
 
     def _call(self, method, *arguments):
-        """Call a method of PYNQ's channel, and raise its errors as DriverError."""
+        """Call a method of PYNQ's DMA channel, and raise its errors as DriverError."""
         try:
             method(*arguments)
         except (RuntimeError, ValueError) as error:
@@ -1131,7 +1165,10 @@ class _Channel:
 
 
 def _array(x):
-    """Return frames as an array. Refuse objects that NumPy can't convert, such as lists of different lengths."""
+    """Return the user's frames as a NumPy array.
+
+    Refuse objects that NumPy can't convert, such as lists of different lengths.
+    """
     try:
         return np.asarray(x)
     except (ValueError, TypeError):
@@ -1154,7 +1191,7 @@ def _optional(path):
 
 
 def _weights(path):
-    """Return the JSON fields and the words for the hardware of a weights file."""
+    """Read a weights file, check it, and return its JSON fields and the words for the hardware."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -1173,7 +1210,7 @@ def _weights(path):
 
 
 def _parsed(text, path):
-    """Return the parsed JSON in a part of a file."""
+    """Parse JSON text from a file, and raise DriverError if it is damaged."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -1181,7 +1218,7 @@ def _parsed(text, path):
 
 
 def _tensors(described, side, streams):
-    """Return the model's input tensors, or output tensors, in the order of the streams.
+    """Return the model's input tensors, or output tensors, in the order of the hardware's streams.
 
     Without a description the tensors have the names and shapes of the streams.
 

@@ -1,4 +1,4 @@
-"""Writer and reader of an engine's folder: the Verilog, ``engine.json`` with the engine's sizes, and programs."""
+"""Writer and reader of the folder of a programmable engine: Verilog, ``engine.json`` with its sizes, and programs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from hwgen.verilog import convert, kept
 
 __all__ = ["NAME", "PROGRAM_HEAD", "TOP", "Circuit", "build", "files", "program_name", "read"]
 
-#: Name of the circuit's module, and of the file that describes the engine.
+#: Name of the engine's Verilog module, and of the JSON file that describes the engine.
 TOP, NAME = "engine", "engine.json"
 PROGRAM_HEAD = MAGIC
-"""First bytes of a program file."""
+"""First bytes of an engine program file, which identify the file."""
 _VERSION = 1
 _LARGEST = 1 << 20
 
@@ -55,7 +55,7 @@ class Circuit:
 
     @classmethod
     def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> Circuit:
-        """Return the circuit of an engine's configuration.
+        """Return an engine's Verilog together with its configuration, memory timing and board.
 
         Raises
         ------
@@ -66,7 +66,7 @@ class Circuit:
 
     @property
     def described(self) -> bytes:
-        """Contents of ``engine.json``."""
+        """Contents of ``engine.json``, which describes the engine's sizes, memory timing, board and files."""
         document = {
             "written_by": "hwgen",
             "version": _VERSION,
@@ -94,7 +94,7 @@ def files(config: EngineConfig) -> dict[str, bytes]:
 
 
 def program_name(network: str) -> str:
-    """Return the name of the file that holds a network's program."""
+    """Return the name of the file that holds a network's program for the engine."""
     return f"{file_name(network)}.program"
 
 
@@ -209,7 +209,7 @@ def _document(path: Path) -> Entries:
 
 
 def _board(entries: Entries) -> Board:
-    """Return the board that an object describes. `Board` validates the values."""
+    """Return the board that an object of ``engine.json`` describes. `Board` validates the values."""
     every = fields(Board)
     entries.only([each.name for each in every])
     if missing := [each.name for each in every if each.default is MISSING and each.name not in entries]:
@@ -218,14 +218,20 @@ def _board(entries: Entries) -> Board:
 
 
 def _file_name(files: Entries, name: str) -> str:
-    """Return a file's name. Refuse a name that leads out of the engine's folder."""
+    """Return a file name from ``engine.json``; refuse a name that leads out of the engine's folder.
+
+    Refuse a name that leads out of the engine's folder.
+    """
     if Path(name).name != name or "\0" in name:
         files.refuse(f"must name files in its folder, not {shown(name)}")
     return name
 
 
 def _checked(folder: Path, name: str, digest: str) -> bytes:
-    """Return the contents of a file. Refuse a file with another SHA-256 digest than the given one."""
+    """Return the contents of a file in the engine's folder; refuse contents whose SHA-256 digest is not ``digest``.
+
+    Refuse a file with another SHA-256 digest than the given one.
+    """
     try:
         content = (folder / name).read_bytes()
     except OSError as error:

@@ -20,7 +20,7 @@ __all__ = ["EnginePackage", "shell_of", "to_json"]
 
 
 def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> EngineShellConfig:
-    """Return the shell of an engine.
+    """Return the configuration of the engine's bus wrapper.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class EnginePackage(Package):
-    """Bus wrapper of an engine, with an AXI4 master to memory."""
+    """Bus wrapper of an engine, with an AXI4 master to memory, and the files that depend on it."""
 
     shell: EngineShellConfig
 
@@ -59,13 +59,13 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return the names of the fields that describe an access, in the order of the drivers."""
+    """Return the names of the job fields that describe one memory access of the engine, in the drivers' order."""
     names = ("address", "words", "rows", "row_stride", "blocks", "block_stride")
     return {name: getattr(access, name) for name in names}
 
 
 def _c_accesses(engine: EngineConfig) -> list[str]:
-    """Return the accesses of a job as tables of the C driver.
+    """Return the memory accesses of an engine's job as tables for the C driver.
 
     Each field has an offset and a width, in bits. A field that an access lacks has a width of 0 bits.
     """
@@ -86,7 +86,10 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 
 
 def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return the accesses of a job for ``registers.json``: offset and width of each field in a job, in bits."""
+    """Return the memory accesses of an engine's job for ``registers.json``, by offset and width of their fields.
+
+    Both are in bits.
+    """
     offsets = field_offsets()
     return [
         {

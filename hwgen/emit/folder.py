@@ -26,7 +26,7 @@ __all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "w
 #: Name of the file with waivers for Verilator's ``-Wall``.
 LINT = "lint.vlt"
 _MAX_LISTED = 20
-"""Largest number of files that a refusal lists."""
+"""Largest number of files that an error message lists."""
 
 
 def build(
@@ -112,7 +112,7 @@ def build_groups(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write a folder for each of several groups of layers, and files for all groups: all files, or none.
+    """Write a folder for each of several fusion groups, and files for all groups: all files, or none.
 
     ``directory`` then has a folder for each group, as `build` writes it, ``plan.json``, ``report.md`` and a
     ``Makefile`` that runs all test benches. The groups run in order, and each reads the maps that the group before it
@@ -157,7 +157,7 @@ def _contents(
     board: Board | None,
     software: Iterable[str] = (),
 ) -> dict[str, bytes]:
-    """Return the files of one accelerator, by name.
+    """Return the contents of all files of one accelerator's folder, by file name.
 
     ``top`` is the name of its module. ``software`` names files for drivers that other functions write, and that the IP
     contains, too.
@@ -212,17 +212,17 @@ def _contents(
 
 
 def waivers() -> bytes:
-    """Return the contents of `LINT`, which are equal for all designs."""
+    """Return the contents of the Verilator waiver file ``lint.vlt``, which are equal for all designs."""
     return resources.files("hwgen.emit").joinpath(LINT).read_bytes()
 
 
 def _hex(frames: np.ndarray, port: Port) -> bytes:
-    """Return a file for ``$readmemh`` with the beats of frames, one beat per line."""
+    """Return a file for ``$readmemh`` with the beats of a stream that carries frames, one beat per line."""
     return stimuli.to_hex(stimuli.pack(frames, port.beat, port.order), port.beat)
 
 
 def check_folder(directory: str | Path) -> None:
-    """Refuse a folder that can't be created, or that can't be written.
+    """Refuse an output folder that can't be created, or that can't be written.
 
     Call this function before a long computation whose results go into the folder.
 
@@ -246,7 +246,7 @@ def check_folder(directory: str | Path) -> None:
 
 
 def _refuse_overwriting(contents: Mapping[str, bytes], directory: Path, *, force: bool) -> None:
-    """Refuse a folder in which a user's own files would be lost.
+    """Refuse an output folder in which a user's own files would be lost.
 
     With ``force`` only symbolic links are refused.
 
@@ -271,7 +271,7 @@ def _refuse_overwriting(contents: Mapping[str, bytes], directory: Path, *, force
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the first `_MAX_LISTED` names on one line, and how many more there are."""
+    """Return the first `_MAX_LISTED` file names on one line, and how many more there are."""
     more = len(names) - _MAX_LISTED
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -283,7 +283,7 @@ def replace_folder(
     *,
     force: bool = False,
 ) -> None:
-    """Write files and a manifest of them into a folder, and remove the files of an earlier build.
+    """Write files and their manifest into an output folder, and remove the files of an earlier build.
 
     The files are written into a temporary folder first and then moved, so that a new folder appears complete. In an
     existing folder unchanged files keep their time. Files of the old manifest that are not in ``contents`` are

@@ -1,4 +1,4 @@
-"""Contents of a design's IP, for its description in IP-XACT and for the script that packages the IP in Vivado."""
+"""Contents of a design's Vivado IP, for its IP-XACT description and for the script that packages it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hwgen.gateware.bus.registers import SPACE_BYTES, Access, Field, Register
 __all__ = ["ACCESS", "LIBRARY", "VENDOR", "VERSION", "Interface", "Ip", "fields_of", "ip_of"]
 
 VENDOR, LIBRARY, VERSION = "hwgen", "user", "1.0"
-#: IP-XACT's word for each access (IEEE 1685-2009, accessType). The element modifiedWriteValue states what writing ones
+#: IP-XACT's word for each kind of register access (IEEE 1685-2009, accessType). The element modifiedWriteValue states what writing ones
 #: does.
 ACCESS: Mapping[Access, str] = {
     "r": "read-only",
@@ -27,9 +27,9 @@ ACCESS: Mapping[Access, str] = {
 
 #: Number of bits of an IP's revision. Vivado reads it as an integer of at most ten digits.
 _REVISION_BITS = 31
-#: Endings of the files that are sources of the IP.
+#: Endings of the files that are sources of a Vivado IP.
 _SOURCES = (".v", ".mem")
-#: Ports that are an interface on their own, with the interface's type, mode and signal.
+#: Ports of an IP that are an interface on their own, with the interface's type, mode and signal.
 _SINGLE = {
     "aclk": ("signal:clock", "slave", "CLK"),
     "aresetn": ("signal:reset", "slave", "RST"),
@@ -39,7 +39,7 @@ _SINGLE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """Bus interface of an IP: the ports of the module that form one bus, clock, reset or interrupt.
+    """Bus interface of a Vivado IP: the ports of the module that form one bus, clock, reset or interrupt.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class Ip:
-    """IP of a bus wrapper: its files, ports, interfaces and registers.
+    """Vivado IP of a bus wrapper: its files, ports, interfaces and registers.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Ip:
 
 
 def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
-    """Return the IP of a bus wrapper.
+    """Return the description of a bus wrapper as a Vivado IP.
 
     Parameters
     ----------
@@ -132,12 +132,15 @@ def ip_of(shell: BusShellConfig, top: str, names: Iterable[str]) -> Ip:
 
 
 def fields_of(register: Register) -> tuple[Field, ...]:
-    """Return the fields of a register, without a field that spans the whole register."""
+    """Return the fields of a hardware register, without a field that spans the whole register."""
     return tuple(field for field in register.fields if field.name != "VALUE")
 
 
 def _interfaces(shell: BusShellConfig) -> Iterator[Interface]:
-    """Yield the interfaces of a bus wrapper. A bus consists of the ports with the same prefix."""
+    """Yield the bus, clock, reset and interrupt interfaces of a bus wrapper.
+
+    A bus consists of the ports with the same prefix.
+    """
     parameters, members = shell.parameters, shell.ports
     memories = {space.name for space in shell.spaces}
     masters = {*memories, *(end.name for end in shell.outputs)}

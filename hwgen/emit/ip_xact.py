@@ -1,4 +1,4 @@
-"""Description of a design's IP in IP-XACT: ``component.xml``, with which Vivado's catalogue reads the folder as it is.
+"""IP-XACT description of a design, ``component.xml``, with which Vivado's IP catalogue reads the result folder.
 
 The description follows IEEE 1685-2009, with the extensions that Vivado reads. ``component.xml.j2`` has the elements in
 the order of the schema, because Vivado refuses any other order.
@@ -18,10 +18,10 @@ from hwgen.gateware.bus.registers import REGISTER_BYTES, Access
 
 __all__ = ["NAME", "description"]
 
-#: Name of the description in a result folder. Vivado searches for files with this name.
+#: Name of the IP-XACT description in a result folder. Vivado searches for files with this name.
 NAME = "component.xml"
 
-#: IP-XACT's modifiedWriteValue of each access whose written ones are not stored.
+#: IP-XACT's modifiedWriteValue for each register access in which ones that are written are not stored.
 _MODIFIED_WRITE: Mapping[Access, str] = {"w1c": "oneToClear", "w1s": "oneToSet"}
 #: IP-XACT's fileType of each file ending (IEEE 1685-2009). Other files are described by their ending.
 _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
@@ -29,7 +29,7 @@ _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
 
 @dataclass(frozen=True)
 class _View:
-    """View of the IP in Vivado: synthesis and simulation read its sources, a third view its files for software."""
+    """View of the IP in Vivado's IP catalogue, which selects the files for synthesis, simulation or software."""
 
     name: str
     environment: str
@@ -44,7 +44,7 @@ _VIEWS = (
 
 
 def description(shell: BusShellConfig, top: str, names: Iterable[str], families: Iterable[str]) -> bytes:
-    """Return ``component.xml`` of an IP, whose files stay in the result folder.
+    """Return ``component.xml``, the IP-XACT description of a bus wrapper as an IP.
 
     The IP equals the IP that `hwgen.emit.package.script` makes.
 

@@ -22,7 +22,7 @@ from hwgen.gateware.stream import BeatFormat, Order, Port
 
 @dataclass(frozen=True)
 class LoadingConfig:
-    """Configuration of a module that loads an accelerator's weights after reset.
+    """Configuration of a simulation module that loads an accelerator's weights after reset.
 
     The module has the ports of the accelerator, and accepts frames as soon as the weights are loaded.
 
@@ -78,7 +78,7 @@ class LoadingConfig:
 
     @cached_property
     def words(self) -> list[int]:
-        """Words of the packet of weights, as 32-bit integers."""
+        """Words of the weights packet that the module sends to the accelerator, as 32-bit integers."""
         return [word for (word,) in iter_unpack("<I", self.load)]
 
     def component(self) -> Loading:

@@ -1,4 +1,4 @@
-"""Makefiles that run the test benches and lint the Verilog."""
+"""Makefiles of result folders, which run the test benches and lint the Verilog."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["of_bench", "of_groups", "of_lint"]
 
 
 def of_bench(top: str) -> str:
-    """Return a Makefile with the targets ``icarus``, ``verilator``, ``lint`` and ``clean``.
+    """Return the Makefile of an accelerator's folder, with targets ``icarus``, ``verilator``, ``lint`` and ``clean``.
 
     The targets ``icarus`` and ``verilator`` run the test bench, and fail if the test bench fails.
     """
@@ -19,10 +19,10 @@ def of_bench(top: str) -> str:
 
 
 def of_lint(top: str) -> str:
-    """Return a Makefile with the target ``lint`` alone, for a module and its wrapper that have no test bench."""
+    """Return the Makefile of a folder without a test bench: its only target ``lint`` lints a module and its wrapper."""
     return render("lint.mk", top=top, wrapper=wrapper.module(top))
 
 
 def of_groups(tops: Sequence[str]) -> str:
-    """Return a Makefile that runs each target in the folders of several accelerators."""
+    """Return a Makefile that runs each of its targets in the folders of several accelerators."""
     return render("groups.mk", groups=tops)

@@ -1,4 +1,4 @@
-"""Manifest of a result folder: the files that hwgen wrote there, with digests.
+"""Manifest of a result folder, ``manifest.json``, which lists the files that hwgen wrote there, with digests.
 
 The next build removes the files of the manifest that it does not write any more, and overwrites no other files.
 """
@@ -24,7 +24,7 @@ NAME = "manifest.json"
 
 
 def of(contents: Mapping[str, bytes], others: Mapping[str, str] | None = None) -> bytes:
-    """Return the manifest of a build.
+    """Return the contents of a result folder's manifest, with the SHA-256 digest of each file.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def _text(files: Mapping[str, str], others: Mapping[str, str]) -> bytes:
 
 
 def read(folder: Path, key: str = "files") -> dict[str, str]:
-    """Return the SHA-256 digest of each file in a folder's manifest, by path.
+    """Return the SHA-256 digest of each file that a result folder's manifest lists, by path.
 
     The result is empty if the folder has no manifest of hwgen. A path that leads out of the folder is left out,
     because a manifest can be written by anybody.
@@ -64,7 +64,7 @@ def read(folder: Path, key: str = "files") -> dict[str, str]:
 
 
 def _document(folder: Path) -> dict[str, Any]:
-    """Return the JSON document of a folder's manifest, or an empty one if there is no manifest of hwgen."""
+    """Return the JSON document of a result folder's manifest, or an empty one if there is no manifest of hwgen."""
     if _is_ours(folder, NAME):
         with suppress(OSError, ValueError, RecursionError):
             document = json.loads((folder / NAME).read_bytes())
@@ -78,7 +78,7 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
-    """Return the names of files that ``contents`` would overwrite although they are not hwgen's, or were changed.
+    """Return the names of existing files that ``contents`` would overwrite, but that are not hwgen's or were changed.
 
     Symbolic links and special files are included, folders are not.
     """
@@ -112,7 +112,7 @@ def note(path: Path) -> None:
 
 
 def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Delete files whose contents have their old digests, and the folders that become empty.
+    """Delete files of an earlier build unless they were changed since, and the folders that become empty.
 
     Symbolic links below the folder are neither followed nor deleted.
 
@@ -149,7 +149,7 @@ def remove(folder: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def _is_ours(folder: Path, name: str, has_type: Callable[[int], bool] = stat.S_ISREG) -> bool:
-    """Return whether a path below a folder leads to a file (or a folder) without symbolic links on the path."""
+    """Return whether a path in a result folder leads to a file (or a folder) without symbolic links on the path."""
     *parents, last = PurePosixPath(name).parts
     directory = folder
     with suppress(OSError, ValueError):  # a ValueError if the text can't be the name of a file
@@ -162,7 +162,7 @@ def _is_ours(folder: Path, name: str, has_type: Callable[[int], bool] = stat.S_I
 
 
 def _within(name: str) -> bool:
-    """Return whether a text is a path, with POSIX separators, of a file in a result folder."""
+    """Return whether a path from a manifest, with POSIX separators, stays within the result folder."""
     path = PurePosixPath(name)
     return (
         str(path) == name

@@ -12,12 +12,14 @@ from hwgen.gateware.bus.registers import Register
 
 __all__ = ["NAME", "script", "word"]
 
-#: Name of the script in a result folder.
+#: Name of the IP-packaging script in a result folder.
 NAME = "package_ip.tcl"
 
 
 def script(shell: BusShellConfig, top: str, part: str, names: Iterable[str]) -> bytes:
-    """Return ``package_ip.tcl``: variables that describe the IP, then commands that are equal for all designs.
+    """Return the contents of ``package_ip.tcl``, the script with which Vivado packages a design as an IP.
+
+    It sets variables that describe the IP; then follow commands that are equal for all designs.
 
     Parameters
     ----------
@@ -73,7 +75,10 @@ def script(shell: BusShellConfig, top: str, part: str, names: Iterable[str]) -> 
 
 
 def _register(register: Register) -> list[str | list[str]]:
-    """Return a register's name, offset, access and meaning, and name, lowest bit, width and meaning of each field."""
+    """Return a hardware register and its fields as a list for Tcl.
+
+    The list has name, offset, access and meaning, and name, lowest bit, width and meaning of each field.
+    """
     fields = [
         text for field in fields_of(register) for text in (field.name, str(field.low), str(field.bits), field.about)
     ]
@@ -81,7 +86,7 @@ def _register(register: Register) -> list[str | list[str]]:
 
 
 def _flat(entries: Mapping[str, str]) -> list[str]:
-    """Return the keys and values of a mapping as one list, each key in front of its value."""
+    """Return the keys and values of a mapping as one list for Tcl, each key in front of its value."""
     return [text for entry in entries.items() for text in entry]
 
 
@@ -98,5 +103,5 @@ def word(value: str | Sequence[str]) -> str:
 
 
 def _escaped(char: str) -> str:
-    """Return the escape sequence of Tcl for a character."""
+    """Return the Tcl escape sequence for a character."""
     return f"\\{char}" if char.isprintable() else f"\\u{ord(char):04x}"

@@ -1,4 +1,4 @@
-"""Critical paths of synthesised components, from Yosys' timing analysis (``sta``).
+"""Critical paths of synthesised components, by the timing analysis ``sta`` of Yosys.
 
 ``sta`` adds up the delays of a family's cells. Yosys has figures for some families. The delays of wires, which are
 about as long again, are missing. A delay of this module is therefore a lower bound, and gives no clock frequency.
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from hwgen.devices import DEFAULT, Device
 from hwgen.report.table import columns
 
-#: Note below a table of delays.
+#: Note below a table of critical paths.
 NOTE = "Delays are of cells alone: wires are not in them, so they are no clock period and give no clock frequency."
 
-#: File that the commands of `script` write and that `parse` reads.
+#: File of the timing analysis, which the Yosys commands of `script` write and `parse` reads.
 FILE = "paths.txt"
 
 
 @dataclass(frozen=True)
 class LogicPath:
-    """Critical path of a component: the path with the largest delay of cells.
+    """Critical path of a synthesised component: the path with the largest delay of cells.
 
     Parameters
     ----------
@@ -38,12 +38,12 @@ class LogicPath:
     end: str
 
     def as_dict(self) -> dict[str, float | str]:
-        """Return the path as an object of ``hwgen synth --json``."""
+        """Return the critical path as a JSON object of ``hwgen synth --json``."""
         return {"delay_ns": self.delay, "from": self.start, "to": self.end}
 
 
 def script(device: Device) -> str:
-    """Return the Yosys commands that analyse all modules of a synthesised design.
+    """Return the Yosys commands that compute the critical paths of all modules of a synthesised design.
 
     The commands write the netlist as text and read it again, because synthesis removes the delays of some cells.
     """
@@ -60,7 +60,7 @@ _NET = re.compile(r"^ {11}(\S.*)$")
 
 
 def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
-    """Return the critical path of each module, by the module's name, from the output of ``sta``.
+    """Return the critical path of each module, by the module's name, from the output of Yosys' command ``sta``.
 
     A module without a path is left out. ``sta`` prints a path from its end to its start. The line of each step has the
     time and the cell with its pins, and the line below names the net at the cell's input.
@@ -84,7 +84,7 @@ def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
 
 
 def _start(steps: Sequence[tuple[str, str]], device: Device) -> str:
-    """Return the register, memory or input port at which a path starts."""
+    """Return the name of the register, memory or input port at which a critical path starts."""
     (port, _), before = steps[-1], steps[-2] if len(steps) > 1 else None
     if before is not None and _is_clocked(before[1], device):
         return _cell(*before, device)
@@ -92,13 +92,13 @@ def _start(steps: Sequence[tuple[str, str]], device: Device) -> str:
 
 
 def _is_clocked(pins: str, device: Device) -> bool:
-    """Return whether a step such as ``FDRE.C->Q`` begins at a clock pin."""
+    """Return whether a step of a timing path, such as ``FDRE.C->Q``, begins at a clock pin."""
     pin, arrow, _ = pins.rpartition(".")[2].partition("->")
     return bool(arrow) and device.yosys.clock_pins.fullmatch(pin) is not None
 
 
 def _end(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) -> str:
-    """Return the register, memory, DSP slice or output port at which a path ends.
+    """Return the name of the register, memory, DSP slice or output port at which a critical path ends.
 
     ``sta`` also reports paths that end at an unconnected output of a carry chain.
     """
@@ -113,7 +113,10 @@ def _end(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) 
 
 
 def _cell(name: str, pins: str, device: Device) -> str:
-    """Return the name of a cell's register or memory, with the cell's type or pin where the cell is not plain."""
+    """Return the name of the register or memory that a Yosys cell implements, for a table of critical paths.
+
+    The cell's type or pin is added where the cell is not plain.
+    """
     cell_type, _, pin = pins.partition(".")
     name = _plain(name)
     if cell_type in device.yosys.flip_flops:
@@ -123,12 +126,12 @@ def _cell(name: str, pins: str, device: Device) -> str:
 
 
 def _plain(name: str) -> str:
-    r"""Return a name of Yosys without its additions: ``\a.b [3]`` and ``a.b[3]\FDRE`` become ``a.b[3]``."""
+    r"""Return the source name in a Yosys name: ``\a.b [3]`` and ``a.b[3]\FDRE`` become ``a.b[3]``."""
     return re.sub(r"\\[A-Z]\w*$", "", name.removeprefix("\\")).replace(" ", "")
 
 
 def table(paths: Sequence[tuple[str, LogicPath | None]]) -> str:
-    """Return the critical path of each component as a table of text. A component without a path has a dash."""
+    """Return the critical paths of components as a table of text. A component without a path has a dash."""
     head = ("component", "logic [ns]", "from", "to")
     lines: list[tuple[str, ...]] = [head]
     for name, path in paths:

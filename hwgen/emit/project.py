@@ -1,4 +1,4 @@
-"""Writer of ``project.tcl``, the script that makes a Vivado project of a design on a board with a processing system."""
+"""Writer of ``project.tcl``, the script that makes a Vivado project for a board with a processing system."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hwgen.gateware.bus.base import BusShellConfig, BusStream
 
 __all__ = ["NAME", "files"]
 
-#: Name of the script in a result folder.
+#: Name of the Vivado project script in a result folder.
 NAME = "project.tcl"
 
-#: Default and largest width, in bits, of a DMA's length register (PG021).
+#: Default and largest width, in bits, of an AXI DMA's length register (PG021).
 _LENGTH_BITS = (14, 26)
 #: Endings of the files that a PYNQ board does not need beside the bitstream.
 _NOT_ON_BOARD = (".v", ".mem", ".h", ".c", ".tcl")
 
 
 def files(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of ``project.tcl`` by its name, or nothing if the board does not support a project.
+    """Return the Vivado script ``project.tcl`` by its file name, or nothing if the board does not support a project.
 
     The board must have a processing system and board files in Vivado. Each stream needs one interrupt of the
     processing system, and the accelerator another one. A DMA must be able to count the bytes of each frame.
@@ -50,7 +50,7 @@ def files(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[
 
 
 def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -> str:
-    """Return the part of the script that describes the design: a comment and Tcl variables."""
+    """Return the first part of ``project.tcl``, which describes the design: a comment and Tcl variables."""
     module = wrapper.module(top)
     streams = (*shell.inputs, *shell.outputs)
     longest = max((stream.frame_bytes for stream in streams), default=0)
@@ -90,5 +90,5 @@ def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -
 
 
 def _stream(stream: BusStream) -> list[str]:
-    """Return the name and the width in bits of a stream."""
+    """Return the name and the width in bits of an AXI4-Stream, for ``project.tcl``."""
     return [stream.name, str(8 * stream.width)]

@@ -17,7 +17,7 @@ __all__ = ["render"]
 
 
 def render(template: str, **values: Any) -> str:
-    """Return the text of a template, ``NAME.j2`` in this package, with its variables replaced by ``values``."""
+    """Render a text template, ``NAME.j2`` in this package, with its variables replaced by ``values``."""
     return _environment().get_template(f"{template}.j2").render(values)
 
 
@@ -42,5 +42,5 @@ def _environment() -> Environment:
 
 
 def _texts(values: Iterable[Any], text: str) -> list[str]:
-    """Return a copy of the text for each value, with ``{0}`` replaced by the value."""
+    """Return one copy of a text for each value, with ``{0}`` replaced by the value, as a filter for templates."""
     return [text.format(value) for value in values]

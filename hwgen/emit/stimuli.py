@@ -1,4 +1,4 @@
-"""Conversion of frames into beats and back, and random stalls of sources and sinks, for all simulators."""
+"""Conversion of frames into stream beats and back, and random stalls of sources and sinks, for all simulators."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat, Order
 
 _BLOCK = 1 << 25
-"""Largest number of bits that are packed or unpacked at once."""
+"""Largest number of bits that are packed into stream payloads, or unpacked, at once."""
 
 
 def payload_words(beat: BeatFormat) -> int:
-    """Return the number of 32-bit words that hold one payload, which includes ``last``."""
+    """Return the number of 32-bit words that hold one payload of a stream, which includes ``last``."""
     return beat.data_bits // 32 + 1
 
 
 def dtype(beat: BeatFormat) -> np.dtype:
-    """Return the smallest NumPy type that holds a value of a beat.
+    """Return the smallest NumPy type that holds the values in a stream's beats.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def dtype(beat: BeatFormat) -> np.dtype:
 
 @lru_cache(maxsize=16)
 def pixel_sequence(height: int, width: int, order: Order) -> np.ndarray:
-    """Return the pixels of a map in the order in which a stream carries them, int64 ``(N,)``.
+    """Return the pixel indices of a map in the order in which a stream carries them, int64 ``(N,)``.
 
     Pixel ``row * width + column`` of a ``height x width`` map can be missing, or occur several times.
 
@@ -53,7 +53,7 @@ def pixel_sequence(height: int, width: int, order: Order) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Return the number of pixels in each beat of one fold of a frame: ``(steps,)``."""
+    """Return the number of pixels in each beat of one fold of a frame, as an array ``(steps,)``."""
     rows = [
         [min(first + beat.pixels, end) - max(first, begin) for first in firsts]
         for (begin, end), firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
@@ -62,7 +62,7 @@ def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
 
 
 def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Return the number of bytes that each beat of a frame moves: ``(beats,)``.
+    """Return the number of bytes of map values that each beat of a frame carries, as an array ``(beats,)``.
 
     A value has the bytes of its NumPy type. Lanes past the last channel and pixels outside of the rectangle count 0.
     """
@@ -72,7 +72,7 @@ def beat_bytes(beat: BeatFormat, order: Order) -> np.ndarray:
 
 @lru_cache(maxsize=4)  # large maps, large arrays
 def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Return the index of each value among all values of a frame's beats, by channel and pixel: ``(C, N)``.
+    """Return the position of each map value among all values in a frame's beats, by channel and pixel, ``(C, N)``.
 
     Pixels are in the order in which the stream carries them.
     """
@@ -88,7 +88,7 @@ def _slots(beat: BeatFormat, order: Order) -> np.ndarray:
 
 
 def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
-    """Return the payloads of a stream that carries frames.
+    """Pack integer frames into the payloads of a stream that carries them.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def pack(frames: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np
 
 
 def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pixels of complete frames, in the order in which the stream carried them.
+    """Unpack stream payloads into the pixels of complete frames, in the order in which the stream carried them.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -
 
 
 def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
-    """Return a mask for each payload of a frame, with ones at the bits of values and at ``last``.
+    """Return bit masks for the payloads of a frame, with ones at the bits of values and at ``last``.
 
     The other bits belong to lanes without a value.
     """
@@ -191,7 +191,7 @@ def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
 
 
 def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
-    """Return the maps ``(n, C, H, W)`` of pixels ``(n, C, N)``, which are in the order of a stream.
+    """Return the feature maps ``(n, C, H, W)`` of pixels ``(n, C, N)`` in the order of a stream.
 
     A pixel that the stream does not carry is 0. A pixel that it carries several times has its last value.
     """
@@ -201,28 +201,31 @@ def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) ->
 
 
 def integers(payloads: np.ndarray) -> list[int]:
-    """Return payloads as Python integers."""
+    """Return stream payloads, given as 32-bit words, as Python integers."""
     size = payloads.shape[1] * 4
     raw = np.ascontiguousarray(payloads, "<u4").tobytes()
     return [int.from_bytes(raw[first : first + size], "little") for first in range(0, len(raw), size)]
 
 
 def words(values: list[int], beat: BeatFormat) -> np.ndarray:
-    """Return Python integers as payloads, uint32 ``(n, payload_words(beat))``: the inverse of `integers`."""
+    """Return stream payloads, given as Python integers, as uint32 ``(n, payload_words(beat))``.
+
+    This is the inverse of `integers`.
+    """
     count = payload_words(beat)
     raw = b"".join(value.to_bytes(count * 4, "little") for value in values)
     return np.frombuffer(raw, "<u4").reshape(-1, count).astype(np.uint32)
 
 
 def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
-    """Return a file for ``$readmemh`` with one payload per line."""
+    """Return the contents of a file for ``$readmemh`` with one stream payload per line."""
     digits = -(-(beat.data_bits + 1) // 4)
     return "".join(f"{value:0{digits}x}\n" for value in integers(payloads)).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Random stalls of sources and sinks.
+    """Random stalls of the sources and sinks of a simulated design's streams.
 
     Every source and sink draws a random number per cycle from its own generator (xorshift32, Marsaglia 2003), and
     stalls if the upper 24 bits are below a threshold. A source that has raised ``valid`` keeps it until the transfer.
@@ -240,7 +243,7 @@ class Stalls:
 
     @classmethod
     def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1, inputs: int = 1) -> Stalls:
-        """Return stalls with the given probabilities.
+        """Return random stalls with the given probabilities per cycle.
 
         Parameters
         ----------
@@ -275,7 +278,7 @@ class Stalls:
 
 
 def draws(pair: tuple[int, int]) -> Iterator[bool]:
-    """Yield whether a side stalls, cycle by cycle, from its state and threshold."""
+    """Yield, cycle by cycle, whether a simulated source or sink stalls, from its generator's state and threshold."""
     state, threshold = pair
     while True:
         state ^= state << 13 & 0xFFFFFFFF

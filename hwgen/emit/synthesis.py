@@ -1,4 +1,4 @@
-"""Synthesis of an accelerator by Yosys, component by component, for comparison with the plan's estimates.
+"""Synthesis of an accelerator by Yosys, one component at a time, for comparison with the plan's estimates.
 
 Every component of every layer is synthesised separately (`hwgen.devices.YosysFlow.command`), and equal components once.
 The reason is memory: Yosys runs as WebAssembly, which is slow and can use at most 4 GiB. A separate component keeps
@@ -49,7 +49,7 @@ TIME_LIMIT = 4 * 3600
 
 
 def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
-    """Return the resources of a netlist on a device family.
+    """Return the resources (DSP slices, block RAM, LUTs, flip-flops) of a synthesised netlist on a device family.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
 
 
 class ComponentGroup(Protocol):
-    """Named group of components: a layer of an accelerator, or a unit of the engine."""
+    """Named group of hardware components: a layer of an accelerator, or a unit of the engine."""
 
     @property
     def name(self) -> str: ...
@@ -103,31 +103,31 @@ class SynthesisCircuit(Protocol):
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Label of each component that the report lists on its own, and not under a layer."""
+        """Label of each component that the synthesis report lists on its own, and not under a layer."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Estimated and measured resources of one component, with its critical path."""
+    """Estimated and measured resources of one synthesised component, with its critical path."""
 
     layer: str
     component: str
     estimate: Resources
     measured: Resources
     path: LogicPath | None = None
-    """Critical path, or None if it was not measured or the component has no path."""
+    """Critical path of the component, or None if it was not measured or the component has no path."""
     title: str = ""
-    """Label of a component that the report lists on its own, and not under a layer. Empty for all others."""
+    """Label of a component that the synthesis report lists on its own, and not under a layer. Empty for all others."""
 
     @property
     def report_label(self) -> str:
-        """Label of the component's row in the report: its own label, or its layer's name."""
+        """Label of the component's row in the synthesis report: its own label, or its layer's name."""
         return self.title or self.layer
 
     @property
     def name(self) -> str:
-        """Name of the component, ``LAYER.COMPONENT``."""
+        """Name of the synthesised component, ``LAYER.COMPONENT``."""
         return f"{self.layer}.{self.component}"
 
 
@@ -148,16 +148,16 @@ class Synthesis:
 
     @property
     def estimate(self) -> Resources:
-        """Estimated resources of all components."""
+        """Estimated resources of all synthesised components together."""
         return sum((row.estimate for row in self.rows), Resources())
 
     @property
     def measured(self) -> Resources:
-        """Measured resources of all components."""
+        """Measured resources of all synthesised components together."""
         return sum((row.measured for row in self.rows), Resources())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that ``hwgen synth --json`` prints."""
+        """Return the JSON document that ``hwgen synth --json`` prints."""
         return {
             "total": self.measured.as_dict(),
             "estimate": self.estimate.as_dict(),
@@ -186,14 +186,14 @@ class Synthesis:
         return document | {"path": row.path and row.path.as_dict()} if self.with_paths else document
 
     def table(self) -> str:
-        """Return measured and estimated resources as a table of text, a component per line."""
+        """Return measured and estimated resources as a table of text, one component per line."""
         head = ("component", "DSP", "est.", "BRAM36", "est.", "LUT", "est.", "FF", "est.")
         lines = [head, *(_cells(row.name, row.measured, row.estimate) for row in self.rows)]
         lines.append(_cells("total", self.measured, self.estimate))
         return "\n".join(columns(lines, rules=(1, len(lines) - 1)))
 
     def path_table(self) -> str:
-        """Return the critical path of each component as a table of text."""
+        """Return the critical path of each synthesised component as a table of text."""
         return paths.table([(row.name, row.path) for row in self.rows])
 
 
@@ -273,20 +273,20 @@ def synthesise(
 def measure_run(
     with_paths: bool, device: Device, configs: Sequence[ComponentConfig]
 ) -> list[tuple[Resources, LogicPath | None]]:
-    """Return the resources of each component, with its critical path if ``with_paths``, from one run of Yosys."""
+    """Synthesise components in one run of Yosys; return each one's resources and, if wanted, critical path."""
     if not with_paths:
         return [(resources, None) for resources in measure(configs, device)]
     return list(zip(*measure_paths(configs, device), strict=True))
 
 
 def max_runs() -> int:
-    """Return the largest number of concurrent runs of Yosys on this machine: 4 GiB and a processor per run."""
+    """Return how many runs of Yosys can be concurrent on this machine: each needs 4 GiB and a processor."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else YOSYS_MEMORY
     return max(1, min(work.cores(), memory // YOSYS_MEMORY))
 
 
 def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
-    """Return the components of each run of Yosys, by their keys in ``sizes``.
+    """Divide components among runs of Yosys by their estimated size, and return the keys of each run's components.
 
     A run has several small components, because Yosys takes seconds to start, or one large one, because memory is
     scarce.
@@ -304,7 +304,7 @@ def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
 
 
 def require(*, with_paths: bool = False) -> None:
-    """Refuse to begin without Yosys.
+    """Refuse to start a synthesis if Yosys is missing, or too old for critical paths.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def require(*, with_paths: bool = False) -> None:
 
 
 def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run commands of Yosys in a folder.
+    """Run a script of Yosys commands in a folder, with a time limit.
 
     Raises
     ------
@@ -337,7 +337,7 @@ def _yosys(script: str, folder: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> list[Resources]:
-    """Return the resources of several components, which one run of Yosys synthesises.
+    """Synthesise several components in one run of Yosys, and return the resources of each.
 
     Raises
     ------
@@ -350,7 +350,7 @@ def measure(configs: Sequence[ComponentConfig], device: Device = DEFAULT) -> lis
 def measure_paths(
     configs: Sequence[ComponentConfig], device: Device = DEFAULT
 ) -> tuple[list[Resources], list[LogicPath | None]]:
-    """Return the resources and the critical path of several components, which one run of Yosys synthesises.
+    """Synthesise several components in one run of Yosys, and return the resources and critical path of each.
 
     Raises
     ------
@@ -362,7 +362,7 @@ def measure_paths(
 
 
 def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> list[Counter[str]]:
-    """Return the number of cells of each component after synthesis, by type.
+    """Synthesise components in one run of Yosys, and return the number of netlist cells of each by type.
 
     One run of Yosys synthesises all components, without optimisation across their ports.
 
@@ -378,7 +378,7 @@ def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> l
 def cells_and_paths(
     components: Sequence[wiring.Component], device: Device = DEFAULT
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
-    """Return the cells of each component, as `cells` does, and its critical path.
+    """Synthesise components in one run of Yosys, and return the netlist cells by type and the critical path of each.
 
     The path is None for a component that consists of wires.
 
@@ -393,7 +393,7 @@ def cells_and_paths(
 def _run(
     components: Sequence[wiring.Component], device: Device, *, with_paths: bool
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
-    """Return the cells and the critical path of each component, from one run of Yosys."""
+    """Run Yosys once on several components, and return the netlist cells by type and the critical path of each."""
     require()
     side_by_side = SideBySide(components)
     modules = {name: f"top_{name}" for name in side_by_side.names}
@@ -419,7 +419,7 @@ def _run(
 
 
 class SideBySide(wiring.Component):
-    """Module that contains independent components, and has the ports of all of them.
+    """Amaranth component that contains independent components, and has the ports of all of them.
 
     Ports that are constants (always ready, always valid) are left out, because Amaranth's top modules can't have them.
 
@@ -444,7 +444,7 @@ class SideBySide(wiring.Component):
 
     @property
     def names(self) -> list[str]:
-        """Names of the submodules, in the order of the components."""
+        """Names of the submodules, in the order of the contained components."""
         return list(self._parts)
 
     def elaborate(self, platform):

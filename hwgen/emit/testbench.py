@@ -15,21 +15,21 @@ from hwgen.emit.verilog import Config, input_ports, output_ports
 from hwgen.gateware.stream import BeatFormat, Port
 
 DRAIN = 64
-"""Number of cycles simulated after the last expected beat, in which no other beat may follow."""
+"""Number of cycles that a test bench simulates after the last expected beat, in which no other beat may follow."""
 
 
 def stimulus(index: int, count: int) -> str:
-    """Return the name of the file with the beats for one of ``count`` inputs."""
+    """Return the name of the test bench's file with the beats for one of ``count`` inputs."""
     return "stimulus.hex" if count == 1 else f"stimulus_{index}.hex"
 
 
 def expected(index: int, count: int) -> str:
-    """Return the name of the file with the expected beats of one of ``count`` outputs."""
+    """Return the name of the test bench's file with the expected beats of one of ``count`` outputs."""
     return "expected.hex" if count == 1 else f"expected_{index}.hex"
 
 
 def module(top: str) -> str:
-    """Return the name of a module's test bench.
+    """Return the name of the Verilog module that is the test bench of the module ``top``.
 
     The name has no two underscores in a row, which Verilator would replace.
     """
@@ -52,7 +52,9 @@ def bench(
     ties: Mapping[str, int] = MappingProxyType({}),
     check: bool = True,
 ) -> str:
-    """Return the Verilog of a test bench, the module that `module` names.
+    """Return the Verilog of a self-checking test bench for a module with streams as inputs and outputs.
+
+    `module` names its module.
 
     Parameters
     ----------
@@ -101,7 +103,7 @@ def bench(
 
 
 def results_key(index: int, count: int) -> str:
-    """Return the key of an output's beats in the results, which is also the prefix of its variables."""
+    """Return the key of an output's beats in the test bench's results, which is also a prefix of its variables."""
     return _key("o", index, count)
 
 
@@ -111,22 +113,22 @@ def _key(letter: str, index: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class _End:
-    """Variables of the template for one input or output of the module under test."""
+    """Variables of the test bench's template for one input or output stream of the module under test."""
 
     port: Port
     index: int
     key: str
-    """Prefix of the stream's variables."""
+    """Prefix of the stream's variables in the test bench."""
     label: str
-    """Name of the stream in messages."""
+    """Name of the stream in the test bench's messages."""
     file: str
     """Name of the file with the stream's payloads."""
     seed: str
     """Initial state of the stall generator, as a Verilog constant."""
     stall: int
-    """Threshold of the stall generator: the stream stalls if a 24-bit random number is below."""
+    """Threshold of the stream's stall generator: it stalls if a 24-bit random number is below."""
     stall_prefix: str
-    """Prefix of the stall generator's parameters."""
+    """Prefix of the parameters of the stream's stall generator."""
 
     @property
     def name(self) -> str:
@@ -138,12 +140,12 @@ class _End:
 
     @property
     def prefix(self) -> str:
-        """Prefix of the stream's constants."""
+        """Prefix of the stream's constants in the test bench."""
         return self.key.upper()
 
     @property
     def width(self) -> int:
-        """Width of a payload, in bits."""
+        """Width of a payload of the stream, in bits."""
         return self.beat.data_bits + 1
 
     @property
@@ -156,7 +158,7 @@ class _End:
 
     @property
     def steps(self) -> int:
-        """Number of beats of one fold in a frame."""
+        """Number of beats that one fold of a frame has on the stream."""
         return self.port.order.steps(self.beat)
 
     @property
@@ -185,7 +187,10 @@ def _ends(
     file: Callable[[int, int], str],
     stalls: Sequence[tuple[int, int]],
 ) -> list[_End]:
-    """Return the template's variables of all inputs or all outputs. A single stream has shorter names."""
+    """Return the test bench template's variables of all input streams or all output streams.
+
+    A single stream has shorter names.
+    """
     count = len(ports)
     keys = [_key(letter, index, count) for index in range(count)]
     return [
@@ -204,7 +209,7 @@ def _ends(
 
 
 def _spans(spans: Sequence[tuple[int, ...]]) -> str:
-    """Return spans as a Verilog concatenation of 32-bit constants, with the first span in the lowest bits."""
+    """Return spans of rows or columns as a Verilog concatenation of 32-bit constants, the first one lowest."""
     words = (", ".join(f"{'-' * (value < 0)}32'sd{abs(value)}" for value in span) for span in reversed(spans))
     return "{\n" + ",\n".join(f"        {span}" for span in words) + "}"
 

@@ -17,7 +17,7 @@ from hwgen.verilog import convert, kept
 
 
 class Config(Protocol):
-    """Configuration of a component that has the ports of an accelerator."""
+    """Configuration of a component that has an accelerator's stream ports, for types."""
 
     @property
     def name(self) -> str: ...
@@ -36,24 +36,24 @@ class Config(Protocol):
 
 
 def output_ports(config: Config) -> tuple[Port, ...]:
-    """Return the output streams: the streams that an accelerator lists, or the single stream ``o``."""
+    """Return the output streams of an accelerator's configuration: all that it lists, or the single stream ``o``."""
     return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
 
 
 def input_ports(config: Config) -> tuple[Port, ...]:
-    """Return the input streams: the streams that an accelerator lists, or the single stream ``i``."""
+    """Return the input streams of an accelerator's configuration: all that it lists, or the single stream ``i``."""
     return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
 
 
 def error_ports(config: Config) -> tuple[str, ...]:
-    """Return the names of the ports that report frames of a wrong length: one per input, or none."""
+    """Return the names of an accelerator's ports that report frames of a wrong length: one per input, or none."""
     return getattr(config, "error_ports", ())
 
 
 def tied_ports(config: Config) -> dict[str, int]:
-    """Return the ports that load weights, with their widths in bits. They stay 0 while frames are computed.
+    """Return an accelerator's ports that load weights, with their widths in bits.
 
-    The result is empty if the weights are constants.
+    They stay 0 while frames are computed. The result is empty if the weights are constants.
     """
     if getattr(config, "loader", None) is None:
         return {}
@@ -61,11 +61,11 @@ def tied_ports(config: Config) -> dict[str, int]:
 
 
 Factory = Callable[..., wiring.Component]
-"""Function that returns a component: ``factory(config)``, or ``factory(config, taps=True)``."""
+"""Type of a function that returns an accelerator component: ``factory(config)`` or ``factory(config, taps=True)``."""
 
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
-    """Return the component of a configuration: an ``Accelerator``, or the result of the factory ``component``.
+    """Return the Amaranth component of an accelerator's configuration, or the result of the factory ``component``.
 
     With ``taps`` the component has an output for each layer.
     """
@@ -148,7 +148,9 @@ def write(config: Config, directory: str | Path, *, component: Factory | None = 
 
 
 def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
-    """Write files into a folder, and return their paths. Files whose contents are equal already keep their time.
+    """Write files, given by name, into a folder, and return their paths.
+
+    Files whose contents are equal already keep their time.
 
     Raises
     ------
@@ -172,7 +174,7 @@ def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Pa
 
 
 def _on_one_line(name: str) -> str:
-    """Return a user's name with escape sequences for characters that can't be printed.
+    """Return a user's name for a network with escape sequences for characters that can't be printed.
 
     A line break in the name would end the Verilog comment that contains the name.
     """
@@ -180,7 +182,7 @@ def _on_one_line(name: str) -> str:
 
 
 def _describe(port: Port) -> list[str]:
-    """Return comment lines that describe the beats of a stream."""
+    """Return comment lines for the Verilog that describe the beats of a stream."""
     beat, order = port.beat, port.order
     values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values"
     travels = "row-major" if order == beat.raster else "rectangle by rectangle, each row-major"

@@ -1,4 +1,4 @@
-"""Files of weights that are loaded at run time, and ``weights.json``, which describes the weights of a design.
+"""Files of weights that hardware loads at run time, and ``weights.json``, which describes a design's weights.
 
 A file has the letters ``hwgenwts``, the size in bytes of a JSON object, the object's CRC-32 (32 bits each, lowest byte
 first), the object, and the packet of words for the hardware (`hwgen.gateware.load.loader`).
@@ -27,12 +27,12 @@ NAME = "weights.json"
 SUFFIX = ".weights"
 #: First bytes of a weights file.
 MAGIC = b"hwgenwts"
-#: Number of bytes in front of the JSON object.
+#: Number of bytes in front of the JSON object in a weights file.
 _HEAD = len(MAGIC) + 8
 #: Field of a layer's hardware that gives the width of its weights in bits, and the largest width.
 _BITS, _MAX_BITS = "compute.weight_bits", 17
 
-#: Meanings of fields of a layer's hardware, for refusals.
+#: Meanings of fields of a layer's hardware, for error messages.
 _MEANINGS = {
     "compute.window.pad_value": "the zero point of its input, which padding takes",
     _BITS: "bits of a weight",
@@ -76,7 +76,7 @@ class Loadable:
     outputs: tuple[str, ...]
 
     def verilog(self) -> dict[str, bytes]:
-        """Return the contents of the accelerator's Verilog and memory files, by name.
+        """Return the contents of the built design's Verilog and memory files, by file name.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Loadable:
         return contents
 
     def refuse(self, config: AcceleratorConfig, model: str) -> None:
-        """Refuse a model whose hardware differs from this design.
+        """Refuse a retrained model whose hardware would differ from this built design.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class Loadable:
 
 
 def file_name_of(model: str) -> str:
-    """Return the default name of a model's weights file."""
+    """Return the default name of the weights file of a retrained model."""
     return f"{file_name(model)}{SUFFIX}"
 
 
@@ -149,7 +149,7 @@ def describe(config: AcceleratorConfig, top: str) -> bytes:
 
 
 def read_design(folder: str | Path) -> Loadable:
-    """Return the design in a folder whose weights are loaded at run time.
+    """Read the description of a built design whose weights are loaded at run time from its folder.
 
     Raises
     ------
@@ -173,13 +173,13 @@ def read_design(folder: str | Path) -> Loadable:
 
 
 def _described(layers: Entries, name: str) -> dict[str, str]:
-    """Return the fields of a layer's hardware, as texts."""
+    """Return the fields of a layer's hardware in ``weights.json``, as texts."""
     fields = layers.entries(name)
     return {key: fields.text(key) for key in fields.values}
 
 
 def _weight_bits(described: Mapping[str, str], where: str) -> int:
-    """Return the width of a layer's weights in bits. Refuse a value that is no width."""
+    """Return the width of a layer's weights in bits, from ``weights.json``. A value that is no width is refused."""
     text = described[_BITS]
     if not text.isascii() or not text.isdigit() or not 0 < len(text) < 3 or not 0 < int(text) <= _MAX_BITS:
         raise InputError(f"{where}: {_BITS} must be 1 to {_MAX_BITS}, not {shown(text)}; build the design again")
@@ -187,7 +187,7 @@ def _weight_bits(described: Mapping[str, str], where: str) -> int:
 
 
 def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> bytes:
-    """Return the weights file of a model.
+    """Return the contents of a weights file, which loads a retrained model into a built design.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def write(config: AcceleratorConfig, host: Mapping[str, Any], model: str) -> byt
 
 
 def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON object of a weights file, and the packet of words for the hardware.
+    """Read a weights file: return its JSON object, and the packet of words for the hardware.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _STRING_OR_COMMENT = re.compile(rb'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.D
 
 
 def module(top: str) -> str:
-    """Return the name of a module's bus wrapper.
+    """Return the name of the bus wrapper around the Verilog module ``top``.
 
     The name has no two underscores in a row, which Verilator would replace.
     """
@@ -37,7 +37,10 @@ def module(top: str) -> str:
 
 
 def build_hash(contents: Mapping[str, bytes]) -> int:
-    """Return a 64-bit hash of a design's files, given by name. Comments in Verilog do not change the hash."""
+    """Return a 64-bit hash of a design's Verilog and memory files, given by name.
+
+    Comments in Verilog do not change the hash.
+    """
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         circuit = _without_comments(content) if name.endswith(".v") else content
@@ -46,7 +49,7 @@ def build_hash(contents: Mapping[str, bytes]) -> int:
 
 
 def _without_comments(verilog: bytes) -> bytes:
-    """Return Verilog with a single space for each comment and each run of white space."""
+    """Return Verilog code with a single space for each comment and each run of white space."""
     code = _STRING_OR_COMMENT.sub(lambda match: match[0] if match[0].startswith(b'"') else b" ", verilog)
     return b" ".join(code.split())
 
@@ -76,12 +79,12 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
 
 
 def driver() -> bytes:
-    """Return the Python driver, which is equal for all designs."""
+    """Return the contents of the Python driver for boards, which is equal for all designs."""
     return resources.files("hwgen.emit").joinpath("driver.py").read_bytes()
 
 
 def describe(end: EndConfig) -> str:
-    """Return a line that describes a stream of the bus wrapper."""
+    """Return a line of text that describes a bus wrapper's stream: width, values per word, and frame size."""
     beat, words = end.port.beat, end.words
     values = f"{'signed' if beat.signed else 'unsigned'} {beat.bits}-bit values of {_count(end.value_bytes, 'byte')}"
     return (
@@ -91,7 +94,7 @@ def describe(end: EndConfig) -> str:
 
 
 def speed(end: EndConfig, interval: int) -> str:
-    """Return a text for ``report.md`` about the cycles that a stream's bus adds to an initiation interval.
+    """Return a text for ``report.md`` about the cycles that a stream's bus adds to the initiation interval.
 
     ``interval`` is the initiation interval without the bus, in cycles.
     """
@@ -115,7 +118,7 @@ def to_json(shell: ShellConfig, name: str) -> dict[str, Any]:
 
 
 def stream(end: EndConfig) -> dict[str, Any]:
-    """Return the entry of ``registers.json`` for a stream: its widths, and the memory layout of a frame."""
+    """Return the entry of ``registers.json`` for a bus wrapper's stream: its widths, and a frame's memory layout."""
     beat, order = end.port.beat, end.port.order
     firsts = (columns.start for columns in order.beat_columns(beat.pixels))
     return {
@@ -142,7 +145,7 @@ def stream(end: EndConfig) -> dict[str, Any]:
 
 
 def _constants(shell: BusShellConfig) -> Iterable[tuple[str, int, str]]:
-    """Yield name, value and comment of each constant for C and Python programs."""
+    """Yield name, value and comment of each register constant for C and Python programs."""
     yield "BUILD_HASH", shell.build_hash, "expected value of BUILD_HASH_HIGH and BUILD_HASH_LOW"
     for end in (*shell.inputs, *shell.outputs):
         yield f"{end.name.upper()}_FRAME_BYTES", end.frame_bytes, f"size of a frame on {end.name}, in bytes"
@@ -157,7 +160,7 @@ def _constants(shell: BusShellConfig) -> Iterable[tuple[str, int, str]]:
 
 
 def c_header(shell: BusShellConfig, top: str) -> str:
-    """Return ``TOP_registers.h``: offsets of registers in bytes, masks of their fields, and sizes of frames."""
+    """Return the C header ``TOP_registers.h``: register offsets in bytes, masks of fields, and frame sizes."""
     prefix = top.upper()
     guard = f"{prefix}_REGISTERS_H"
     lines = [
@@ -176,7 +179,7 @@ def c_header(shell: BusShellConfig, top: str) -> str:
 
 
 def python_constants(shell: BusShellConfig, top: str) -> str:
-    """Return ``TOP_registers.py``: offsets of registers in bytes, masks of their fields, and sizes of frames."""
+    """Return the Python module ``TOP_registers.py``: register offsets in bytes, masks of fields, and frame sizes."""
     lines = [
         f'"""Registers of {module(top)}, written by hwgen: offsets in bytes, masks of fields."""',
         "",
@@ -186,7 +189,7 @@ def python_constants(shell: BusShellConfig, top: str) -> str:
 
 
 def table(registers: Sequence[Register]) -> list[str]:
-    """Return the lines of a Markdown table of registers and their fields."""
+    """Return the lines of a Markdown table of a bus wrapper's registers and their fields."""
     rows = ["| offset | register | bits | access | meaning |", "| --- | --- | --- | --- | --- |"]
     for register in registers:
         rows.append(
@@ -201,10 +204,10 @@ def table(registers: Sequence[Register]) -> list[str]:
 
 
 def _bits(low: int, count: int) -> str:
-    """Return the range of a field's bits, ``HIGH:LOW``, or a single bit's index."""
+    """Return the bit range of a register's field as text, ``HIGH:LOW``, or a single bit's index."""
     return str(low) if count == 1 else f"{low + count - 1}:{low}"
 
 
 def _count(count: int, noun: str) -> str:
-    """Return a count with its noun, in the plural unless the count is 1."""
+    """Return a count with its noun as text, in the plural unless the count is 1."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -9,13 +9,13 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.network.ops.join import MOST_BITS, Add
 
-#: Numbers of fractional bits that are tried in turn, with ties to even, and with rounding in the order of float32.
+#: Numbers of fractional bits of the tables that are tried: with ties to even, and with rounding in float32 order.
 FRACTIONS, FLOAT_FRACTIONS = (6, 7, 8, 10, 12), (12, 16, 20, 22, 24, 26, 28, 30, 32)
 
-#: Maximum number of iterations that correct the tables, before the next number of fractional bits is tried.
+#: Maximum number of corrections of the tables, before the next number of fractional bits is tried.
 MOST_ROUNDS = 64
 
-#: Bound beyond every share of an output.
+#: Bound beyond every contribution of an operand to a sum.
 _FAR = 1 << 60
 
 

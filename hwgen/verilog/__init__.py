@@ -1,4 +1,7 @@
-"""Verilog writer: readable Verilog of any Amaranth component (docs/explanation/verilog-writer.md gives the reason)."""
+"""Writer that turns any Amaranth component into readable Verilog.
+
+docs/explanation/verilog-writer.md gives the reason.
+"""
 
 from hwgen.verilog.writer import convert
 

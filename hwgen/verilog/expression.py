@@ -16,7 +16,7 @@ from hwgen.verilog.rtlil import Cell, Chunk, Sig
 
 __all__ = ["Expressions", "Text", "const", "selected"]
 
-#: Largest length of an expression within another one, in characters. A longer expression becomes a wire.
+#: Largest length of a Verilog expression within another one, in characters. A longer expression becomes a wire.
 LONGEST = 80
 
 _BINARY = {"$add": "+", "$sub": "-", "$mul": "*", "$and": "&", "$or": "|", "$xor": "^"}
@@ -24,33 +24,39 @@ _BINARY |= {"$divfloor": "/", "$modfloor": "%"}
 _COMPARE = {"$eq": "==", "$ne": "!=", "$lt": "<", "$le": "<=", "$gt": ">", "$ge": ">="}
 _SHIFT = {"$shl": "<<", "$shr": ">>", "$sshr": ">>>", "$shift": ">>"}
 _REDUCE = {"$reduce_or": "|", "$reduce_bool": "|", "$reduce_and": "&", "$reduce_xor": "^"}
-#: Operators that can be chained without parentheses.
+#: Verilog operators that can be chained without parentheses.
 _CHAINS = {"+", "&", "|", "^"}
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Verilog expression. ``operator`` is the outermost operator, empty for a name, a constant or a concatenation."""
+    """Text of a Verilog expression, with its outermost operator.
+
+    ``operator`` is empty for a name, a constant or a concatenation.
+    """
 
     text: str
     operator: str = ""
 
     def within(self, operator: str) -> str:
-        """Return the expression as an operand of ``operator``, in parentheses if they are needed."""
+        """Return the Verilog expression as an operand of ``operator``, in parentheses if they are needed."""
         if not self.operator or (self.operator == operator and operator in _CHAINS):
             return self.text
         return self.text if self.operator == "!" and operator != "~" else f"({self.text})"
 
 
 def const(value: int, width: int) -> str:
-    """Return a Verilog constant, such as ``4'd10``. Large values are hexadecimal, and single bits binary."""
+    """Return a Verilog constant of ``width`` bits, such as ``4'd10``.
+
+    Large values are hexadecimal, and single bits binary.
+    """
     if width == 1:
         return f"1'b{value}"
     return f"{width}'d{value}" if value < 1000 else f"{width}'h{value:x}"
 
 
 def signed_const(value: int, width: int) -> str:
-    """Return a signed Verilog constant for a value in two's complement."""
+    """Return a signed Verilog constant, such as ``-8'sd3``, for a value in two's complement."""
     if not value >> (width - 1):
         return f"{width}'sd{value}"
     magnitude = (1 << width) - value
@@ -58,7 +64,7 @@ def signed_const(value: int, width: int) -> str:
 
 
 class Expressions:
-    """Writer of the expressions of one module.
+    """Writer of the Verilog expressions of one module.
 
     Parameters
     ----------
@@ -91,7 +97,7 @@ class Expressions:
     # Signals
 
     def operand(self, sig: Sig, width: int | None = None) -> Text:
-        """Return a signal as an operand, extended with zeros to ``width`` bits."""
+        """Return a netlist signal as a Verilog operand, extended with zeros to ``width`` bits."""
         missing = 0 if width is None else width - width_of(sig)
         if is_const(sig):
             return Text(const(value_of(sig), max(width_of(sig) + missing, 1)))
@@ -161,7 +167,7 @@ class Expressions:
     # Nodes
 
     def right_side(self, node: Sig | Choice, width: int) -> str:
-        """Return the right side of an assignment to ``width`` bits."""
+        """Return the right side of a Verilog assignment of a netlist node to ``width`` bits."""
         if isinstance(node, Choice):
             return self._choice(node).text
         if len(node) == 1 and not node[0].is_const and self._inline(node[0].wire):
@@ -181,11 +187,11 @@ class Expressions:
         return Text("".join(parts) + self.node(choice.other).text, "?")
 
     def node(self, node: Sig | Choice) -> Text:
-        """Return a node, which is a signal or a choice, as an expression."""
+        """Return a netlist node, which is a signal or a choice among nodes, as a Verilog expression."""
         return self._choice(node) if isinstance(node, Choice) else self.operand(node)
 
     def _either(self, choice: Choice) -> Text | None:
-        """Return a single-bit choice without a question mark, or None if the choice needs one."""
+        """Return a single-bit choice as a Verilog ``&`` or ``|`` expression, or None if it needs a question mark."""
         nodes = [node for *_, node in choice.arms if not isinstance(node, Choice) and width_of(node) == 1]
         if len(nodes) < len(choice.arms) or isinstance(choice.other, Choice):
             return None
@@ -203,7 +209,7 @@ class Expressions:
     # Operators
 
     def result(self, cell: Cell) -> str:
-        """Return an operator as the whole right side of an assignment with the width of its result.
+        """Return a netlist operator as the whole right side of a Verilog assignment with the width of its result.
 
         Raises
         ------
@@ -225,7 +231,7 @@ class Expressions:
         raise ToolError(f"Verilog can't be written of {cell.kind[1:]} with signed operands")
 
     def needs_room(self, cell: Cell) -> bool:
-        """Return whether an operator is a shift with an operand wider than its result, and so needs a wire."""
+        """Return whether a netlist operator is a shift of an operand wider than its result, and so needs a wire."""
         return cell.kind in ("$shr", "$sshr", "$shift") and width_of(cell.ports["A"]) > width_of(cell.ports["Y"])
 
     def _signed(self, sig: Sig, width: int) -> str:
@@ -237,7 +243,7 @@ class Expressions:
         return f"$signed({self.operand(sig).text})"
 
     def _standing(self, cell: Cell, *, alone: bool = False) -> Text | None:
-        """Return an operator as an expression for any context, or None if its operands are sign-extended.
+        """Return a netlist operator as a Verilog expression for any context, or None if operands are sign-extended.
 
         With ``alone`` the expression is the whole right side of an assignment. Verilog then extends the operands of a
         sum by one bit, and the operands of a product to the width of the result.
@@ -306,7 +312,7 @@ class Expressions:
 
 
 def _extended(sig: Sig, width: int) -> Sig:
-    """Return a constant sign-extended to ``width`` bits. Other signals are returned unchanged."""
+    """Return a constant netlist signal sign-extended to ``width`` bits. Other signals are returned unchanged."""
     if not is_const(sig) or not sig:
         return sig
     have, value = width_of(sig), value_of(sig)
@@ -316,7 +322,7 @@ def _extended(sig: Sig, width: int) -> Sig:
 
 
 def selected(name: str, declared: int, low: int, width: int) -> str:
-    """Return a selection of bits of a signal or a word: ``name``, ``name[4]`` or ``name[7:4]``.
+    """Return Verilog that selects bits of a signal or a word: ``name``, ``name[4]`` or ``name[7:4]``.
 
     Parameters
     ----------
@@ -344,7 +350,7 @@ def selected(name: str, declared: int, low: int, width: int) -> str:
 
 
 def _runs(bits: str) -> list[str]:
-    """Return the runs of a pattern: adjacent dashes, and adjacent other characters."""
+    """Split a bit pattern into runs of adjacent dashes (any bit) and runs of adjacent other characters."""
     runs: list[str] = []
     for bit in bits:
         if runs and (runs[-1][-1] == "-") == (bit == "-"):

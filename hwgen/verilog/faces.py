@@ -1,4 +1,4 @@
-"""Names, ports and comments of a design's modules, derived from the components that the modules were made of."""
+"""Names, ports and comments of a design's Verilog modules, derived from their Amaranth components."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from hwgen.verilog.rtlil import Design
 
 __all__ = ["SeparateModule", "components", "face", "faces", "outputs"]
 
-#: Largest length of a parameter's value in a comment, in characters.
+#: Largest length of a component parameter's value in a Verilog comment, in characters.
 LONGEST = 100
-#: Largest length of a sequence whose integers a comment lists.
+#: Largest length of a sequence parameter whose integers a comment lists one by one.
 SHORT = 4
-#: Largest length of a comment line, in columns.
+#: Largest length of a Verilog comment line, in columns.
 COLUMNS = 116
 #: Signals of Amaranth's clock domains, which are the first ports.
 CLOCKS = ("aclk", "aresetn", "clk", "rst")
 
 
 def components(fragment: Any, top: str) -> dict[str, Elaboratable]:
-    """Return the object, usually a component, that each module was made of, by the module's name in RTLIL.
+    """Return the Amaranth object, usually a component, that each module was made of, by the module's name in RTLIL.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def _components(fragment: Any, path: str) -> Iterator[tuple[str, Elaboratable]]:
 
 
 def outputs(fragment: Any) -> dict[str, frozenset[str]]:
-    """Return the output ports of instances of foreign modules, which Amaranth does not write, by module name."""
+    """Return the output ports of foreign modules, whose Verilog Amaranth does not write, by module name."""
     foreign: dict[str, frozenset[str]] = {}
     for child, *_ in fragment.subfragments:
         foreign |= outputs(child)
@@ -64,7 +64,7 @@ def outputs(fragment: Any) -> dict[str, frozenset[str]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeparateModule:
-    """Module of a design whose Verilog is written separately.
+    """Module of a design whose Verilog is written separately from the other modules'.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class SeparateModule:
 def faces(
     design: Design, known: Mapping[str, Elaboratable], separate: Mapping[str, SeparateModule] | None = None
 ) -> dict[str, Face]:
-    """Return names, ports and comments of all modules of a design, by the modules' names in RTLIL.
+    """Return the Verilog name, ports and comments of each module of a design, by the module's name in RTLIL.
 
     Parameters
     ----------
@@ -113,7 +113,10 @@ def faces(
 
 
 def _path(name: str) -> str:
-    """Return the path of a module, without the numbers that Amaranth adds if a signal has the name of an instance."""
+    """Return the hierarchical path in a module's RTLIL name, without the numbers that Amaranth adds.
+
+    It adds them if a signal has the name of an instance.
+    """
     return re.sub(r"(?<!\.U)\$\d+(?=\.|$)", "", name)
 
 
@@ -123,7 +126,7 @@ def _word(name: str) -> str:
 
 
 def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, outermost: bool = False) -> Face:
-    """Return name, ports and comment of a module that was made of a component.
+    """Return the Verilog name, ports and comment of a module that was made of an Amaranth component.
 
     ``outermost`` is true for the top module, whose ports keep their names.
     """
@@ -150,7 +153,7 @@ def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, out
 
 
 def _members(component: Elaboratable | None) -> dict[str, tuple[str, str]]:
-    """Return the direction of each port of a component, and the meaning of the port's bits, in order."""
+    """Return, for each port of an Amaranth component, the direction and the meaning of its bits, in order."""
     if not isinstance(component, wiring.Component):
         return {}
     members = {}
@@ -161,7 +164,7 @@ def _members(component: Elaboratable | None) -> dict[str, tuple[str, str]]:
 
 
 def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
-    """Return the wires that are connected with each whole wire, in either direction."""
+    """Return the other names of each whole wire of an RTLIL module: the wires that are connected with it."""
     aliases: dict[str, list[str]] = {}
     for connection in module.connections:
         left, right = connection.left, connection.right
@@ -176,7 +179,10 @@ def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
 
 
 def described(shape: Any) -> str:
-    """Return the meaning of a shape's bits: ``last [16], data [15:0]: 2 of 8 bits``. Empty for an unsigned integer."""
+    """Return the meaning of a port's bits, from its Amaranth shape: ``last [16], data [15:0]: 2 of 8 bits``.
+
+    The result is empty for an unsigned integer. Empty for an unsigned integer.
+    """
     if isinstance(shape, data.StructLayout):
         fields = sorted(((field.offset, key, field) for key, field in shape), reverse=True, key=lambda entry: entry[0])
         return ", ".join(_field(str(key), offset, field) for offset, key, field in fields if field.width)
@@ -203,7 +209,7 @@ def _array(shape: Any) -> str:
 
 
 def _head(name: str, component: Elaboratable | None) -> list[str]:
-    """Return the lines of a module's comment: first sentence of the component, parameters and latency."""
+    """Return the comment lines above a Verilog module: first sentence of the component, parameters and latency."""
     text = _first_sentence(component) or "Submodule of the module that instantiates it."
     lines = _wrapped([f"Module {name}:", *text.split()])
     config = getattr(component, "config", None)
@@ -216,7 +222,7 @@ def _head(name: str, component: Elaboratable | None) -> list[str]:
 
 
 def _wrapped(texts: Iterable[str]) -> list[str]:
-    """Return lines of at most `COLUMNS` columns that contain the texts, with line breaks only between two texts.
+    """Return comment lines of at most `COLUMNS` columns that contain the texts, broken only between two texts.
 
     A comment that begins with a tool's name is a directive (``// verilator ..``, ``// synopsys ..``). A text can
     contain a user's name, so no line begins within a text.
@@ -248,7 +254,7 @@ def _latency(config: Any) -> list[str]:
 
 
 def _parameter(key: str, value: Any) -> str:
-    """Return a parameter as text, ``lanes = 4``, or the length of a long sequence.
+    """Return a component's parameter as text for a comment, ``lanes = 4``, or the length of a long sequence.
 
     The values of a sequence can be in memory files, and then change without the Verilog.
     """

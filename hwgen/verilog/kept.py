@@ -1,4 +1,4 @@
-"""Cache of Verilog that took long to write. It is written again only if the hardware, or hwgen, changed."""
+"""Cache of Verilog files that took long to write. They are written again only if the hardware, or hwgen, changed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hwgen import cache, digest
 __all__ = ["STEP", "written"]
 
 STEP = "writing the Verilog"
-"""Name of the step, for reports of progress."""
+"""Text that names the writing of Verilog in progress reports."""
 LEAST = 0.5
-"""Smallest writing time of files that are cached, in seconds."""
+"""Smallest writing time, in seconds, of Verilog files that are cached."""
 MOST = 256 << 20
-"""Largest total size of files that are cached, in bytes."""
+"""Largest total size, in bytes, of Verilog files that are cached together."""
 _NAME = "files.zip"
 
 
 def written(
     inputs: object, write: Callable[[], dict[str, bytes]], *, say: Callable[[str], None] = lambda step: None
 ) -> dict[str, bytes]:
-    """Return the files that a function writes, from the cache if they were written before.
+    """Return the Verilog files that ``write`` returns, from the cache if they were written before.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def written(
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
-    """Return files as a ZIP archive."""
+    """Return files, given by name, as a ZIP archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, content in files.items():

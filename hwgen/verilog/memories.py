@@ -1,4 +1,4 @@
-"""Writer of large memories as Verilog modules, with files for their contents.
+"""Writer of large Amaranth memories as Verilog modules, with files for their contents.
 
 Writing a memory of more than `LARGE` bits row by row takes minutes and gigabytes. Amaranth's ``get_memory()`` hook
 therefore returns an instance of a small Verilog module, which reads its contents with ``$readmemh``. The modules follow
@@ -22,11 +22,11 @@ from hwgen.verilog.rtlil import Design
 __all__ = ["LARGE", "WriterPlatform", "memory_files", "placeholder"]
 
 LARGE = 4096
-"""Largest size of a memory that is written row by row, in bits."""
+"""Largest size, in bits, of a memory that Amaranth writes row by row; larger memories become modules of their own."""
 
 
 class WriterPlatform:
-    """Platform for Amaranth's elaboration that collects the large memories and the parts of a design."""
+    """Amaranth platform that collects the large memories and the separately written parts of a design."""
 
     def __init__(self, name: str, top: wiring.Component) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class WriterPlatform:
         self.parts: dict[str, Part[Any]] = {}
 
     def get_part(self, this: Part[Any]) -> Any:
-        """Return an instance of a part, whose module is written separately."""
+        """Return an instance of a `Part` component, whose module is written separately and cached."""
         if this is self.top:
             return this.circuit()
         cell_type = f"hwgen-part-{len(self.parts)}"
@@ -44,7 +44,10 @@ class WriterPlatform:
         return parts.instance(this, cell_type)
 
     def get_memory(self, this: memory.Memory) -> Any:
-        """Return an instance of a module for a large memory. Amaranth elaborates all other memories itself."""
+        """Return an instance of a Verilog module for a large Amaranth memory.
+
+        Amaranth elaborates all other memories itself.
+        """
         width = Shape.cast(this.shape).width
         domains = {port.domain for port in (*this.read_ports, *this.write_ports)} - {"comb"}
         plain = not any(port.transparent_for for port in this.read_ports)
@@ -70,7 +73,7 @@ class WriterPlatform:
         return Instance(module, **ports)
 
     def _module(self, this: memory.Memory, *, initialised: bool) -> str:
-        """Return the name of the module for a memory, and write the module if no earlier memory had an equal one."""
+        """Return the name of the Verilog module for a memory, which is written unless an equal one exists."""
         reads = ["comb" if port.domain == "comb" else "sync" for port in this.read_ports]
         attributes = {str(key): value for key, value in sorted(this.attrs.items())}
         words = [self.name, "ram" if this.write_ports else "rom", *(str(v) for v in dict.fromkeys(attributes.values()))]
@@ -96,18 +99,18 @@ def _plain(value: Any) -> Any:
 
 
 def placeholder(file_index: int) -> str:
-    """Return the text that stands for the name of a memory file until the file has a name."""
+    """Return the text that stands for the name of a memory file until the file is named."""
     return f"hwgen-memory-{file_index}"
 
 
 def _file_index(parameter: object) -> int | None:
-    """Return the index of the memory file in a placeholder, or None for any other parameter."""
+    """Return the index of the memory file that a placeholder text stands for, or None for any other text."""
     match = re.fullmatch(r"hwgen-memory-(\d+)", str(parameter))
     return int(match[1]) if match else None
 
 
 def _content(this: memory.Memory, width: int) -> bytes | None:
-    """Return the rows of a memory in hexadecimal, one per line, or None if all rows are zero."""
+    """Return the initial rows of a memory in hexadecimal, one per line, or None if all rows are zero."""
     shape = this.shape
     mask = (1 << width) - 1
     if isinstance(shape, ShapeCastable):
@@ -123,7 +126,7 @@ def _content(this: memory.Memory, width: int) -> bytes | None:
 def _memory_module(
     name: str, reads: list[str], writes: int, attributes: Mapping[str, Any], *, initialised: bool
 ) -> str:
-    """Return the Verilog of a module for memories.
+    """Return the Verilog of a parameterised memory module with these read and write ports.
 
     Parameters
     ----------
@@ -205,7 +208,7 @@ def _memory_module(
 
 
 def memory_files(design: Design, platform: WriterPlatform) -> dict[int, str]:
-    """Return the name of each memory file by its index, made of the module and the instance that read the file."""
+    """Return the file name of each memory's contents, by the memory file's index, made of its instance's path."""
     paths = {}
     for module in design.values():
         for cell in module.cells:

@@ -1,4 +1,4 @@
-"""Writer of one module as Verilog, with chosen names, and one block for all registers of a clock."""
+"""Writer of the Verilog text of one module from its netlist, with chosen names and one block per clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hwgen.verilog.rtlil import Assign, Body, Cell, Sig, Switch, Wire
 
 __all__ = ["Face", "ModuleText"]
 
-#: Largest length of a line that can be broken, in columns.
+#: Largest length of a Verilog line that can be broken, in columns.
 COLUMNS = 116
 #: Smallest number of arms of a choice that is written as a function with a case statement. Yosys turns question marks
 #: into a priority: a window of 11 taps then needs 40 % more LUTs. A choice among constants is a table.
@@ -74,7 +74,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Face:
-    """Name, ports and comments of a module.
+    """Verilog name, port names and comments of a module, as its parent module and its readers see it.
 
     Parameters
     ----------
@@ -99,14 +99,14 @@ class Face:
 
 @dataclass
 class _Drivers:
-    """Drivers of a wire, by the wire's name or by the selected bits, with lines that precede the assignments."""
+    """Verilog right sides that drive a wire, by the wire's name or its selected bits, with lines that precede them."""
 
     values: dict[str, str]
     before: list[str] = field(default_factory=list)
 
 
 class ModuleText:
-    """Writer of one module.
+    """Writer of the Verilog text of one module.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class ModuleText:
     # Names
 
     def _names_of_aliases(self) -> dict[str, list[str]]:
-        """Return additional names of whole wires."""
+        """Return the additional names of whole wires, by the wire's name in RTLIL."""
         names: dict[str, list[str]] = {}
         for alias in self._net.aliases:
             name = alias.left[0].wire
@@ -176,13 +176,13 @@ class ModuleText:
                     self._choose(cell.ports["DATA"], f"{name}_data" if what == "read" else f"{name}_written")
 
     def _choose(self, sig: Sig, name: str) -> None:
-        """Give a name to a whole wire that has none and needs one."""
+        """Give the Verilog name ``name`` to a whole wire that has no name yet."""
         wire = sig[0].wire if len(sig) == 1 else ""
         if wire and wire not in self.names and wire not in self._net.operators:
             self.names[wire] = self._new(name)
 
     def _members(self) -> dict[str, str]:
-        """Return names for the wires of instances, made of the instance and its port."""
+        """Return Verilog names for wires connected to instances, made of the instance and its port."""
         members: dict[str, str] = {}
         for cell in self._net.instances:
             outputs = self._net.outputs[cell.name]
@@ -206,7 +206,7 @@ class ModuleText:
         return face.ports[f"\\{port}"] if face is not None else port
 
     def _own(self, wire: str, member: str) -> str | None:
-        """Return the name of a wire in the source code, or None if it is only the name of an instance's port."""
+        """Return the name of a wire in the Amaranth source code, or None if it has only that of an instance's port."""
         names = [name for name in (wire, *self._aliases.get(wire, ())) if not unnamed(name)]
         bases = [base(name) for name in names]
         ports = member.partition("__")[2]
@@ -228,7 +228,7 @@ class ModuleText:
         return new
 
     def _name(self, wire: str) -> str:
-        """Return the name of a wire, and mark the wire as one that must be declared."""
+        """Return the Verilog name of a wire, and mark the wire as one that must be declared."""
         if wire not in self.names:
             self.names[wire] = self._new(self._hint(wire))
         if wire not in self._seen:
@@ -258,7 +258,7 @@ class ModuleText:
 
     @cached_property
     def _readers(self) -> dict[str, list[Cell]]:
-        """Operators that read a wire, by the wire's name."""
+        """Operators that read each wire, by the wire's name in RTLIL."""
         readers: dict[str, list[Cell]] = {}
         for cell in self._net.operators.values():
             for port, sig in cell.ports.items():
@@ -268,7 +268,7 @@ class ModuleText:
 
     @cached_property
     def _cleared(self) -> set[str]:
-        """Summands that a multiplexer can set to zero, as in the first step of an accumulator.
+        """Wires of summands that a multiplexer can set to zero, as in the first step of an accumulator.
 
         Yosys puts the operand of a sum that is declared first on the carry chain. If that operand is a register, Yosys
         can merge the multiplexer and the sum, which the LUT counts of plans do not assume. Cleared summands are
@@ -282,7 +282,7 @@ class ModuleText:
         return cleared
 
     def _word(self, sig: Sig) -> str:
-        """Return a constant or a named wire as a part of another name, or an empty text for any other signal."""
+        """Return the name of a constant or a wire for use in another wire's name; empty for any other signal."""
         if len(sig) != 1:
             return "" if sig else "0"
         chunk = sig[0]
@@ -305,7 +305,7 @@ class ModuleText:
     # Text
 
     def lines(self) -> list[str]:
-        """Return the lines of the module."""
+        """Return the lines of the module's Verilog text."""
         self._seen = {}
         clocked = [self._clock(clock) for clock in self._net.clocks]
         memories = [line for memory in self._net.memories for line in self._memory(memory)]
@@ -375,7 +375,7 @@ class ModuleText:
     # Logic
 
     def _logic(self) -> list[str]:
-        """Return the declarations and assignments of wires, each after the wires that it depends on."""
+        """Return the Verilog declarations and assignments of wires, each after the wires that it depends on."""
         net = self._net
         texts: dict[str, _Drivers] = {}
         needs: dict[str, list[str]] = {}
@@ -459,7 +459,7 @@ class ModuleText:
         return f"{function}({self._express.operand(test).text})"
 
     def _call(self, choice: Choice) -> str | None:
-        """Return a function call for a choice with many arms by the values of one signal, or None for other choices.
+        """Return a Verilog function call for a choice with many arms by one signal's values, or None for other choices.
 
         Equal choices of a module share a function.
         """
@@ -594,7 +594,7 @@ class ModuleText:
         return wrapped(f"        {self._enabled(cell.ports['EN'])}{text}")
 
     def _write(self, name: str, stored: int, cell: Cell) -> list[str]:
-        """Return the statements that write the enabled bits of a memory's word of ``stored`` bits."""
+        """Return the Verilog statements that write the enabled bits of a memory's word of ``stored`` bits."""
         enable, data = cell.ports["EN"], cell.ports["DATA"]
         bits = [cut(enable, index, 1) for index in range(width_of(enable))]
         lines, low = [], 0
@@ -629,12 +629,12 @@ class ModuleText:
 
 
 def base(name: str) -> str:
-    """Return a name in RTLIL without the number that Amaranth adds to the second signal with this name."""
+    """Return an RTLIL name without the number that Amaranth adds to the second signal with this name."""
     return name.removeprefix("\\").partition("$")[0]
 
 
 def plain(name: str) -> str:
-    """Return a name in RTLIL as a Verilog identifier. The result can be a reserved word."""
+    """Return an RTLIL name as a Verilog identifier. The result can be a reserved word."""
     word = "".join(char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in base(name))
     return f"n{word}" if not word or word[0].isdigit() else word
 
@@ -657,7 +657,7 @@ def _attributes(wire: Wire) -> str:
 
 
 def _table(node: Sig | Choice) -> tuple[Sig, list[tuple[tuple[str, ...], int]], int] | None:
-    """Return a choice among constants as a table, or None for any other choice.
+    """Return a choice among constants as a table from patterns to constants, or None for any other choice.
 
     The table has the tested signal, rows of patterns with their constants, and the constant of all other values.
     """
@@ -673,7 +673,7 @@ def _table(node: Sig | Choice) -> tuple[Sig, list[tuple[tuple[str, ...], int]], 
 
 
 def _width(node: Sig | Choice) -> int:
-    """Return the width of a node in bits."""
+    """Return the width of a netlist node (a signal or a choice among signals), in bits."""
     while isinstance(node, Choice):
         node = node.other
     return width_of(node)
@@ -682,7 +682,7 @@ def _width(node: Sig | Choice) -> int:
 def _function(
     name: str, num_inputs: int, bits: int, width: int, rows: Sequence[tuple[str, ...]], values: Sequence[str]
 ) -> list[str]:
-    """Return the lines of a function that selects a constant or an input by an index.
+    """Return the Verilog lines of a function that selects a constant or an input by an index.
 
     Parameters
     ----------
@@ -714,7 +714,7 @@ def _function(
 
 
 def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return the wires in an order in which each follows the wires that it needs, and the wires that break cycles.
+    """Sort wires so that each follows the wires that it reads, and return also the wires that break cycles.
 
     A cycle of wires is possible without a cycle of bits. A wire that breaks a cycle must be declared early.
     """
@@ -741,7 +741,7 @@ def _ordered(texts: Mapping[str, object], needs: Mapping[str, Sequence[str]]) ->
 
 
 def wrapped(line: str) -> list[str]:
-    """Return a statement as lines of at most `COLUMNS` columns, broken after a colon, a comma, or at any space."""
+    """Return a Verilog statement as lines of at most `COLUMNS` columns, broken after a colon, a comma or a space."""
     space = " " * (len(line) - len(line.lstrip()) + 4)
     lines = []
     while len(line) > COLUMNS:
@@ -754,7 +754,7 @@ def wrapped(line: str) -> list[str]:
 
 
 def _break(line: str, indent: int) -> int:
-    """Return the column of the space at which a line is broken, or -1 if the line has no space after its indent."""
+    """Return the column of the space at which a Verilog line is broken, or -1 if there is none after its indent."""
     for text, start in ((" : ", COLUMNS // 3), (", ", COLUMNS // 2), (" ", indent)):
         column = line.rfind(text, start, COLUMNS)
         if column >= start + (text == " "):
@@ -763,7 +763,7 @@ def _break(line: str, indent: int) -> int:
 
 
 def filled(words: Iterable[str], indent: int) -> list[str]:
-    """Return short statements as lines of at most `COLUMNS` columns, several per line."""
+    """Return short Verilog statements as lines of at most `COLUMNS` columns, several per line."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= COLUMNS:

@@ -1,4 +1,4 @@
-"""Netlist of a module, made from RTLIL and arranged like handwritten Verilog: logic, memories, and registers by clock.
+"""Netlist of a module, made from RTLIL and arranged like handwritten Verilog: logic, memories, registers by clock.
 
 Unused operators are dropped, equal operators are merged, and results are cut to the bits that are used. All registers
 of a clock are assigned in one block, in which statements under the same condition are grouped.
@@ -32,13 +32,13 @@ __all__ = [
     "width_of",
 ]
 
-#: Operators whose low bits depend only on the same low bits of their operands.
+#: RTLIL operators whose low result bits depend only on the same low bits of their operands.
 MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Choice among nodes: the node of the first arm whose signal matches one of its patterns, or ``other``."""
+    """Multiplexer of a netlist: the value of the first arm whose signal matches one of its patterns, or ``other``."""
 
     arms: tuple[tuple[Sig, tuple[str, ...], Sig | Choice], ...]
     other: Sig | Choice
@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Node that drives ``width`` bits of a wire, from bit ``low`` on."""
+    """Driver of ``width`` bits of a wire, from bit ``low`` on: a signal, or a choice among signals."""
 
     low: int
     width: int
@@ -55,7 +55,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Statements that assign registers at an edge of ``signal``. Later statements take precedence."""
+    """Statements that assign all registers of one clock edge. || The edge is that of ``signal``.
+
+    The edge is one of ``signal``. Later statements take precedence.
+    """
 
     signal: Sig
     rising: bool
@@ -64,7 +67,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
-    """Memory with its initial contents and its ports."""
+    """Memory of a module with its initial contents and its read and write ports."""
 
     memory: Memory
     words: tuple[int, ...]
@@ -74,7 +77,7 @@ class StoredMemory:
 
 @dataclass(frozen=True)
 class Netlist:
-    """Arranged netlist of a module.
+    """Netlist of a module, arranged for the Verilog writer.
 
     Parameters
     ----------
@@ -110,7 +113,7 @@ class Netlist:
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """Number of times that each wire is read."""
+        """Number of times that the module reads each wire, by the wire's name."""
         return Counter(chunk.wire for sig in self._read() for chunk in sig if chunk.wire)
 
     def _read(self) -> Iterator[Sig]:
@@ -132,17 +135,17 @@ class Netlist:
 
 
 def width_of(sig: Sig) -> int:
-    """Return the width of a signal, in bits."""
+    """Return the width of a netlist signal, in bits."""
     return sum(chunk.width for chunk in sig)
 
 
 def is_const(sig: Sig) -> bool:
-    """Return whether all bits of a signal are constant."""
+    """Return whether all bits of a netlist signal are constant."""
     return all(chunk.is_const for chunk in sig)
 
 
 def value_of(sig: Sig) -> int:
-    """Return the value of a constant signal."""
+    """Return the value of a constant netlist signal, as an unsigned integer."""
     value = offset = 0
     for chunk in sig:
         value |= chunk.value << offset
@@ -151,7 +154,7 @@ def value_of(sig: Sig) -> int:
 
 
 def cut(sig: Sig, low: int, width: int) -> Sig:
-    """Return ``width`` bits of a signal from bit ``low`` on, or fewer if the signal ends before."""
+    """Return ``width`` bits of a netlist signal from bit ``low`` on, or fewer if the signal ends before."""
     chunks = []
     for chunk in sig:
         skip = min(low, chunk.width)
@@ -165,7 +168,7 @@ def cut(sig: Sig, low: int, width: int) -> Sig:
 
 
 def joined(sigs: Iterable[Sig]) -> Sig:
-    """Return the concatenation of signals, with adjacent bits of a wire as one chunk."""
+    """Return the concatenation of netlist signals, with adjacent bits of a wire merged."""
     chunks: list[Chunk] = []
     for chunk in (chunk for sig in sigs for chunk in sig):
         last = chunks[-1] if chunks else None
@@ -179,7 +182,7 @@ def joined(sigs: Iterable[Sig]) -> Sig:
 
 
 def unnamed(wire: str) -> bool:
-    """Return whether a wire has no name in the source code."""
+    """Return whether a wire has no name in the Amaranth source code."""
     return wire.startswith(("$", "\\$"))
 
 
@@ -191,7 +194,7 @@ _READ = ("DATA", "$memrd_v2")
 
 
 def node_sigs(node: Sig | Choice) -> Iterator[Sig]:
-    """Yield all signals in a node."""
+    """Yield all signals that a netlist node, a signal or a choice among nodes, reads."""
     if isinstance(node, Choice):
         for test, _, arm in node.arms:
             yield test
@@ -215,7 +218,7 @@ def _body_sigs(body: Body) -> Iterator[Sig]:
 
 
 def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> Netlist:
-    """Return the arranged netlist of a module.
+    """Return the netlist of an RTLIL module, arranged for the Verilog writer.
 
     Parameters
     ----------
@@ -230,7 +233,7 @@ def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]
 
 
 class _Arrangement:
-    """State of a module while it is arranged, step by step."""
+    """Module during its arrangement for the Verilog writer, which simplifies it step by step."""
 
     def __init__(self, module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> None:
         self.module = module
@@ -287,7 +290,7 @@ class _Arrangement:
                 self.aliases.append(connection)
 
     def _rewrite(self, change: Callable[[Sig], Sig]) -> None:
-        """Apply a change to all signals that are read."""
+        """Apply a function to all signals that the module's operators, registers, memories and instances read."""
         for wire, cell in self.operators.items():
             self.operators[wire] = _changed(cell, change)
         for wire, cell in self.flip_flops.items():
@@ -305,7 +308,7 @@ class _Arrangement:
         ]
 
     def _simplify(self) -> None:
-        """Replace operators that equal a wire or a constant, and merge equal operators.
+        """Remove operators that equal a wire or a constant, and merge equal operators.
 
         An operator comes after the operators that it reads, so that one pass is sufficient for operators. All other
         readers are changed at the end.
@@ -338,7 +341,7 @@ class _Arrangement:
         self.bodies = {wire: settled(body) for wire, body in self.bodies.items()}
 
     def _move_processes(self) -> None:
-        """Move a process whose result only one register reads into the statements of the register."""
+        """Merge each process whose result only one register reads into the register's statements."""
         uses = self._uses()
         for wire, cell in self.flip_flops.items():
             data = cell.ports["D"]
@@ -400,7 +403,7 @@ class _Arrangement:
         yield from _body_sigs(self.bodies.get(wire, ()))
 
     def _narrow(self) -> None:
-        """Cut unnamed results to the bits that are used, and then their operands, until no bits are left to cut."""
+        """Shorten results without a name to the bits that are read, and then their operands, repeatedly."""
         for _ in range(8):
             top: dict[str, int] = {}
 
@@ -447,7 +450,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _number(cell: Cell, port: str) -> int:
-    """Return the value of a constant operand, with its sign."""
+    """Return the value of a netlist operator's constant operand, with its sign."""
     sig = cell.ports[port]
     value, width = value_of(sig), width_of(sig)
     return value - (1 << width) if cell.parameters["A_SIGNED"] and width and value >> (width - 1) else value
@@ -473,7 +476,7 @@ def _decided(cell: Cell) -> bool | None:
 
 
 def simpler(cell: Cell) -> Cell:
-    """Return an equal cell with a simpler operator, or the cell itself. ``$pos`` stands for a plain wire."""
+    """Return an equal netlist operator of a simpler kind, or the operator itself. ``$pos`` stands for a plain wire."""
     ports, width = cell.ports, width_of(cell.ports["Y"])
     a, b = ports.get("A", ()), ports.get("B", ())
     if cell.kind == "$mux":
@@ -525,7 +528,7 @@ def _unary(cell: Cell, kind: str, operand: Sig) -> Cell:
 
 
 def _outputs_of(cell: Cell, design: Design, outputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the output ports of an instance."""
+    """Return the output ports of an instance of a module."""
     child = design.get(cell.kind[1:])
     if child is None:
         return outputs[cell.kind[1:]]
@@ -553,7 +556,7 @@ def _changed_body(body: Body, change: Callable[[Sig], Sig]) -> Body:
 
 
 def settled(body: Body) -> Body:
-    """Return statements without cases that constant bits of the tested signal exclude."""
+    """Return RTLIL statements without the cases of switches that constant bits of the tested signal exclude."""
     return tuple(statement if isinstance(statement, Assign) else _settled_switch(statement) for statement in body)
 
 
@@ -580,7 +583,10 @@ def _settled_switch(switch: Switch) -> Switch:
 
 
 def _retargeted(body: Body, wire: str, part: Chunk) -> Body:
-    """Return what statements assign to the bits ``part`` of their wire as statements about ``wire``, bit 0 and up."""
+    """Return statements that assign a wire as statements that assign the register ``wire`` instead.
+
+    Only the bits ``part`` count, which become bit 0 and up.
+    """
     statements: list[Assign | Switch] = []
     for statement in body:
         if isinstance(statement, Assign):
@@ -597,7 +603,10 @@ def _retargeted(body: Body, wire: str, part: Chunk) -> Body:
 
 
 def _without_hold(body: Body) -> Body:
-    """Return statements without a first assignment of the register to itself, because registers keep their values."""
+    """Return a register's statements without a first assignment of the register to itself.
+
+    Registers keep their values.
+    """
     first = body[0]
     keeps = isinstance(first, Assign) and [(c.wire, c.low, c.width) for c in first.right] == [
         (c.wire, c.low, c.width) for c in first.left
@@ -606,7 +615,7 @@ def _without_hold(body: Body) -> Body:
 
 
 def together(bodies: Iterable[Body]) -> Body:
-    """Return the statements of several registers as one body, with statements under the same condition grouped.
+    """Return the statements of several registers as one sequence, with statements under the same condition grouped.
 
     Unconditional assignments are first, then conditional ones, and last the final switch that all registers share: the
     reset.
@@ -652,7 +661,7 @@ def _merged(group: list[Switch]) -> Switch:
 
 
 def pieces(body: Body) -> tuple[Piece, ...]:
-    """Return the driver of each part of a wire, from the statements that assign the wire."""
+    """Return the drivers of the bits of a wire, as adjacent pieces, from the statements that assign the wire."""
     bounds = sorted({bound for low, width in _assigned(body) for bound in (low, low + width)})
     result: list[Piece] = []
     for low, high in pairwise(bounds):
@@ -666,7 +675,7 @@ def pieces(body: Body) -> tuple[Piece, ...]:
 
 
 def _assigned(body: Body) -> Iterator[tuple[int, int]]:
-    """Yield the lowest bit and the width of each assigned part of a wire."""
+    """Yield the lowest bit and the width of each part of a wire that statements assign."""
     for statement in body:
         if isinstance(statement, Assign):
             yield statement.left[0].low, width_of(statement.left)
@@ -676,7 +685,7 @@ def _assigned(body: Body) -> Iterator[tuple[int, int]]:
 
 
 def _node(body: Body, low: int, width: int, before: Sig | Choice) -> Sig | Choice:
-    """Return the node of some bits after statements, if the bits were ``before``."""
+    """Return the value that some bits of a wire have after statements, if they had the value ``before``."""
     for each in body:
         if isinstance(each, Assign):
             start = each.left[0].low
@@ -714,14 +723,14 @@ def _chosen(switch: Switch, low: int, width: int, before: Sig | Choice) -> Sig |
 
 
 def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Choice]]) -> bool:
-    """Return whether the order of arms is irrelevant, because each arm is for other values of the same signal."""
+    """Return whether a choice's arms exclude each other, because each is for other values of one signal."""
     patterns = [pattern for _, patterns, _ in arms for pattern in patterns]
     whole = not any("-" in pattern for pattern in patterns)
     return whole and len({*patterns}) == len(patterns) and len({test for test, *_ in arms}) == 1
 
 
 def _complete(switch: Switch) -> bool:
-    """Return whether one of the cases of a switch always matches."""
+    """Return whether one of the cases of a switch statement always matches."""
     bits = width_of(switch.test)
     patterns = {pattern for patterns, _ in switch.cases for pattern in patterns}
     return bits <= 16 and not any("-" in pattern for pattern in patterns) and len(patterns) == 1 << bits

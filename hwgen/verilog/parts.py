@@ -1,4 +1,4 @@
-"""Writer of a design's parts (`hwgen.gateware.part`), whose Verilog is written separately and cached.
+"""Writer of a design's `Part` components, whose Verilog modules are written separately and cached.
 
 The design has an instance of each part's module. An equal part of another design comes from the cache.
 """
@@ -29,17 +29,20 @@ _TEXT, _PORTS = "part.v", "ports.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Written(SeparateModule):
-    """Written module of a part. ``text`` is its Verilog after the name of the module."""
+    """Finished Verilog module of a `Part` component. ``text`` is its Verilog after the name of the module."""
 
     text: str
 
     def module(self, outside: Face) -> str:
-        """Return the complete Verilog of the module, with its name and comment from ``outside``."""
+        """Return the complete Verilog of the part's module, with the name and comment from ``outside``."""
         return "\n".join([*(f"// {line}".rstrip() for line in outside.head), f"module {outside.name}{self.text}"])
 
 
 def instance(part: Part[Any], cell_type: str) -> Instance:
-    """Return an instance of a part for the design. ``cell_type`` is a name that no module of the design has."""
+    """Return an Amaranth instance of a `Part` component, as a module that is written separately.
+
+    ``cell_type`` is a name that no module of the design has.
+    """
     ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
     for name, (direction, value) in _ports(part).items():
         ports[f"{direction}_{name}"] = value
@@ -49,7 +52,7 @@ def instance(part: Part[Any], cell_type: str) -> Instance:
 def written(
     design: Design, design_parts: Mapping[str, Part[Any]], tick: Callable[[int], None] = lambda count: None
 ) -> dict[str, Written]:
-    """Return the modules of a design's parts, from the cache if they were written before.
+    """Return the Verilog modules of a design's `Part` components, from the cache if they were written before.
 
     Parameters
     ----------
@@ -83,7 +86,10 @@ def written(
 
 
 def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
-    """Return the direction, ``i`` or ``o``, and the signal of each port. Constants (always ready) are no ports."""
+    """Return the direction, ``i`` or ``o``, and the signal of each port of a `Part` component.
+
+    Constants (always ready) are no ports.
+    """
     ports = {}
     for path, member, value in part.signature.flatten(part):
         signal = Value.cast(value)
@@ -93,7 +99,7 @@ def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
 
 
 def _kept(part: Part[Any], name: str) -> dict[str, bytes]:
-    """Return the files of `_files`, from the cache if they were written before."""
+    """Return the cached files of a `Part` component's module, which are written if they are missing."""
     write = partial(_files, part, name)
     if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed
         return write()
@@ -101,7 +107,10 @@ def _kept(part: Part[Any], name: str) -> dict[str, bytes]:
 
 
 def _files(part: Part[Any], name: str) -> dict[str, bytes]:
-    """Return the Verilog of a part after the module's name, and its ports as JSON. ``name`` names its instances."""
+    """Return the Verilog of a `Part` component's module after its name, and its ports as JSON.
+
+    ``name`` names its instances.
+    """
     _, outside, writer = text_of(part, name)
     (begin, *lines) = writer.lines()
     text = "\n".join([begin.removeprefix(f"module {outside.name}"), *lines])
@@ -109,7 +118,10 @@ def _files(part: Part[Any], name: str) -> dict[str, bytes]:
 
 
 def text_of(part: Part[Any], name: str) -> tuple[str, Face, ModuleText]:
-    """Return the RTLIL of a part whose instances are called ``name``, its name and ports, and its Verilog writer."""
+    """Return a `Part` component's RTLIL, its module's name and ports, and its Verilog writer.
+
+    ``name`` names its instances.
+    """
     ports = [(port, signal, None) for port, (_, signal) in _ports(part).items()]
     design = parse(text := rtlil_of_amaranth.convert(part, name, ports=ports))
     module = design[name]

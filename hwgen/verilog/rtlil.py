@@ -15,7 +15,7 @@ __all__ = ["Assign", "Cell", "Chunk", "Design", "Memory", "Module", "Process", "
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Adjacent bits of a wire, or a constant. A constant has an empty ``wire``, and its bits in ``value``."""
+    """Adjacent bits of an RTLIL wire, or a constant. A constant has an empty ``wire``, and its bits in ``value``."""
 
     wire: str
     low: int
@@ -24,17 +24,20 @@ class Chunk:
 
     @property
     def is_const(self) -> bool:
-        """Whether the bits are a constant."""
+        """Whether the bits are a constant, not bits of a wire."""
         return not self.wire
 
 
 Sig = tuple[Chunk, ...]
-"""Signal: bits of wires and constants, the lowest first."""
+"""Type of an RTLIL signal: bits of wires and constants, the lowest first."""
 
 
 @dataclass(slots=True)
 class Wire:
-    """Wire of a module. ``port`` is ``input``, ``output`` or empty. ``init`` is the initial value of a register."""
+    """Wire of an RTLIL module.
+
+    ``port`` is ``input``, ``output`` or empty. ``init`` is the initial value of a register.
+    """
 
     name: str
     width: int
@@ -46,7 +49,7 @@ class Wire:
 
 @dataclass(slots=True)
 class Memory:
-    """Memory of ``depth`` words of ``width`` bits."""
+    """Memory of an RTLIL module: ``depth`` words of ``width`` bits."""
 
     name: str
     width: int
@@ -56,7 +59,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Cell:
-    """Operator, register, memory port, or instance of a module.
+    """Cell of an RTLIL module: an operator, register, memory port, or instance of a module.
 
     ``kind`` is the cell's type, which begins with a backslash for an instance. ``source`` is the cell's place in the
     source code, ``file:line``.
@@ -71,7 +74,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Assignment of the signal ``right`` to the bits ``left``."""
+    """RTLIL assignment of the signal ``right`` to the bits ``left``."""
 
     left: Sig
     right: Sig
@@ -79,7 +82,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Selection of the first case with a pattern that the signal ``test`` matches.
+    """RTLIL switch statement, which selects the first case with a pattern that the signal ``test`` matches.
 
     A pattern has a ``0``, ``1`` or ``-`` (any bit) per bit. A case without patterns always matches.
     """
@@ -89,19 +92,19 @@ class Switch:
 
 
 Body = tuple["Assign | Switch", ...]
-"""Statements in order, of which later ones take precedence."""
+"""Type of a sequence of RTLIL statements, of which later ones take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Process of a module: statements that assign one signal."""
+    """RTLIL process: a sequence of statements that assign one signal."""
 
     body: Body
 
 
 @dataclass(slots=True)
 class Module:
-    """Module of a design, with its wires, memories, cells, processes and connections."""
+    """RTLIL module with its wires, memories, cells, processes and connections."""
 
     name: str
     wires: dict[str, Wire] = field(default_factory=dict)
@@ -112,11 +115,11 @@ class Module:
 
 
 Design = dict[str, Module]
-"""Modules by name, the top module first."""
+"""Type of a design: its RTLIL modules by name, the top module first."""
 
 
 def parse(text: str) -> Design:
-    """Return the modules in an RTLIL text.
+    """Parse an RTLIL text, and return its modules by name.
 
     Raises
     ------
@@ -214,7 +217,7 @@ class _Reader:
         raise ValueError(f"no RTLIL of a cell: {cell_type} {name}")
 
     def _body(self, *ends: str) -> tuple[Body, str]:
-        """Read statements, and return them with the line after them, which begins with one of ``ends``."""
+        """Read RTLIL statements up to a line that begins with one of ``ends``, and return them with this line."""
         body: list[Assign | Switch] = []
         for line in self._words():
             word, _, rest = line.partition(" ")
@@ -264,12 +267,12 @@ class _Reader:
 
 
 def _filled(body: Body) -> Body:
-    """Return statements without assignments to no bits."""
+    """Return RTLIL statements without assignments to no bits."""
     return tuple(statement for statement in body if not isinstance(statement, Assign) or statement.left)
 
 
 def _first_sig(words: list[str]) -> int:
-    """Return the number of words that belong to the first of two signals."""
+    """Return how many words of an RTLIL ``connect`` line belong to the first of its two signals."""
     if words[0] == "{":
         return words.index("}") + 1
     return 2 if words[1][0] == "[" else 1
@@ -283,7 +286,7 @@ _ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}
 
 
 def _value(text: str) -> str | int:
-    """Return the value of a parameter or an attribute: a string, or an integer of any width."""
+    """Return the value of an RTLIL parameter or attribute: a string, or an integer of any width."""
     if text.startswith('"'):
         return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), text[1:-1])
     width, _, bits = text.partition("'")

@@ -1,4 +1,4 @@
-"""Writer of Verilog and memory files for any Amaranth component. Equal components give equal bytes."""
+"""Writer of the Verilog and memory files of any Amaranth component. Equal components give equal bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["convert"]
 
 
 def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[str, bytes]:
-    """Return the Verilog and memory files of a component, by file name.
+    """Write an Amaranth component as Verilog, and return its Verilog and memory files by file name.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
 
 
 class Elaborated(Elaboratable):
-    """Proxy of a component that keeps the fragment of its elaboration."""
+    """Proxy of an Amaranth component that keeps the fragment that its elaboration returns."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
@@ -87,7 +87,10 @@ class Elaborated(Elaboratable):
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Disable garbage collection in the body of a ``with`` statement, which is a third faster for large designs."""
+    """Disable garbage collection in the body of a ``with`` statement, which saves a third of the time.
+
+    This is true for large designs.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -26,10 +26,10 @@ from hwgen.network.ops import LRN, Lookup
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes
 
-#: Ranges of the attributes in which all intermediate results are float32 numbers of 24 significant bits.
+#: Ranges of the LRN attributes in which all intermediate results are float32 numbers of 24 significant bits.
 _ALPHAS, _BETAS, _BIASES = (1e-12, 1e6), (0.01, 4.0), (1e-6, 1e6)
 
-#: Value whose square doesn't change any scale when it is added.
+#: Value so small that adding its square changes no scale of LRN.
 _TINY = np.float32(2.0**-40)
 
 _OPSET = 17

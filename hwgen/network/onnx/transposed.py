@@ -27,7 +27,7 @@ from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import Crop
 
-#: Largest number of skipped outputs in front of the map that are tried, to obtain the fewest taps.
+#: Largest number of skipped outputs in front of a ConvTranspose output map that are tried, for the fewest taps.
 MOST_TRIED = 64
 
 

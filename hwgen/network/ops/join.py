@@ -15,7 +15,7 @@ from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_line
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Maximum width of a map's integers, in bits. The output of every value is tabulated.
+#: Maximum width, in bits, of the integers of a map whose output is tabulated for every value.
 MOST_BITS = 8
 
 

@@ -13,7 +13,7 @@ from hwgen.network.maps import UINT8, Window
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Number of scales from a fall on at which the output can have its value from before the fall again.
+#: Number of float32 scales behind a fall (`Falls`) at which an LRN output can return to its value before the fall.
 RIPPLE = 32
 
 #: Number of significant bits of a float32 number.

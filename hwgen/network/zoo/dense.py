@@ -20,15 +20,15 @@ from onnx import TensorProto, helper, numpy_helper
 from hwgen.network.quantise import Ranges, quantise, run
 from hwgen.network.zoo.drawing import SEED
 
-#: Weights beyond which the fully connected layers of a network are quantised in slices.
+#: Number of weights beyond which the fully connected layers of a network are quantised in slices.
 MANY_WEIGHTS = 1 << 25
 
-#: Output channels of a layer that stands in for a large one. The quantiser writes layers of one channel differently.
+#: Number of output channels of a layer that stands in for a large one. The quantiser writes layers of one channel differently.
 SMALL = 2
 
 _WEIGHTS_AT_ONCE = 1 << 23
 
-#: A slice has a multiple of so many output channels, so that ONNX Runtime adds up its products in the same order.
+#: Number that divides the output channels of a slice, so that ONNX Runtime adds products in the same order.
 _ALIGNED_OUTPUTS = 128
 
 

@@ -15,13 +15,13 @@ from hwgen.network.onnx import shapes as onnx_shapes
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.zoo.drawing import SEED
 
-#: Version of the ONNX operators. The version of the files has no scales per channel.
+#: Version of the ONNX operators to which light models are converted. Their own has no scales per channel.
 OPSET = 21
 
 _WEIGHTED = {"Conv", "Gemm"}
-#: Indices of a normalisation's inputs behind its map.
+#: Indices of a BatchNormalization's inputs behind its map.
 _SCALE, _SHIFT, _MEAN, _VARIANCE = range(1, 5)
-#: Standard deviation of biases, shifts and means, and of scales and variances around one.
+#: Standard deviation of random biases, shifts and means (around 0), and of scales and variances (around 1).
 _SPREAD = 0.1
 
 
