@@ -330,8 +330,6 @@ class _Operands:
 
     Fields are available one cycle after the newest word. Equal operands are shared.
 
-    Equal operands are shared.
-
     Parameters
     ----------
     m : Module

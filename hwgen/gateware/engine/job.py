@@ -226,7 +226,7 @@ class Compute(JobPart):
     group_words: int = _bits(16, signed=True)
     """Address distance between a lane's windows in successive pixel groups, in words of a map buffer bank."""
     wrap_words: int = _bits(16, signed=True)
-    """Number of words added to ``group_words`` where an output row ends.
+    """Number of words added to the address advance ``group_words`` where an output row ends.
 
     It is ``stride * (pitch - output columns) / pixels``.
     """

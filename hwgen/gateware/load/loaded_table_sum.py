@@ -89,8 +89,6 @@ class LoadedTableSumConfig(PairTables):
         """Memories that are loaded at run time: a table for each operand, the rounding table, and a word of constants.
 
         Each exists once per lane and pixel, with the same contents.
-
-        Each exists once per lane and pixel, with the same contents.
         """
         return (
             *(

@@ -280,7 +280,7 @@ class _Position:
 
 
 def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """Return the values that belong to a beat in each pipeline stage, where ``value`` belongs to the newest beat.
+    """Return ``value`` and its registered copies in every stage of the pipeline that advances with ``moves``.
 
     The stages are: address, memory read, entry, output register.
     """
