@@ -37,8 +37,8 @@ VERSION_MAJOR = 1
 #: Versions of the program format that this driver reads. Programs of version 3 compute several frames per run.
 PROGRAM_VERSIONS = (2, 3)
 
-#: Header of an engine program file: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes in bytes of
-#: the JSON object and of the image that follow.
+#: Header of an engine program file: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes
+#: in bytes of the JSON object and of the image that follow.
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of bytes at the beginning of an engine program file that its CRC-32 does not cover.
 _UNCHECKED = 16

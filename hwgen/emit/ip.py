@@ -15,8 +15,8 @@ from hwgen.gateware.bus.registers import SPACE_BYTES, Access, Field, Register
 __all__ = ["ACCESS", "LIBRARY", "VENDOR", "VERSION", "Interface", "Ip", "fields_of", "ip_of"]
 
 VENDOR, LIBRARY, VERSION = "hwgen", "user", "1.0"
-#: IP-XACT's word for each kind of register access (IEEE 1685-2009, accessType). The element modifiedWriteValue states what writing ones
-#: does.
+#: IP-XACT's word for each kind of register access (IEEE 1685-2009, accessType). The element modifiedWriteValue states
+#: what writing ones does.
 ACCESS: Mapping[Access, str] = {
     "r": "read-only",
     "rw": "read-write",

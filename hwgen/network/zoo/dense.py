@@ -23,7 +23,7 @@ from hwgen.network.zoo.drawing import SEED
 #: Number of weights beyond which the fully connected layers of a network are quantised in slices.
 MANY_WEIGHTS = 1 << 25
 
-#: Number of output channels of a layer that stands in for a large one. The quantiser writes layers of one channel differently.
+#: Number of output channels of a layer that stands in for a large one. The quantiser treats one channel differently.
 SMALL = 2
 
 _WEIGHTS_AT_ONCE = 1 << 23
