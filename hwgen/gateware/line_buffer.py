@@ -441,7 +441,7 @@ class LineBufferConfig:
         return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width)
 
     def released(self, row: int, step: int) -> int:
-        """Return how many of a frame's leading pixels can be overwritten after the ``step``-th windows of output ``row``.
+        """Return how many of a frame's leading pixels are free to overwrite after the ``step``-th windows of ``row``.
 
         No later window needs these pixels. After the last window of the frame, the skipped pixels of the next frame are
         included.

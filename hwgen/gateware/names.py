@@ -13,7 +13,7 @@ from itertools import count
 __all__ = ["LONGEST", "file_name", "identifier", "identifiers", "unique"]
 
 LONGEST = 64
-"""Maximum number of characters of a Verilog identifier that is made from a model's name. 
+"""Maximum number of characters of a Verilog identifier that is made from a model's name.
 
 File names contain several identifiers, and have at most 255 bytes.
 """
