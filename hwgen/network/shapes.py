@@ -23,7 +23,7 @@ __all__ = ["chain", "graph", "least_size", "load", "names"]
 
 
 def names() -> list[tuple[str, str]]:
-    """Return (name, description) of every built-in network: chains, branching networks, and light models of onnx."""
+    """Return (name, description) of every built-in network: chains, branching networks, and test models of onnx."""
     named = [(name, entry.description) for name, entry in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
     return named + [
         (name, "from the onnx package: the whole graph, or its linear part :partN")
@@ -32,7 +32,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
-    """Return a network of layer shapes from an ``.onnx`` file or a built-in name, up to the first dense layer.
+    """Return the layer shapes of an ``.onnx`` file or a built-in network, up to its first dense layer, as a network.
 
     With ``dense``, fully connected layers are included, and the classifier of a built-in chain. The name of a built-in
     network can have a prefix and a size, as in ``vgg16:7@64x64``. The name of a light model (``light_resnet50``) can

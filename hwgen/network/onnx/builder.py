@@ -182,7 +182,10 @@ class Builder:
     def _wanted(
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> np.ndarray:
-        """Return the output integer for each integer of the current map, int64 ``(channels or 1, integers)``."""
+        """Return the integer to which the nodes up to a QuantizeLinear map each integer of the current map, int64.
+
+        Its shape is ``(channels or 1, integers)``.
+        """
         if state.by_runtime:
             return self.function(state).quantised(node, scale, zero, integer_type)
         addend = state.addend
@@ -236,7 +239,10 @@ class Builder:
         return Function(self.constants, self.map, self._values(), state)
 
     def table(self, state: Reals) -> np.ndarray:
-        """Return the float that each integer of the current map has become, float32 ``(channels or 1, integers)``."""
+        """Return the float that each integer of the builder's current map represents after the nodes so far, float32.
+
+        Its shape is ``(channels or 1, integers)``.
+        """
         if state.table is not None:
             return state.table
         return ((self._values() - state.zero).astype(np.float32) * state.scale)[None]

@@ -103,7 +103,7 @@ class _Outputs:
     power: _Power
 
     def of(self, sizes: np.ndarray, bits: np.ndarray) -> np.ndarray:
-        """Return LRN outputs, int64, for input magnitudes ``sizes`` and scales with the float32 patterns ``bits``."""
+        """Return LRN outputs, int64, for input magnitudes ``sizes`` and float32 bases of the power, given as bits."""
         with np.errstate(over="ignore"):
             real = self.power.of(bits) * self.x[sizes]
             return np.minimum(np.rint(real / self.y_scale), self.limit).astype(np.int64)

@@ -47,14 +47,14 @@ An operator on two operands counts if one of them is constant.
 
 @cache
 def _light_folder() -> Path | None:
-    """Return the folder of the installed onnx package's light models; ``None`` if there is no such folder."""
+    """Return the folder of the onnx package's ``light`` test models (without weights); ``None`` if it is missing."""
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     return folder if folder.is_dir() else None
 
 
 @cache
 def light_names() -> tuple[str, ...]:
-    """Return the names of the ``light`` models of the installed onnx package, e.g. ``light_vgg19``.
+    """Return the names of the onnx package's ``light`` test models, which have no weights, e.g. ``light_vgg19``.
 
     They are real graphs with synthetic weights.
     """
@@ -63,7 +63,7 @@ def light_names() -> tuple[str, ...]:
 
 
 def light(name: str, *, dense: bool = False) -> Network:
-    """Return the layer shapes of a linear part (chain) of a light model, such as ``light_resnet50:part3``.
+    """Return the layer shapes of a chain in one of the onnx package's test models, such as ``light_resnet50:part3``.
 
     ``light_resnet50`` is its first part. The bits of activations and weights can follow (``,int16``); the shapes are
     the same.
@@ -82,7 +82,7 @@ def light(name: str, *, dense: bool = False) -> Network:
 
 
 def light_model(base: str) -> onnx.ModelProto:
-    """Return one of the onnx package's light models, which have no weights.
+    """Return one of the onnx package's ``light`` test models: a published graph without weights.
 
     Raises
     ------

@@ -167,9 +167,12 @@ class Foreign(Floats):
     cause: str = ""
     """Text for messages that names the operator because of which no layer can compute the tensor."""
     begins: bool = False
-    """Whether a QuantizeLinear can start a new feature map from this tensor."""
+    """Whether a QuantizeLinear can start a new feature map from a tensor that no layer computes."""
     real: bool = True
-    """Whether the tensor holds values that a layer could process, rather than indices, shapes or conditions."""
+    """Whether a tensor that no layer computes holds values, rather than indices, shapes or conditions.
+
+    A layer could process values.
+    """
 
 
 @dataclass
@@ -418,7 +421,7 @@ class Joined:
 
     node: onnx.NodeProto
     make: Callable[[Joined, np.float32, int, IntegerType], None]
-    """Function that adds the node's layer, given the scale, the zero point and the type of its output."""
+    """Function that adds the layer of the node that combines maps, for its output's scale, zero point and type."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
     """Bounds of each Relu and Clip behind the node that combines maps."""
     in_floats: bool = False

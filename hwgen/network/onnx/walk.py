@@ -150,7 +150,7 @@ class Walk:
         return causes
 
     def _refuse_unfolded(self, node: onnx.NodeProto, operands: Sequence[Value]) -> str:
-        """Refuse the node that computes an input of ``node`` which should be a constant.
+        """Refuse the node that computes an input of ``node`` which should be a constant, but could not be folded.
 
         Return the refused node as text. The text is empty if all such inputs are constants, or if other ``operands``
         can't be built, which is then the cause.

@@ -46,9 +46,9 @@ _LINEAR = {
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
 """ONNX pools, with the number of computing steps that one tap counts. A power is slow."""
 _UNKNOWN_COST = 1 << 6
-"""Number of computing steps that one value of an unknown ONNX operator counts.
+"""Number of computing steps that are assumed per value of an unknown ONNX operator.
 
-Its kernel can be slow, or need memory.
+Its kernel can be slow, or need memory. Its kernel can be slow, or need memory.
 """
 
 

@@ -76,7 +76,7 @@ class Join(Op):
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
-        """Return stand-in values of this operator's own parameters for `of_maps`, where only shapes are known."""
+        """Return placeholders for this operator's constructor parameters, for a layer with known shapes only."""
         return {}
 
     @property

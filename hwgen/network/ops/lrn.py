@@ -73,7 +73,7 @@ class Scale:
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """Squared terms of LRN's sum as multiples of `unit`, rounded to integers, int64 ``(magnitudes,)``.
+        """Terms of LRN's sum of squares as multiples of the float32 step at the bias, int64 ``(magnitudes,)``.
 
         Used only if the sum is `steady`.
         """
@@ -189,7 +189,7 @@ class Falls:
         return np.repeat(np.arange(len(self.least)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return the distance of each LRN output from its zero point, int64, for magnitudes and float32 scales."""
+        """Return LRN outputs as distances from the zero point, int64, for input magnitudes and bases of the power."""
         bits = to_bits(scale)
         behind = np.searchsorted(self._ordered, magnitudes.astype(np.int64) << 32 | bits, side="right")
         fallen = behind - self.first[magnitudes]

@@ -112,17 +112,17 @@ class Op(ABC):
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        """Return stand-in values of this operator's own parameters for `shaped`, where only sizes are known."""
+        """Return placeholders for this operator's constructor parameters, for a layer of which only sizes are known."""
         return {}
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Return the layer's parameters for an input of a narrower type, from those for the type ``before``."""
+        """Return the layer's constructor parameters for an input of a narrower type, from those for type ``before``."""
         return parameters
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        """Return the layer's parameters with outputs clipped to ``low`` and ``high``; ``None`` if this is impossible.
+        """Return the layer's constructor parameters with which outputs are clipped; ``None`` if this is impossible.
 
         Parameters
         ----------
@@ -268,5 +268,5 @@ class Op(ABC):
 
 
 def with_clipped_ends(parameters: dict[str, Any], low: int, high: int) -> dict[str, Any]:
-    """Return a layer's parameters with its output bounds ``low`` and ``high`` clipped to narrower bounds."""
+    """Return a layer's constructor parameters with its output bounds ``low`` and ``high`` clipped further."""
     return {**parameters, **{end: min(max(parameters[end], low), high) for end in ("low", "high")}}

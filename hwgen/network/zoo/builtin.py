@@ -49,9 +49,10 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(name: str) -> Network:
-    """Return the built-in network with the name ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, or a light model of onnx.
+    """Return the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, with seeded random weights.
 
-    The network ends with its last integer tensor.
+    The name can also be one of onnx's light models, or a linear part of one. The network ends with its last integer
+    tensor.
 
     Raises
     ------

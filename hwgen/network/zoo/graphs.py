@@ -33,7 +33,10 @@ class Graph:
 
 
 def _resnet8(net: Drawing) -> str:
-    """Draw ResNet-8 (He et al., *Deep Residual Learning for Image Recognition*, 2016): three stacks of one block."""
+    """Add the layers of ResNet-8 (He et al., *Deep Residual Learning*, 2016) to a float model.
+
+    It has three stacks of one block.
+    """
     here = net.conv("conv", "image", 16, 3)
     for stack, outputs in enumerate((16, 32, 64), start=1):
         here = _basic(net, f"stack{stack}", here, outputs, 1 if stack == 1 else 2)
@@ -41,7 +44,7 @@ def _resnet8(net: Drawing) -> str:
 
 
 def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """Draw a residual block of ResNet: two 3x3 convolutions and a shortcut.
+    """Add a residual block of ResNet to a float model: two 3x3 convolutions and a shortcut.
 
     The shortcut has a 1x1 convolution if the size changes.
     """
@@ -54,7 +57,7 @@ def _basic(net: Drawing, name: str, source: str, outputs: int, stride: int) -> s
 
 
 def _bottleneck(net: Drawing, name: str, source: str, outputs: int, stride: int) -> str:
-    """Draw a bottleneck block of ResNet: 1x1, 3x3 and 1x1 convolutions, and a shortcut."""
+    """Add a bottleneck block of ResNet to a float model: 1x1, 3x3 and 1x1 convolutions, and a shortcut."""
     here = net.conv(f"{name}_conv1", source, outputs // 4, 1)
     here = net.conv(f"{name}_conv2", here, outputs // 4, 3, stride, padding=1)
     here = net.conv(f"{name}_conv3", here, outputs, 1, relu=None)
@@ -79,7 +82,7 @@ def _resnet(
 
 
 def _dscnn(net: Drawing) -> str:
-    """Draw the small DS-CNN (Zhang et al., *Hello Edge: Keyword Spotting on Microcontrollers*, 2017)."""
+    """Add the layers of the small DS-CNN (Zhang et al., *Hello Edge*, 2017) to a float model."""
     here = net.conv("conv", "image", 64, (10, 4), 2)
     for number in range(1, 5):
         here = net.conv(f"depthwise{number}", here, 64, 3, depthwise=True)
@@ -88,7 +91,7 @@ def _dscnn(net: Drawing) -> str:
 
 
 def _mobilenet_v1(width: float, classes: int) -> Callable[[Drawing], str]:
-    """Draw MobileNetV1 (Howard et al., *MobileNets*, 2017, table 1)."""
+    """Add the layers of MobileNetV1 (Howard et al., *MobileNets*, 2017, table 1) to a float model."""
 
     def draw(net: Drawing) -> str:
         here = net.conv("conv", "image", int(32 * width), 3, 2)
@@ -102,7 +105,10 @@ def _mobilenet_v1(width: float, classes: int) -> Callable[[Drawing], str]:
 
 
 def _mobilenet_v2(net: Drawing) -> str:
-    """Draw MobileNetV2 (Sandler et al., 2018, table 2: expansion, outputs, count and stride of each stage)."""
+    """Add the layers of MobileNetV2 (Sandler et al., 2018) to a float model.
+
+    The stages are those of table 2: expansion, outputs, count and stride.
+    """
     here = net.conv("conv1", "image", 32, 3, 2, relu=6)
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     for stage, (expansion, outputs, count, first) in enumerate(stages, start=1):
@@ -113,7 +119,7 @@ def _mobilenet_v2(net: Drawing) -> str:
 
 
 def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int, stride: int) -> str:
-    """Draw an inverted residual block of MobileNetV2: expansion, depthwise convolution, projection, shortcut.
+    """Add an inverted residual block of MobileNetV2 to a float model: expansion, depthwise convolution, projection.
 
     There is a shortcut only if the size stays.
     """
@@ -126,7 +132,7 @@ def _inverted(net: Drawing, name: str, source: str, expansion: int, outputs: int
 
 
 def _squeezenet(net: Drawing) -> str:
-    """Draw SqueezeNet 1.1 (Iandola et al., 2016)."""
+    """Add the layers of SqueezeNet 1.1 (Iandola et al., 2016) to a float model."""
     here = net.max_pool("pool1", net.conv("conv1", "image", 64, 3, 2, padding=0), 3, 2)
     for number, (squeeze, expand) in enumerate(
         ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)), start=2
@@ -141,7 +147,10 @@ def _squeezenet(net: Drawing) -> str:
 
 
 def _unet(net: Drawing) -> str:
-    """Draw a U-Net (Ronneberger et al., 2015) of three levels and a quarter of the channels, padded to keep sizes."""
+    """Add the layers of a small U-Net (Ronneberger et al., 2015) to a float model.
+
+    It has three levels and a quarter of the channels, and is padded to keep sizes.
+    """
     here, skipped = "image", []
     for level, outputs in enumerate((16, 32, 64, 128), start=1):
         for number in (1, 2):
@@ -158,9 +167,10 @@ def _unet(net: Drawing) -> str:
 
 
 def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
-    """Draw YOLOv3-tiny (Redmon and Farhadi, 2018; Darknet's variant), with Relu in place of LeakyRelu.
+    """Add the layers of YOLOv3-tiny (Redmon and Farhadi, 2018; Darknet's variant) to a float model.
 
-    The outputs are what its two detection layers take: 3 boxes of 85 values each, for a 32nd and a 16th of the input.
+    It has Relu in place of LeakyRelu. The outputs are what its two detection layers take: 3 boxes of 85 values each,
+    for a 32nd and a 16th of the input.
     """
     _, *size = net.shape("image")
     if any(length % 32 for length in size):
@@ -179,7 +189,10 @@ def _yolov3_tiny(net: Drawing) -> tuple[str, str]:
 
 
 def _autoencoder(net: Drawing) -> str:
-    """Draw the autoencoder for ToyADMOS (Koizumi et al., 2019), which has fully connected layers only."""
+    """Add the layers of the autoencoder for ToyADMOS (Koizumi et al., 2019) to a float model.
+
+    They are fully connected.
+    """
     here = "image"
     for number, outputs in enumerate((128, 128, 128, 128, 8, 128, 128, 128, 128), start=1):
         here = net.dense(f"dense{number}", here, outputs)

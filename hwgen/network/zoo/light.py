@@ -1,8 +1,8 @@
-"""The onnx package's ``light`` models as whole graphs: published networks without their weights.
+"""Built-in networks made of the onnx package's ``light`` test models: published graphs without weights.
 
-The files state the shape of each constant, and one number as its value. Here, convolutions and matrix products get
-He-normal weights and small normal biases, as in `hwgen.network.zoo.drawing`. Normalisations get statistics that keep
-values near one. Each constant has its own seed.
+They get seeded random weights. The files state the shape of each constant, and one number as its value. Here,
+convolutions and matrix products get He-normal weights and small normal biases, as in `hwgen.network.zoo.drawing`.
+Normalisations get statistics that keep values near one. Each constant has its own seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SPREAD = 0.1
 
 
 def model(name: str) -> onnx.ModelProto:
-    """Return the float ONNX model of one of onnx's light models, by name, with seeded random weights.
+    """Return the float ONNX model of one of the onnx package's ``light`` test models, with seeded random weights.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def model(name: str) -> onnx.ModelProto:
 
 
 def weight_counts(name: str) -> list[tuple[str, int]]:
-    """Return (name, number of weights) of each convolution and matrix product of a light model of onnx.
+    """Return (name, number of weights) of each convolution and matrix product of a ``light`` test model of onnx.
 
     Raises
     ------
