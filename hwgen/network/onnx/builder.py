@@ -73,7 +73,10 @@ class Builder:
         self.made: dict[int, list[str]] = {}
         """Names of the layers that each ONNX node became, by the node's ``id``."""
         self.optimised = True
-        """Whether ONNX Runtime's optimised session is the reference: see `hwgen.network.onnx.walk.FoldedModel`."""
+        """Whether layers must equal ONNX Runtime's optimised session in every bit, not each operator in floats.
+
+        See `hwgen.network.onnx.walk.FoldedModel`.
+        """
         self.merged: list[tuple[Step, onnx.NodeProto]] = []
         """Layers that a later node's layer has absorbed, each with the later node.
 

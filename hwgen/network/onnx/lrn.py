@@ -67,7 +67,7 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
 def _first(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, behind: np.ndarray
 ) -> np.ndarray:
-    """Search, by bisection, a scale (base of LRN's power) at which an output falls below ``left``."""
+    """Search, by bisection, the base of LRN's power (the scale) at which an output falls below ``left``."""
     while (behind - before > 1).any():
         middle = (before + behind) // 2
         is_reached = outputs.of(owner, middle) >= left
@@ -78,7 +78,7 @@ def _first(
 def _around(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first scale at which each LRN output is below ``left``, and the later scales at which it is not.
+    """Return the first base of LRN's power at which each output is below ``left``, and later ones at which it is not.
 
     The later scales are the bits of an integer.
     """
@@ -111,7 +111,7 @@ class _Outputs:
 
 @dataclass(frozen=True)
 class _Power:
-    """Function ``scale ** -beta`` as ONNX Runtime's LRN computes it, taken from an LRN of three channels.
+    """Function ``scale ** -beta`` of LRN's base ``scale``, as ONNX Runtime's LRN of three channels computes it.
 
     The middle channel is almost 0.
     """
@@ -119,7 +119,7 @@ class _Power:
     beta: float
 
     def of(self, bits: np.ndarray) -> np.ndarray:
-        """Return the powers ``scale ** -beta``, float32, of scales that are given as the bits of float32 numbers."""
+        """Return the powers ``scale ** -beta``, float32, of LRN's bases ``scale``, given as bits of float32 numbers."""
         scales = from_bits(bits.ravel())
         powers = np.empty_like(scales)
         _, exponents = np.frexp(scales)

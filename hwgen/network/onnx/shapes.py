@@ -54,9 +54,9 @@ def _light_folder() -> Path | None:
 
 @cache
 def light_names() -> tuple[str, ...]:
-    """Return the names of the onnx package's ``light`` test models, which have no weights, e.g. ``light_vgg19``.
+    """Return the names of the onnx package's ``light`` test models, which have no weights, such as ``light_vgg19``.
 
-    They are real graphs with synthetic weights.
+    They are published graphs. Each constant has its shape, and one number as the value of all its elements.
     """
     folder = _light_folder()
     return () if folder is None else tuple(sorted(path.stem for path in folder.glob("light_*.onnx")))

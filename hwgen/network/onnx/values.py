@@ -269,7 +269,10 @@ class Reals:
     offset: np.ndarray | None = None
     """Constants that an ONNX Add has added to the dequantised values, float64 ``(channels,)``."""
     table: np.ndarray | None = None
-    """Float that each integer of the map has become, float32 ``(channels or 1, integers of the map's range)``."""
+    """Float that each integer of the map has become after ``steps``, float32 ``(channels or 1, integers)``.
+
+    The integers are those of the map's range.
+    """
     addend: Addend | None = None
     """Constant of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)

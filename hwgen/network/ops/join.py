@@ -54,7 +54,7 @@ class Join(Op):
 
     @classmethod
     def of_maps(cls, name: str, maps: Sequence[FeatureMap]) -> Join:
-        """Return a layer of which only the input maps' shapes are known (as uint8), for plans without values.
+        """Return a layer for planning that combines several maps of which only the shapes are known, as uint8.
 
         Raises
         ------

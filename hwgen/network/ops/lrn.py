@@ -145,10 +145,11 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Falls:
-    """Scales at which an LRN output moves one step towards its zero point, for each input magnitude.
+    """Thresholds of the base of LRN's power at which an output moves one step towards its zero point, by magnitude.
 
-    Such a scale is a *fall*. The scale is the base of LRN's power (`Scale`); the output's distance from its zero
-    point decreases as it grows. Scales are given as bits of float32 numbers, which have the order of the numbers.
+    The base of the power is the *scale* (`Scale`), a threshold a *fall*, and the magnitude an input's distance from its
+    zero point. An output's distance from its zero point decreases as the scale grows. Scales are given as bits of
+    float32 numbers, which have the order of the numbers.
 
     Parameters
     ----------
@@ -180,12 +181,12 @@ class Falls:
 
     @property
     def count(self) -> np.ndarray:
-        """Number of scale thresholds (falls) at which an LRN output changes, for each input magnitude."""
+        """Number of thresholds of the power's base (falls) at which an LRN output changes, for each input magnitude."""
         return np.diff(self.first)
 
     @property
     def owner(self) -> np.ndarray:
-        """Input magnitude to which each scale threshold (fall) of the LRN belongs."""
+        """Input magnitude to which each threshold (fall) of the base of LRN's power belongs."""
         return np.repeat(np.arange(len(self.least)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -203,7 +204,7 @@ class Falls:
 
     @cached_property
     def _ordered(self) -> np.ndarray:
-        """Sort keys of all scale thresholds (falls): input magnitude in the upper half, scale in the lower half."""
+        """Sort keys of all thresholds (falls) of LRN's power base: input magnitude in the upper half, then base."""
         return self.owner << 32 | self.at
 
 

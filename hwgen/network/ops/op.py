@@ -73,7 +73,7 @@ class Op(ABC):
     def shaped(
         cls, *, name: str, channels: int, outputs: int, height: int, width: int, window: Window, groups: int = 1
     ) -> Op:
-        """Return a layer of which only the sizes are known, for plans without values: uint8 maps, all weights zero.
+        """Return a layer for planning of which only the sizes are known: uint8 maps, and all weights zero.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # names are listed without them
 
 @dataclass(frozen=True)
 class Graph:
-    """Entry in the table of built-in branching networks, with the function that draws the layers.
+    """Entry in the table of built-in branching networks, with the function that adds the layers to a model.
 
     ``input`` is channels, height and width. ``draw`` adds all layers, and returns its outputs.
     """
