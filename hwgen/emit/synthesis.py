@@ -77,7 +77,7 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
 
 
 class ComponentGroup(Protocol):
-    """Named group of hardware components: a layer of an accelerator, or a unit of the engine."""
+    """Type of a named group of hardware components: a layer of an accelerator, or a unit of the engine."""
 
     @property
     def name(self) -> str: ...
@@ -87,7 +87,7 @@ class ComponentGroup(Protocol):
 
 
 class SynthesisCircuit(Protocol):
-    """Configuration of a circuit that is synthesised component by component."""
+    """Type of the configuration of a circuit that Yosys synthesises component by component."""
 
     @property
     def input_ports(self) -> Sequence[Port]: ...

@@ -122,9 +122,9 @@ class _End:
     label: str
     """Name of the stream in the test bench's messages."""
     file: str
-    """Name of the file with the stream's payloads."""
+    """Name of the test bench's file with the stream's payloads."""
     seed: str
-    """Initial state of the stall generator, as a Verilog constant."""
+    """Initial state of the stream's stall generator, as a Verilog constant."""
     stall: int
     """Threshold of the stream's stall generator: it stalls if a 24-bit random number is below."""
     stall_prefix: str

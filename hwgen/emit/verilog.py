@@ -17,7 +17,7 @@ from hwgen.verilog import convert, kept
 
 
 class Config(Protocol):
-    """Configuration of a component that has an accelerator's stream ports, for types."""
+    """Type of the configuration of a component that has the stream ports of an accelerator."""
 
     @property
     def name(self) -> str: ...
@@ -174,7 +174,7 @@ def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Pa
 
 
 def _on_one_line(name: str) -> str:
-    """Return a user's name for a network with escape sequences for characters that can't be printed.
+    """Return a network's name, chosen by a user, with escape sequences for characters that can't be printed.
 
     A line break in the name would end the Verilog comment that contains the name.
     """

@@ -49,7 +49,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Loadable:
-    """Built design whose weights are loaded at run time, read from its folder.
+    """Built design whose weights are loaded at run time, as its result folder describes it.
 
     Parameters
     ----------

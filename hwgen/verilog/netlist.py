@@ -38,7 +38,7 @@ MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Multiplexer of a netlist: the value of the first arm whose signal matches one of its patterns, or ``other``."""
+    """Multiplexer of a netlist: the node of the first arm whose signal matches one of its patterns, or ``other``."""
 
     arms: tuple[tuple[Sig, tuple[str, ...], Sig | Choice], ...]
     other: Sig | Choice
@@ -55,7 +55,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Statements that assign all registers of one clock edge. || The edge is that of ``signal``.
+    """Statements that assign all registers of one clock edge.
 
     The edge is one of ``signal``. Later statements take precedence.
     """
@@ -233,7 +233,7 @@ def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]
 
 
 class _Arrangement:
-    """Module during its arrangement for the Verilog writer, which simplifies it step by step."""
+    """RTLIL module that is simplified step by step, for the Verilog writer."""
 
     def __init__(self, module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> None:
         self.module = module
@@ -403,7 +403,7 @@ class _Arrangement:
         yield from _body_sigs(self.bodies.get(wire, ()))
 
     def _narrow(self) -> None:
-        """Shorten results without a name to the bits that are read, and then their operands, repeatedly."""
+        """Shorten unnamed results of operators to the bits that are read, and then their operands, repeatedly."""
         for _ in range(8):
             top: dict[str, int] = {}
 

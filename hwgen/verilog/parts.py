@@ -1,4 +1,4 @@
-"""Writer of a design's `Part` components, whose Verilog modules are written separately and cached.
+"""Writer of a design's `Part` components, whose Verilog modules are written separately, and come from a cache.
 
 The design has an instance of each part's module. An equal part of another design comes from the cache.
 """

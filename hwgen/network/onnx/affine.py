@@ -1,4 +1,4 @@
-"""Arithmetic with constants that becomes part of a convolution: BatchNormalization, Mul, Div, Add and Sub in floats.
+"""Folding of arithmetic with constants into convolutions: BatchNormalization, Mul, Div, Add and Sub in floats.
 
 Behind a convolution, a factor is multiplied into the scale of the sums, and an added constant into the bias. A negative
 factor changes the sign of the weights. In front of a convolution the same is done where that is exact. All channels
@@ -112,7 +112,7 @@ def _normalise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
-    """Fold a node's arithmetic with constants into the accumulator sums of the convolution before it."""
+    """Fold a node's arithmetic with constants into the not yet quantised sums of the convolution before it."""
     affine = affine_of(build, node, build.view.sizes[0])
     affine = Affine(state.of_channels(affine.gain), state.of_channels(affine.offset))
     if state.bounded and not affine.uniform:

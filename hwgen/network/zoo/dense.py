@@ -133,7 +133,7 @@ def quantised_layers(
 
 
 def put(model: onnx.ModelProto, constants: dict[str, np.ndarray], outputs: int) -> None:
-    """Put separately quantised constants of large layers into a quantised model that has small layers in their place.
+    """Put separately quantised constants of large layers into a quantised model in place of those of small layers.
 
     The small layers have two output channels. ``constants`` is emptied. ``outputs``: number of the model's output
     features.
