@@ -88,7 +88,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
     """Return the memory accesses of an engine's job for ``registers.json``, by offset and width of their fields.
 
-    Both are in bits.
+    Offset and width are in bits.
     """
     offsets = field_offsets()
     return [

@@ -11,7 +11,7 @@ import numpy as np
 class Layout:
     """Permutation between the values of an ONNX tensor and those of the hardware's feature map ``(C, H, W)``.
 
-    Needed where the map stores them in another order.
+    A tensor has a layout where the map stores its values in another order.
 
     Parameters
     ----------

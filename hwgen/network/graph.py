@@ -178,7 +178,7 @@ class Network:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Names of the layers that read each map.
+        """Names of the layers that read each map of the network, by the map's name.
 
         The map's name is the layer that computes it, or the network's input. A layer that reads a map twice is listed
         twice.
@@ -309,7 +309,7 @@ class Network:
     def geometry(self) -> tuple[Any, ...]:
         """Shapes of all layers without names, weights and scales, as a comparable key.
 
-        Equal for two networks of the same shape.
+        The keys of two networks of the same shape are equal.
         """
         return tuple(layer.geometry for layer in self.layers)
 

@@ -54,7 +54,7 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
 def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, int]]:
     """Return the window of an average pool over the current map, and the rows and columns of its output.
 
-    The current view becomes the view of the output.
+    The layout of the builder's current value becomes that of the output.
     """
     here = build.map
     if "Global" in node.op_type:

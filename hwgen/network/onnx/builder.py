@@ -62,7 +62,7 @@ class Builder:
         self.shared = False
         """Whether other nodes read the current feature map, so that the layer which computes it must not change.
 
-        Also if they read a map that it is selected from.
+        The layer must not change either if other nodes read a map from which the current map is selected.
         """
         self.operands: list[Value] = []
         """Values of all tensors that the present node reads, the builder's current value first."""
@@ -78,7 +78,7 @@ class Builder:
         See `hwgen.network.onnx.walk.FoldedModel`.
         """
         self.merged: list[tuple[Step, onnx.NodeProto]] = []
-        """Layers that a later node's layer has absorbed, each with the later node.
+        """Pad and selection layers whose work a later node's layer includes, each with the later node.
 
         They are dropped if no other layer reads them.
         """

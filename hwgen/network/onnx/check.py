@@ -200,7 +200,7 @@ def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
     Parameters
     ----------
     before : mapping
-        For each node the nodes that must be computed first.
+        Nodes that must be computed before each node.
     """
     after: dict[int, list[int]] = {}
     for node, others in before.items():

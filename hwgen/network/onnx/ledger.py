@@ -58,7 +58,7 @@ class Ledger:
         self.unfolded: dict[int, str] = {}
         """Reasons why nodes with constant inputs could not be folded into constants, by the node's ``id``."""
         self._merged: dict[int, str] = {}
-        """Nodes whose layers were absorbed by later layers, by ``id``, with a text that names the absorbing layer."""
+        """Nodes, by ``id``, whose layers' work a later layer includes, with a text that names the later layer."""
         self._refused: dict[int | str, HwgenError] = {}
         self._same: dict[int, onnx.NodeProto] = {}
         """Nodes refused for the same constant as an earlier node, by ``id``, with the earlier node."""
@@ -136,13 +136,13 @@ class Ledger:
         return id(node) in self.layers or floats is None
 
     def note_merged(self, layers: Collection[str], merged: Mapping[str, onnx.NodeProto]) -> None:
-        """Note that only the layers ``layers`` remain in the network, because these have absorbed all others.
+        """Note that only the layers ``layers`` remain in the network, because they include the work of all others.
 
         ``merged``: the node whose layer absorbed a layer, by the layer's name.
         """
 
         def taken_by(node: onnx.NodeProto) -> str:
-            """Return a text that names the layer, or the input, into which a node's layers were absorbed."""
+            """Return a text that names the layer, or the input, which includes the work of a node's layers."""
             made = self.layers.get(id(node), ())
             left = [name for name in made if name in layers]
             taker = None if left or not made else merged[made[-1]]
@@ -235,15 +235,15 @@ def as_written(
 ) -> tuple[Operator, ...]:
     """Return the verdicts on the nodes of an ONNX file, from the verdicts on the nodes of the simplified graph.
 
-    Nodes of the file correspond to walked nodes with the same output tensors. A node of the file without such a walked
-    node is a constant.
+    Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
+    imported node is a constant.
 
     Parameters
     ----------
     graph : GraphProto
         Graph of the file.
     nodes, operators : sequence
-        Walked nodes, and the verdict on each.
+        Imported nodes, and the verdict on each.
     """
     walked = {name: operator for node, operator in zip(nodes, operators, strict=True) for name in node.output if name}
     constant = Operator(node="", op="", verdict="folded", reason="a constant")

@@ -354,7 +354,7 @@ class _Graph:
 
 
 class _Joined:
-    """Network with branches in the making, which gets a layer for each ONNX node."""
+    """Network with branches that is built up layer by layer from ONNX nodes."""
 
     def __init__(self, graph: _Graph) -> None:
         self._graph = graph

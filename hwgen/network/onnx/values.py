@@ -282,7 +282,7 @@ class Reals:
     padded: str = ""
     """Output name of a Pad with zeros that ONNX Runtime merges into a Conv right behind it; empty if there is none.
 
-    Only this Pad is in floats.
+    ONNX Runtime computes no other node since the DequantizeLinear in floats.
     """
     formula: Applied | None = None
     """Expression of the dequantised map that the nodes in ``steps`` compute."""
@@ -374,7 +374,7 @@ class Sums:
     rounded: bool = True
     """Whether ONNX Runtime rounds the convolution's bias to steps of the accumulators.
 
-    Of a product of matrices without a bias: whether ONNX Runtime would round a bias that is added. ONNX Runtime rounds
+    For a product of matrices without a bias: whether ONNX Runtime would round a bias that is added. ONNX Runtime rounds
     a bias of floats of the node's own under two conditions. DequantizeLinear is right in front of the node.
     QuantizeLinear is behind it, with at most Relu and Clip, and then pools and operators on dimensions, in between.
     """

@@ -50,7 +50,7 @@ Atoms = tuple[Atom, ...]
 class View:
     """Layout of an ONNX tensor on a feature map: the map axes, or their factors, that each dimension is made of.
 
-    Equal layouts are equal objects.
+    Layouts are compared by value.
 
     Parameters
     ----------

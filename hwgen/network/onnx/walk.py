@@ -80,8 +80,8 @@ class Walk:
     Parameters
     ----------
     until : sequence of str
-        Tensors at which the walk ends: only nodes that they depend on are walked. Without tensors, the walk covers all
-        nodes that the outputs depend on, up to the nodes of the host.
+        Tensors at which the import ends: only nodes that they depend on are imported. Without tensors, all nodes that
+        the outputs depend on are imported, up to the nodes of the host.
     """
 
     def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = ()) -> None:
@@ -378,7 +378,7 @@ class Walk:
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
     def _steps(self) -> list[Step]:
-        """Return all imported layers, without layers that others have absorbed and that no layer reads."""
+        """Return all imported layers, without layers whose work others include and that no layer reads."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
         ends = {id(step) for _, step in self.reached_ends.values()}

@@ -48,7 +48,7 @@ _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
 _UNKNOWN_COST = 1 << 6
 """Number of computing steps that are assumed per value of an unknown ONNX operator.
 
-Its kernel can be slow, or need memory. Its kernel can be slow, or need memory.
+Its kernel can be slow, or need memory.
 """
 
 

@@ -66,8 +66,7 @@ class Lookup(Op):
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
         """Return the layer's constructor parameters for an input of the narrower type ``kind``: a shorter table.
 
-        The table keeps the entries for the values of this type. The table keeps the entries for the values of this
-        type.
+        The table keeps the entries for the values of this type.
         """
         first = kind.minimum - before.minimum
         return {**parameters, "table": parameters["table"][:, first : first + (1 << kind.bits)]}

@@ -75,7 +75,7 @@ class Scale:
     def steps(self) -> np.ndarray:
         """Terms of LRN's sum of squares as multiples of the float32 step at the bias, int64 ``(magnitudes,)``.
 
-        Used only if the sum is `steady`.
+        They are used only if the sum is `steady`.
         """
         return np.rint(self.terms.astype(np.float64) / self.unit).astype(np.int64)
 

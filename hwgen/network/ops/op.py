@@ -192,7 +192,7 @@ class Op(ABC):
     def geometry(self) -> tuple[Any, ...]:
         """Shape of the layer without name, weights and scales, as a comparable key.
 
-        Equal for two layers of the same shape.
+        The keys of two layers of the same shape are equal.
         """
         return self.kind, self.input.shape, self.output.shape, self.window, self.groups
 

@@ -32,7 +32,7 @@ _CALIBRATION_FRAMES = 4
 _CALIBRATION_SIZE = 64
 """Maximum height and width, in pixels, of calibration images for built-in convolutional networks.
 
-Larger where twice the minimum size is more.
+The size is larger where twice the minimum size of the network is more.
 """
 
 
