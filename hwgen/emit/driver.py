@@ -1108,7 +1108,7 @@ class _Channel:
         self._turn, self._busy = 0, False
 
     def reset(self, timeout):
-        """Reset the DMA, which drops the frames of both of its channels."""
+        """Reset the AXI DMA, which drops the frames of both of its channels."""
         self._busy = False
         self._dma.write(self._offset + _DMA_CONTROL, _DMA_RESET)
         end = time.monotonic() + timeout
@@ -1117,7 +1117,7 @@ class _Channel:
                 raise DriverError(f"the DMA of {self._stream.name} does not end its reset: load the overlay again")
 
     def restart(self):
-        """Prepare PYNQ's channel for transfers after a reset."""
+        """Prepare PYNQ's DMA channel for transfers after a reset."""
         if not hasattr(self._channel, "halted"):  # a channel with scatter-gather starts with each transfer
             self._channel.start()
 
@@ -1176,7 +1176,7 @@ def _array(x):
 
 
 def _read(path):
-    """Return the contents of a JSON file."""
+    """Return the contents of a JSON file of the design's folder."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -109,7 +109,7 @@ def build(
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
 ) -> Path:
-    """Write an engine and a program into a folder: all files, or none.
+    """Write the folder of a programmable engine and a network's program for it: all files, or none.
 
     The folder then has ``engine.v`` with its memory files, ``engine.json``, ``NAME.program``, ``engine_axi.v`` with
     ``registers.json`` and its versions for C and Python, ``engine_driver.py``, ``engine_driver.c`` with its header,
@@ -165,7 +165,7 @@ def build(
 
 
 def read(directory: str | Path) -> Circuit:
-    """Return the engine in a folder that `build` wrote.
+    """Read the folder of an engine that `build` wrote, and return its Verilog, configuration and board.
 
     Raises
     ------

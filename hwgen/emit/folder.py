@@ -354,7 +354,10 @@ def replace_folder(
 
 
 def _beat_text(port: Port, bench: str) -> str:
-    """Return a description of a stream's payload for ``report.md``. ``bench`` names the module of the test bench."""
+    """Return a description of the payload of a stream's beats for ``report.md``.
+
+    ``bench`` names the module of the test bench.
+    """
     beat, order = port.beat, port.order
     sign = "signed" if beat.signed else "unsigned"
     channels = "channel" if beat.lanes == 1 else "channels"

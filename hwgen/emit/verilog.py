@@ -1,4 +1,4 @@
-"""Ports of an accelerator, and writer of its Verilog and memory files."""
+"""Stream ports of an accelerator's configuration, and writer of its Verilog and memory files."""
 
 from __future__ import annotations
 

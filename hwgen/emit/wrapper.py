@@ -145,7 +145,7 @@ def stream(end: EndConfig) -> dict[str, Any]:
 
 
 def _constants(shell: BusShellConfig) -> Iterable[tuple[str, int, str]]:
-    """Yield name, value and comment of each register constant for C and Python programs."""
+    """Yield name, value and comment of each constant about registers and streams, for C and Python programs."""
     yield "BUILD_HASH", shell.build_hash, "expected value of BUILD_HASH_HIGH and BUILD_HASH_LOW"
     for end in (*shell.inputs, *shell.outputs):
         yield f"{end.name.upper()}_FRAME_BYTES", end.frame_bytes, f"size of a frame on {end.name}, in bytes"

@@ -191,7 +191,7 @@ class Expressions:
         return self._choice(node) if isinstance(node, Choice) else self.operand(node)
 
     def _either(self, choice: Choice) -> Text | None:
-        """Return a single-bit choice as a Verilog ``&`` or ``|`` expression, or None if it needs a question mark."""
+        """Return a single-bit choice as a Verilog condition without a question mark, or None if it needs one."""
         nodes = [node for *_, node in choice.arms if not isinstance(node, Choice) and width_of(node) == 1]
         if len(nodes) < len(choice.arms) or isinstance(choice.other, Choice):
             return None

@@ -53,7 +53,7 @@ class Builder:
         self.batch: int | None = None
         """Number of frames in a batch, if the ONNX model fixes it."""
         self.map = Map(1, 1, 1, UINT8)
-        """Feature map that the present node's value is derived from."""
+        """Feature map from which the present node's value is derived: the builder's current map."""
         self.view = View.channels_first((1, 1, 1))
         """Layout of the present node's value on its feature map, or on the map that it becomes when it is quantised."""
         self.state: State = Integers()

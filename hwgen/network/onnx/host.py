@@ -21,7 +21,7 @@ from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied
 from hwgen.network.onnx.values import Reals
 
 _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-"""ONNX operators that keep all values, apart from their type or shape."""
+"""ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu"}
 """ONNX operators that the hardware computes if they are between integers.
 

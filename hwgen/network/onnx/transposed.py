@@ -246,7 +246,7 @@ def _open(build: Builder, node: onnx.NodeProto, channels: np.ndarray, rows: Phas
 
 
 def _phase_by_phase(channels: np.ndarray, phases: int) -> list[int]:
-    """Return the order that sorts a ConvTranspose's channels by phase.
+    """Return the order that sorts the channels of a ConvTranspose's convolution by phase.
 
     Within a phase they have the order of the node's channels.
     """

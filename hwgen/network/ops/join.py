@@ -107,7 +107,7 @@ class Copy(Join):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledJoin(Join):
-    """Base class of layers that combine maps of different scales and zero points, and requantise the result.
+    """Base class of layers that combine maps, each with its own scale and zero point, and requantise the result.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class Add(LabelledJoin):
 
     @property
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Contribution of each integer of an input to the sum before it is rounded, in float64 output steps.
+        """Contribution of each input integer to the sum of an Add before rounding, in output steps, float64.
 
         ``table`` increases with the sum of both contributions. If the zero point is added before rounding, the second
         share contains it.
