@@ -199,8 +199,9 @@ def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
 
 
 def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the words moved, DMA calls and runs of consecutive addresses for each tile size; zeros for runs without
-    ``runs``.
+    """Return the words moved, the DMA calls, and the runs of consecutive addresses, each for every tile size.
+
+    Without ``runs`` the runs are not counted, and the third result is 0.
     """
     words = _words(tiling, "biases", order)
     for operand in OPERANDS:
@@ -248,10 +249,10 @@ def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) 
 
 
 def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
-    """Return, for each block size along an axis, the elements in all blocks, the partial blocks, and the blocks that
-    span the map.
+    """Return the elements, partial blocks and whole blocks along an axis of a feature map, for each block size.
 
-    A partial block lacks some of the map's elements along the axis. A whole block has all of them.
+    Elements that several blocks read count in each. A partial block lacks some of the map's elements along the axis. A
+    whole block has all of them.
     """
     result: list[list[int]] = [[], [], []]
     taps = cut(axis.window, axis.window)
@@ -264,8 +265,7 @@ def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]
 
 
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
-    """Return the *input* tile that the equations of Cecconi's paper choose, the words they state, and the words really
-    moved.
+    """Return the *input* tile that the equations of Cecconi's paper choose, the words they state, and the words moved.
 
     Sizes divide the map, and the loop order is the printed one. Of equal tiles the one with the fewest transfers is
     chosen. The tile that is really moved has as many windows as the stride fits into the input tile, at least one, plus

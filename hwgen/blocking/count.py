@@ -47,9 +47,7 @@ class Axis:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """Number of map elements, padding excluded, that each tap (row of the array) reads in the first ``n``
-        windows (column).
-        """
+        """Number of map elements, without padding, that a tap (row) reads in the first ``n`` windows (column)."""
         elements = np.arange(self.outputs) * self.stride - self.pad + np.arange(self.window)[:, None]
         inside = (elements >= 0) & (elements < self.size)
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
@@ -85,9 +83,7 @@ class Axis:
         return np.maximum(0, np.minimum(end, self.size) - np.maximum(begin, 0))
 
     def _sparse(self, x: Blocks, f: Blocks) -> np.ndarray:
-        """Return the number of map elements under taps ``f`` of windows ``x`` where the taps can leave gaps between
-        windows.
-        """
+        """Return the number of map elements under taps ``f`` of windows ``x``, which can have gaps between them."""
         taps = np.concatenate([np.zeros((1, self.outputs + 1), np.int64), np.cumsum(self._sums, axis=0)])
         first, last = x.start, x.start + x.length
         below, above = f.start, f.start + f.length
@@ -101,8 +97,9 @@ class Axis:
 
 
 def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
-    """Return the columns and rows of a layer's input, each keyed by its output and window dimension (``X``, ``Fw``
-    and ``Y``, ``Fh``).
+    """Return the columns and rows of a layer's input, keyed by the dimensions of the output and of the window.
+
+    The keys are ``(X, Fw)`` and ``(Y, Fh)``.
     """
     p = problem
     return {
@@ -145,9 +142,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return, per dimension, the blocks that a buffer at ``position`` holds just before and just after each step of
-    a loop.
-    """
+    """Return, per dimension, the blocks that a buffer at ``position`` holds before and after each step of a loop."""
     before, after = {}, {}
     for dim in DIMS:
         steps = nest.steps(dim, position, loop)
@@ -174,8 +169,7 @@ def steps_of(nest: Nest, dim: str, loop: int) -> int:
 def _product(
     problem: Problem, operand: str, before: dict[str, Blocks], after: dict[str, Blocks], *, same: bool = False
 ) -> int:
-    """Return the number of words that blocks ``before`` and ``after`` of an operand have in common, summed over all
-    pairs.
+    """Return the number of words that blocks ``before`` and ``after`` of an operand share, summed over all pairs.
 
     With ``same`` only pairs of identical blocks count.
     """

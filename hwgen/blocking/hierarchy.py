@@ -1,6 +1,4 @@
-"""Memory hierarchies for which a layer's loop blocking is searched: private, shared, or designed together with the
-blocking.
-"""
+"""Memory hierarchies for the search of a layer's loop blocking: private, shared, or designed with the blocking."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Partial loop blockings in the search for the cheapest blocking, their origins, and the test whether one dominates
-another.
-"""
+"""Partial loop blockings of the search for the cheapest blocking, their origins, and their Pareto selection."""
 
 from __future__ import annotations
 
@@ -96,8 +94,9 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Return the Pareto-optimal partial blockings, at most ``width`` per lattice point, and the least bound of those
-    dropped for ``width``.
+    """Return the Pareto-optimal partial blockings, at most ``width`` per combination of block extents.
+
+    The second result is the least energy bound of the blockings dropped because of ``width``, infinite if none is.
     """
     figures = np.column_stack([labels.spent, labels.served, labels.closed])
     if "levels" in limited:
@@ -122,8 +121,7 @@ def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozens
 
 
 def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
-    """Return the indices of the Pareto-optimal rows of ``figures`` (costs of partial blockings), where smaller is
-    better.
+    """Return the indices of the Pareto-optimal rows of ``figures`` (costs of partial blockings; less is better).
 
     Rows are sorted and distinct.
     """
@@ -144,8 +142,7 @@ def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return, for each of ``rows`` (costs of partial blockings), whether some row of ``kept`` is at most as large in
-    every column.
+    """Return whether each of ``rows`` (costs of partial blockings) is dominated: a row of ``kept`` is nowhere larger.
 
     No row of ``kept`` sorts after ``rows``.
     """

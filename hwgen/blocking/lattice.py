@@ -1,6 +1,4 @@
-"""Lattice of block extents through which the blocking search finds a path: extents, steps, and words that buffers
-fetch.
-"""
+"""Lattice of block extents through which the blocking search finds a path, with the words that buffers fetch."""
 
 from __future__ import annotations
 
@@ -95,8 +93,9 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Length, for each block size, of the partial last block that can fill a larger last block by itself; 0
-        without one.
+        """Length of the longest partial last block of a larger block size that one block of each size can hold.
+
+        The length is 0 if no larger block size has such a last block.
         """
         edges = {}
         for dim in DIMS:
@@ -110,14 +109,13 @@ class Lattice:
 
     @property
     def edged(self) -> bool:
-        """Whether some partial block at the layer's edge can remain in its buffer while full blocks are fetched
-        again.
-        """
+        """Whether some partial block at a layer's edge can stay in its buffer while full blocks are fetched again."""
         return any(map(any, self.edges.values()))
 
     def _staying(self, operand: str) -> np.ndarray:
-        """Return an upper bound of the share of an operand's words in partial blocks at the layer's edge that need
-        no second fetch.
+        """Return an upper bound of the share of an operand's words at the layer's edge that need no second fetch.
+
+        Such words belong to partial blocks, which can stay in their buffer.
         """
         share = np.zeros((1,) * len(DIMS))
         for dim in DIMS:
@@ -161,9 +159,7 @@ class Lattice:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """Topological rank of each lattice point (combination of block extents): larger than the rank of every point
-        before it.
-        """
+        """Topological rank of each lattice point (block extents): larger than the ranks of all points before it."""
         ranks = np.zeros(self.tiling.shape, np.int32)
         for dim in DIMS:
             own = [0] * len(self.sizes[dim])
@@ -176,8 +172,9 @@ class Lattice:
 
     @cached_property
     def mirror(self) -> np.ndarray | None:
-        """Index of each lattice point (block extents) with rows and columns exchanged; ``None`` if the layer is not
-        symmetric in both.
+        """Index of each lattice point (block extents) with rows and columns exchanged; ``None`` without symmetry.
+
+        The layer must be the same in rows and in columns.
         """
         p = self.problem
         rows = (p.Y, p.Fh, p.stride[0], p.pad[0], p.height, self.base["Y"], self.base["Fh"])
@@ -199,8 +196,7 @@ Blocks of the window always divide it.
 
 
 def _followers(sizes: Sequence[int]) -> list[list[int]]:
-    """Return, for each block size, the indices of the next larger sizes that hold whole blocks of it; one list per
-    ratio.
+    """Return the indices of the next larger block sizes that hold whole blocks of each size; -1 if there is none.
 
     There is one list per factor between the sizes. One more list holds the last size, which can end with a partial
     block.

@@ -152,9 +152,7 @@ class Nest:
         return reached
 
     def steps(self, dim: str, inner: int, outer: int) -> list[int]:
-        """Return the block sizes of ``dim``, large to small, of all loops between positions ``inner`` and ``outer``
-        of the nest.
-        """
+        """Return the block sizes of ``dim``, large to small, between positions ``inner`` and ``outer`` of the nest."""
         extents = [self._extents[dim][position] for position in range(inner, outer + 1)]
         return sorted(set(extents[:-1]), reverse=True)
 

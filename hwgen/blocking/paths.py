@@ -21,8 +21,7 @@ __all__ = ["at_end", "cheapest_path", "expand", "energy_bounds"]
 
 
 def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) -> tuple[float, float, Path | None]:
-    """Search the loop blocking with the least energy below ``limit``, and return its energy, a lower bound, and its
-    path.
+    """Search the loop blocking with the least energy below ``limit``; return its energy, a lower bound, and its path.
 
     The lower bound covers all partial blockings that were dropped because of ``width``.
     """
@@ -70,8 +69,7 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: Prices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """Return all partial blockings (loops with buffers) that arise from one more loop, with or without buffers inside
-    the loop.
+    """Return all partial blockings that arise from one more loop, with or without new buffers inside the loop.
 
     Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros.
     Where blocks can stay at an edge, any buffer can be useful.
@@ -166,8 +164,7 @@ def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray
 
 
 def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarray:
-    """Return, for each partial loop blocking, a lower bound of the energy (pJ) of all complete blockings that extend
-    it.
+    """Return a lower bound of the energy (pJ) of all complete blockings that extend each partial loop blocking.
 
     An operand still needs an access to a buffer as large as its present block, and every element once from the top; or
     all accesses go to the top. A buffer that spans the next loops does not need this, but only one kind of loop is

@@ -93,12 +93,12 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
 ) -> list[Schedule]:
-    """Return, for each buffer size, the tile and the direction of successive tiles (a loop) with the fewest memory
-    accesses.
+    """Return the tile and the order of successive tiles with the fewest memory accesses, for each buffer size.
 
-    ``strict`` keeps the working set below the memory's size, as in Table I; otherwise it can equal the size. Of equal
-    tiles the one with the smallest working set is chosen, then the first direction of r, q, m, n, k, l. The search
-    leaves out tiles that hold more than another tile and move no less (`tiling.candidates`).
+    The order is the direction (a loop) in which the next tile lies. ``strict`` keeps the working set below the memory's
+    size, as in Table I; otherwise it can equal the size. Of equal tiles the one with the smallest working set is
+    chosen, then the first direction of r, q, m, n, k, l. The search leaves out tiles that hold more than another tile
+    and move no less (`tiling.candidates`).
 
     Raises
     ------

@@ -16,11 +16,11 @@ __all__ = ["best", "pack", "rules"]
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Return, per operand, the nest positions at which a buffer is useful because a loop reuses its data (Yang, section
-    3.2).
+    """Return the positions in a loop nest at which a buffer of each operand is useful, because a loop reuses its data.
 
-    A buffer of weights is inside a run of X and Y loops, a buffer of outputs inside C loops, and a buffer of inputs
-    inside K loops. Loops over the window reuse outputs. They also reuse inputs once the window is part of the buffer.
+    The rules are from Yang, section 3.2. A buffer of weights is inside a run of X and Y loops, a buffer of outputs
+    inside C loops, and a buffer of inputs inside K loops. Loops over the window reuse outputs. They also reuse inputs
+    once the window is part of the buffer.
     """
     positions: dict[str, list[int]] = {operand: [] for operand in OPERANDS}
     for operand in OPERANDS:
@@ -104,9 +104,7 @@ def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) ->
 
 
 def _priced(hierarchy: Private | CoDesign, operand: str, words: list[int]) -> list[tuple[str, float]] | None:
-    """Return a memory's name and energy per access (pJ) for each buffer of an operand; ``None`` if a buffer does not
-    fit.
-    """
+    """Return the memory and energy per access (pJ) of each buffer of an operand; ``None`` if a buffer does not fit."""
     sizes = [size * energy.WORD_BYTES for size in words]
     if any(size == 0 for size in sizes):
         return None

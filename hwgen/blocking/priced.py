@@ -86,9 +86,7 @@ class PricedBlocking:
         return self.bound > 0
 
     def behind(self, operand: str) -> float:
-        """Return the energy, in pJ, of an operand's accesses to its outermost memory: DRAM, or a whole array on
-        chip.
-        """
+        """Return the energy (pJ) of an operand's accesses to its outermost memory: DRAM, or a whole array on chip."""
         return self.top[operand] * self.tops[operand]
 
     @property
@@ -103,8 +101,7 @@ class PricedBlocking:
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Return the words of each operand that a datapath reads and writes if it computes the loops inside ``position`` at
-    once.
+    """Return the words of each operand that a datapath moves if it computes the loops inside ``position`` at once.
 
     Outputs count in both directions.
     """

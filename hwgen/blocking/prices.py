@@ -19,8 +19,9 @@ class Prices:
     """Energy per access of buffers of every block size, in each memory level of one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:
-        """Compute the energy per access of every possible buffer. ``limited`` holds the limits that co-designed
-        memories must keep during the search.
+        """Compute the energy per access of every possible buffer.
+
+        ``limited`` holds the limits that co-designed memories must keep during the search.
 
         The limits are the number of ``levels`` and the ``room`` in all. Each makes the search much slower, and often
         the result of a search without it keeps the limit.
@@ -39,9 +40,7 @@ class Prices:
         self.last = [_behind(hierarchy, lattice.problem, operand) for operand in OPERANDS]
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
-        """Return the energy per access, in pJ, of a buffer of each size in each memory level; infinite if it does
-        not fit.
-        """
+        """Return the energy per access (pJ) of a buffer of each size in each memory level; infinite if too large."""
         hierarchy = self.hierarchy
         if isinstance(hierarchy, CoDesign):
             sizes = np.maximum(rooms, 1) * energy.WORD_BYTES
@@ -55,8 +54,9 @@ class Prices:
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """Smallest energy, in pJ, of an access to a buffer at each memory level or a higher one; infinite beyond the
-        last.
+        """Smallest energy (pJ) of an access to a buffer at each memory level or a higher one.
+
+        The energy beyond the last level is infinite.
         """
         result = []
         for table in self.table:
@@ -65,8 +65,7 @@ class Prices:
         return result
 
     def options(self, operand: int, levels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Return the memory levels that a further buffer can use, each with a mask of the partial blockings that can
-        use the level.
+        """Return the memory levels for a further buffer, each with a mask of the partial blockings that can use it.
 
         ``levels`` holds the next free level of each label.
         """
@@ -76,9 +75,7 @@ class Prices:
 
 
 def _behind(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
-    """Return the energy, in pJ, of an access to the memory behind an operand's last buffer: DRAM, or the whole array
-    on chip.
-    """
+    """Return the energy (pJ) of an access to the memory behind an operand's last buffer: DRAM, or an array on chip."""
     if isinstance(hierarchy, CoDesign) and operand in hierarchy.homes:
         return energy.access(problem.home(operand) * energy.WORD_BYTES, hierarchy.widths[operand])
     return hierarchy.top

@@ -190,9 +190,7 @@ class Problem:
 
     @classmethod
     def lrn(cls, name: str, X: int, Y: int, C: int, window: int = 5) -> Problem:
-        """Return the loops of local response normalisation over ``window`` neighbouring channels of ``X * Y``
-        pixels.
-        """
+        """Return the loops of a local response normalisation over ``window`` channels of ``X * Y`` pixels."""
         return cls(
             name=name, X=C, Y=X * Y, C=1, K=1, Fw=window, width=C, height=X * Y, pad=(0, window // 2), weighted=False
         )

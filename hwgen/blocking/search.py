@@ -107,9 +107,7 @@ def search(
 def _best(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
-    """Return the blocking with the least energy below ``below`` that keeps the hierarchy's limits; ``None`` if there
-    is none.
-    """
+    """Return the blocking with the least energy below ``below`` that keeps the hierarchy's limits, or ``None``."""
     floor, limited = 0.0, frozenset[str]()
     while True:
         blocking = _refined(lattice, Prices(hierarchy, lattice, limited), first, width, within, below)
@@ -160,9 +158,7 @@ def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
 def _refined(
     lattice: Lattice, prices: Prices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
-    """Search a blocking with less energy than ``below``: first roughly, then thoroughly where better ones remain
-    possible.
-    """
+    """Search a blocking with less energy than ``below``: first roughly, then thoroughly if better ones are possible."""
     best, bound, path = cheapest_path(lattice, prices, first, below)
     if bound < min(best, below) * (1 - within):
         limit = min(best, below) * (1 - within)

@@ -158,22 +158,20 @@ class Tiling:
         dims: Collection[str] | None = None,
         scope: int | None = None,
     ) -> np.ndarray:
-        """Return, per tile size, the words of an operand that a one-tile buffer fetches with the tile loops in
-        ``order``.
+        """Return, per tile size, the words of an operand that a one-tile buffer fetches in a loop order.
 
-        ``dims`` are the dimensions that index the operand, if they differ from the operand's own: ``{"K"}`` for biases.
-        ``scope``: see `count`.
+        ``order`` lists the tile loops. ``dims`` are the dimensions that index the operand, if they differ from the
+        operand's own: ``{"K"}`` for biases. ``scope``: see `count`.
         """
         indexed = {dim for dim in DIMS if indexes(operand, dim)} if dims is None else dims
         words = self.once(operand) if dims is None else self._array(indexed)
         return words * self.visits(indexed, order, scope)
 
     def visits(self, indexed: Collection[str], order: Sequence[str], scope: int | None = None) -> np.ndarray:
-        """Return, per tile size, how often each block of an operand with the dimensions ``indexed`` is fetched into a
-        one-tile buffer.
+        """Return, per tile size, how often each block of an operand is fetched into a buffer for one tile.
 
-        A loop that doesn't index the operand fetches its blocks again in two cases: a loop inside it changes the block,
-        or the loop is beyond the first ``scope`` loops.
+        ``indexed`` are the dimensions of the operand. A loop that doesn't index the operand fetches its blocks again in
+        two cases: a loop inside it changes the block, or the loop is beyond the first ``scope`` loops.
         """
         times = np.ones((1,) * len(DIMS), np.int64)
         changes = np.zeros((1,) * len(DIMS), bool)
@@ -186,8 +184,7 @@ class Tiling:
         return times
 
     def swept(self, operand: str, direction: str) -> np.ndarray:
-        """Return, per tile size, the words that a buffer fetches which keeps data shared by successive tiles along
-        ``direction``.
+        """Return, per tile size, the words that a buffer fetches if it keeps data for the next tile in ``direction``.
 
         The first tile of each sweep fetches everything again, so the order of the other loops doesn't matter.
         """
@@ -198,8 +195,9 @@ class Tiling:
         return words
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
-        """Return, per tile size, the words of all blocks of an operand, minus those shared by neighbours in
-        ``direction``.
+        """Return, per tile size, the words of all blocks of an operand, less those that neighbours share.
+
+        The neighbours lie in ``direction``; without it nothing is shared.
         """
         indexed = {dim for dim in DIMS if indexes(operand, dim)}
         if operand != "input":
@@ -213,8 +211,9 @@ class Tiling:
         return words
 
     def input_block(self, dims: tuple[str, str], windows: Mapping[int, int]) -> np.ndarray:
-        """Return, per tile size, the most input rows or columns that ``windows[size]`` neighbouring windows read,
-        over all tap blocks.
+        """Return, per tile size, the most input rows or columns that ``windows[size]`` neighbouring windows read.
+
+        The rows are summed over all tap blocks.
         """
         axis = input_axes(self.problem)[dims]
         taps = self.problem.size(dims[1])
@@ -233,8 +232,9 @@ class Tiling:
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)
 
     def axis_words(self, dims: tuple[str, str], direction: str | None) -> np.ndarray:
-        """Return, per tile size, the input rows or columns in all tiles, minus those shared by neighbours in
-        ``direction``.
+        """Return, per tile size, the input rows or columns in all tiles, less those that neighbours share.
+
+        The neighbours lie in ``direction``; without it nothing is shared.
         """
         axis = input_axes(self.problem)[dims]
         cuts = [{step: cut(self.problem.size(dim), step) for step in self.sizes[dim]} for dim in dims]

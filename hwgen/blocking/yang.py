@@ -95,9 +95,7 @@ def codesign(
     width: int = 4000,
     base: Mapping[str, int] | None = None,
 ) -> PricedBlocking:
-    """Return the on-chip memories, at most ``limit`` bytes in all, and the blocking that together need the least
-    energy.
-    """
+    """Return the on-chip memories, at most ``limit`` bytes in all, and the blocking with the least energy together."""
     hierarchy = CoDesign(limit=limit, levels=levels, widths=WIDTHS, homed=homed)
     return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, ragged=ragged, width=width)
 
@@ -138,9 +136,7 @@ class Common:
 
     @property
     def gap(self) -> float:
-        """Optimality gap: an upper bound on the possible saving of any common hierarchy, as a fraction of the
-        energy.
-        """
+        """Optimality gap: an upper bound on the saving of any other common hierarchy, as a fraction of the energy."""
         return max(0.0, 1 - self.bound / self.energy)
 
 
@@ -198,8 +194,7 @@ def common(
 def _total(
     sizes: _Sizes, bounds: Mapping[Problem, float], weight: Mapping[Problem, int], core: Mapping[str, int], best: float
 ) -> float:
-    """Return the memory energy of all layers on one hierarchy, in pJ, from rough searches; infinite if a layer does not
-    fit.
+    """Return the memory energy (pJ) of all layers on one hierarchy, from rough searches; infinite if one doesn't fit.
 
     ``weight`` holds the number of occurrences of each layer. The window's loops form a pair. The result is infinite too
     as soon as it can't be below ``best``.
@@ -219,8 +214,7 @@ def _total(
 
 
 def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
-    """Return the cheapest memory hierarchy after local search: up to ``rounds`` rounds that change one memory at a
-    time.
+    """Return the cheapest memory hierarchy after up to ``rounds`` rounds that change one memory at a time.
 
     Adds the hierarchies that it tried to ``costs``.
     """
@@ -243,9 +237,7 @@ _Sizes = tuple[tuple[int, ...], ...]
 
 
 def _sizes(blocking: PricedBlocking) -> _Sizes:
-    """Return the sizes in bytes of a blocking's buffers per operand, rounded up to powers of two, without
-    duplicates.
-    """
+    """Return the sizes in bytes of a blocking's buffers per operand, rounded up to powers of two, each once."""
     sizes = []
     for operand in OPERANDS:
         words = [buffer.words for buffer in blocking.buffers if buffer.operand == operand]

@@ -1,3 +1,1 @@
-"""Exploration of a network before planning: costs of all layer groupings and unroll factors, counted as in the
-papers.
-"""
+"""Exploration of a network before planning: costs of all layer groupings and unroll factors, as in the papers."""

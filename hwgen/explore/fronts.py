@@ -216,8 +216,9 @@ def grouping_costs(layers: Layers, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
-    """Return the multipliers of a layer that computes its input channels in ``groups`` serial groups, or in more if
-    the board requires.
+    """Return the multipliers of a layer that computes its input channels in ``groups`` groups, one after the other.
+
+    There are more groups if the board has too few DSP slices.
     """
     need = fusion.depth_multipliers(layer, groups)
     if board is None or need <= board.dsp:

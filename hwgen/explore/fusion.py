@@ -22,8 +22,10 @@ from hwgen.templates.work import Unroll, ceil_div
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePoint:
-    """Point of a Pareto front: division into fusion groups, words stored on chip for overlaps, and words of maps
-    moved per frame.
+    """Point of a Pareto front: layers divided into fusion groups, words stored on chip, and words moved per frame.
+
+    The stored words are overlaps of neighbouring pyramids (tiles). The moved words are those of the groups' feature
+    maps.
     """
 
     groups: tuple[Span, ...]
@@ -33,8 +35,9 @@ class StoragePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DspPoint:
-    """Point of a Pareto front: division into fusion groups that share multipliers in turn, number of multipliers,
-    off-chip traffic.
+    """Point of a Pareto front: layers divided into fusion groups, number of multipliers, and off-chip traffic.
+
+    The groups run one after the other and share the multipliers.
     """
 
     groups: tuple[Span, ...]
@@ -44,9 +47,7 @@ class DspPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapPoint:
-    """Point of a Pareto front: division into fusion groups, each with ``reuse`` or ``recompute`` of overlaps, and
-    the costs.
-    """
+    """Point of a Pareto front: costs of fusion groups that each ``reuse`` or ``recompute`` overlaps of tiles."""
 
     groups: tuple[Span, ...]
     overlap: tuple[str, ...]
@@ -75,10 +76,10 @@ def storage_words(layers: Layers) -> dict[Span, int]:
 
 
 def storage_traffic(layers: Layers) -> list[StoragePoint]:
-    """Return the Pareto front of on-chip storage against feature-map traffic, over all fusion groupings, sorted by
-    storage.
+    """Return the Pareto front of on-chip storage against feature-map traffic, over all ways to fuse the layers.
 
-    Groups run one after the other in the same buffers, so a grouping needs the largest group's storage (the thesis).
+    The points are sorted by storage. Groups run one after the other in the same buffers, so a grouping needs the
+    largest group's storage (the thesis).
     """
     linked = Linked.of(layers)
     costs = storage_words(linked)
@@ -93,10 +94,9 @@ def storage_traffic(layers: Layers) -> list[StoragePoint]:
 
 
 def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
-    """Return the Pareto front of multipliers against feature-map traffic, over all fusion groupings (DeCoILFNet, Fig.
-    7).
+    """Return the Pareto front of multipliers against feature-map traffic, over all ways to fuse the layers.
 
-    The points are sorted by multipliers.
+    This is Fig. 7 of DeCoILFNet. The points are sorted by multipliers.
 
     Parameters
     ----------
@@ -118,8 +118,9 @@ def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
 
 
 def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
-    """Return the multipliers of a convolution for all taps of ``1 / depth_groups`` of its input channels; 0 for a
-    pool.
+    """Return the multipliers of a convolution for all taps of ``1 / depth_groups`` of its input channels.
+
+    A pool needs none.
     """
     if layer.channelwise or not layer.weight_count:
         return 0
@@ -127,11 +128,10 @@ def depth_multipliers(layer: Op, depth_groups: int = 1) -> int:
 
 
 def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None) -> list[OverlapPoint]:
-    """Return the Pareto front of storage, multiplications and traffic, where each fusion group reuses or recomputes
-    overlaps.
+    """Return the Pareto front of storage, multiplications and traffic of fusion groups with reuse or recomputation.
 
-    A group that recomputes stores nothing, reads its input with the overlaps, and needs more multiplications. The
-    points are sorted by storage.
+    Each group either reuses or recomputes the overlaps of its tiles. A group that recomputes stores nothing, reads its
+    input with the overlaps, and needs more multiplications. The points are sorted by storage.
 
     Parameters
     ----------

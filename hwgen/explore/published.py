@@ -41,8 +41,9 @@ def points(network: Network) -> tuple[Point, ...]:
 
 
 def depth_groups(network: Network) -> dict[str, int]:
-    """Return the number of serial depth groups (of input channels) of each layer in DeCoILFNet's build; empty for
-    other networks.
+    """Return the number of serial depth groups (of input channels) of each layer in DeCoILFNet's build.
+
+    The result is empty for other networks than DeCoILFNet's.
     """
     if not _same(network, "vgg16:7"):
         return {}

@@ -1,5 +1,6 @@
-"""Storage, arithmetic and traffic of fused layers that are computed tile by tile, in pyramids (Alwani 2015, chapters 3
-and 4).
+"""Storage, arithmetic and traffic of fused layers that are computed in pyramids, tile by tile (Alwani 2015).
+
+Chapters 3 and 4 of the thesis describe the computation.
 
 A pyramid is the part of every layer's map that one tile of the group's last output depends on. The group is computed
 pyramid by pyramid, row by row. Values that neighbouring pyramids share are either kept on chip (*reuse*) or computed
@@ -144,8 +145,7 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return the output tile size of each fusion group that ends with the last layer: ``tip``, rounded up for
-    upsampling.
+    """Return the output tile size of each fusion group that ends with the last layer: ``tip``, or more for upsampling.
 
     It is the smallest tip, at least ``tip``, with which all maps of the group advance by whole pixels. Only upsampling
     needs more than ``tip``.
@@ -158,9 +158,7 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
 
 
 def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
-    """Return, for each possible first layer of a fusion group, the smallest output step that advances all maps by
-    whole pixels.
-    """
+    """Return the smallest output step of fusion groups, by first layer, that advances all maps by whole pixels."""
     outputs, whole = {}, 1
     for index in range(len(linked.layers) - 1, SOURCE - 1, -1):
         whole = lcm(whole, paces[index].denominator)
@@ -169,11 +167,10 @@ def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
 
 
 def _paces(linked: Linked, axis: int) -> dict[int, Fraction]:
-    """Return how many rows (axis 0) or columns of each map correspond to one output of the last layer; 0: the whole
-    map.
+    """Return how many rows (axis 0) or columns of each map correspond to one row or column of the last layer's output.
 
-    If the paths to the last layer have different paces, no band of the map moves along with both. Then the whole map is
-    needed.
+    The number is 0 if the whole map is needed. If the paths to the last layer have different paces, no band of the map
+    moves along with both. Then the whole map is needed.
     """
     layers, readers = linked.layers, _readers(linked)
     pace_of = {len(layers) - 1: Fraction(1)}
@@ -193,8 +190,9 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return the words kept for reuse of overlaps by each fusion group that ends with the last layer, for output
-    tile size ``tip``.
+    """Return the words that each fusion group that ends with the last layer keeps on chip for reuse of overlaps.
+
+    The output tile size is ``tip``.
     """
     rows, columns = (_overlaps(linked, axis, tip[axis]) for axis in (0, 1))
     paces, layers, words = [_paces(linked, axis) for axis in (0, 1)], linked.layers, {}
@@ -213,8 +211,7 @@ def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
 
 
 def _overlaps(linked: Linked, axis: int, tip: int) -> dict[int, tuple[int, int]]:
-    """Return the rows (axis 0) or columns of each feature map that one pyramid (tile of fused layers) keeps for the
-    next.
+    """Return the rows (axis 0) or columns of each feature map that a pyramid (tile of fused layers) keeps for the next.
 
     The first figure is the largest overlap of any layer's windows. The second is the part that the layer most behind
     must still read when the layer most ahead has what it needs.
@@ -312,8 +309,9 @@ def _works_of_tails(linked: Linked, tip: Pair) -> list[Work]:
 
 
 def map_traffic(groups: Sequence[Sequence[Op]]) -> int:
-    """Return the words of feature maps that fusion groups move off chip: each group's input and output once, without
-    halos.
+    """Return the words of feature maps that fusion groups move off chip: each group's input and output once.
+
+    Halos of tiles do not count.
     """
     return sum(group[0].input_words + group[-1].output_words for group in groups)
 
@@ -338,8 +336,7 @@ def _extents(linked: Linked, axis: int, size: int, tip: int) -> dict[int, int]:
 
 
 def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the interval of input rows (or columns) that given outputs of a layer need, in every pyramid (tile of
-    fused layers).
+    """Return the interval of input rows (or columns) that given outputs of a layer need, for every pyramid (tile).
 
     A window wholly in the padding needs nothing.
     """

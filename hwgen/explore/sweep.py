@@ -1,6 +1,4 @@
-"""Sweep that plans one or several networks with many option values, as one table with the Pareto-optimal plans
-marked.
-"""
+"""Sweep that plans networks with many option values, and marks the Pareto-optimal plans in one table."""
 
 from __future__ import annotations
 

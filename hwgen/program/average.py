@@ -14,8 +14,7 @@ _HALF_STEP = 1.01 * 2.0**-24
 
 
 def average_rule(op: AveragePool) -> Requantisation:
-    """Return the requantisation that turns a window's integer sum into an average pool's output, exactly as ONNX
-    Runtime rounds.
+    """Return the requantisation from a window's integer sum to an average pool's output, as ONNX Runtime rounds it.
 
     ONNX Runtime adds real values in float32, tap by tap. The rounded sum can fall on either side of a tie, depending on
     the order of the values. Then no function of the integers' sum gives ONNX Runtime's output.
@@ -56,10 +55,10 @@ def average_rule(op: AveragePool) -> Requantisation:
 
 
 def _depends_on_order(op: AveragePool, sums: np.ndarray, low: int, high: int, count: int) -> np.ndarray:
-    """Return, for each integer sum of an average pool's window, whether the order of ONNX Runtime's float32 additions
-    can change its output.
+    """Return whether the order of ONNX Runtime's float32 additions can change an average pool's output, for each sum.
 
-    The values of a window, less the zero point, are integers from ``low`` to ``high``.
+    ``sums`` are the integer sums of a window. The values of a window, less the zero point, are integers from ``low`` to
+    ``high``.
     """
     mantissa = int(np.frexp(np.float32(op.x_scale))[0] * (1 << SIGNIFICAND_BITS))
     bits = SIGNIFICAND_BITS - ((mantissa & -mantissa).bit_length() - 1)

@@ -27,8 +27,9 @@ from hwgen.program.tiles import Room, Tiling, chunks
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """Jobs and memory addresses with which an engine computes a network, for one frame or several. They do not depend
-    on the weights.
+    """Jobs and memory addresses with which an engine computes a network, for one frame or several.
+
+    They do not depend on the weights.
 
     Parameters
     ----------
@@ -87,8 +88,7 @@ class Schedule:
 
     @property
     def program(self) -> Program:
-        """Content of the engine's program file: memory image, addresses of inputs and outputs, and the layer of each
-        job.
+        """Content of the engine's program file: memory image, addresses of inputs and outputs, and each job's layer.
 
         Raises
         ------
@@ -111,9 +111,7 @@ class Schedule:
         )
 
     def _region(self, name: str, source: FeatureMap, layer: str) -> Region:
-        """Return the memory region of a network output, with the byte distance of its frames if they are not
-        adjacent.
-        """
+        """Return the memory region of a network output, with its frames' byte distance if they are not adjacent."""
         address, *others = (locations[layer].address for locations in self.frame_locations)
         distance = others[0] - address if others else map_bytes(source)
         frame_bytes = None if distance == map_bytes(source) else distance
@@ -126,8 +124,9 @@ class Schedule:
 
     @property
     def choices(self) -> Choices:
-        """Tilings of all layers, and groups of layers computed side by side, from which `schedule` makes the same jobs
-        again.
+        """Choices from which `schedule` makes the same jobs again: tilings of layers, and groups side by side.
+
+        Layers are side by side if their jobs alternate.
         """
         groups = [[self.works[number] for number in group] for group in self.groups if group]
         return [
@@ -299,8 +298,9 @@ def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tup
 
 
 def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
-    """Return the memory addresses of each layer's weights, parameters and tables from ``address`` on, and the end
-    address.
+    """Return the memory addresses of each layer's weights, parameters and tables, which follow ``address``.
+
+    The second result is the end address.
     """
     data = []
     for task in (work.task for work in works):
@@ -313,9 +313,7 @@ def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[li
 
 
 def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Group]], data: Sequence[Data]) -> Emitter:
-    """Generate all jobs of a program: layers computed frame by frame first, then layers computed for all frames at
-    once.
-    """
+    """Generate all jobs of a program: layers computed frame by frame, then layers computed for all frames at once."""
     by_frame, of_all = parts
     passes_of_frame = sum(len(group.works) for group in by_frame)
     job_frames = [(by_frame, each, 0) for each in locations.of_frame] + [(of_all, locations.of_all, passes_of_frame)]
@@ -356,8 +354,9 @@ def _parameter_bytes(task: Pass) -> int:
 
 
 def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Return a layer's weights packed in the order in which the engine reads them: by output fold, then by chunk of
-    taps and channels.
+    """Return a layer's weights packed in the order in which the engine reads them: by output fold, then by chunk.
+
+    A chunk has some taps and input channels.
     """
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")

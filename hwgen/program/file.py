@@ -187,9 +187,7 @@ class Program:
 
     @classmethod
     def _of(cls, description: Entries, image: bytes) -> Program:
-        """Return the program that a parsed JSON description and a memory image describe; refuse contradictory
-        fields.
-        """
+        """Return the program that a JSON description and a memory image describe; refuse contradictory fields."""
         known = [field.name for field in fields(EngineConfig)]
         try:
             engine = EngineConfig(**description.entries("engine").sizes(known))
@@ -246,8 +244,9 @@ def _faults(program: Program) -> Iterator[str]:
 
 
 def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
-    """Yield an error message for each access of a job outside the program's memory, and for each write into its
-    image.
+    """Yield an error message for each access of a job outside the program's memory, or write into its constants.
+
+    The constants (jobs, weights, parameters, tables) are in the image at the beginning of the memory.
     """
     for access in accesses(program.engine):
         begin, end = access.span(job)
@@ -264,8 +263,9 @@ def _described(region: Region) -> dict[str, Any]:
 
 
 def _region(entries: Entries) -> Region:
-    """Return the memory region of an input or output map from a program's description; refuse more than 8 bits per
-    value.
+    """Return the memory region of an input or output map from a program's description.
+
+    Refuse more than 8 bits per value.
     """
     entry = entries.entries("map")
     type_entry = entry.entries("type")

@@ -80,8 +80,7 @@ class Grouping:
         self._cycles: dict[object, float] = {}
 
     def groups(self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS) -> list[Group]:
-        """Divide a network's layers, in order, into groups whose jobs alternate (side by side), with the fewest total
-        cycles.
+        """Divide a network's layers, in order, into groups whose jobs alternate, with the fewest total cycles.
 
         A group has at most ``max_layers`` layers.
 
@@ -101,8 +100,7 @@ class Grouping:
         return best[-1][1]
 
     def follow(self, layers: Sequence[Layer], choices: Choices) -> list[Group]:
-        """Return layers in given groups (computed side by side) and with given tilings, from ``choices`` instead of a
-        search.
+        """Return layers in the groups (computed side by side) and with the tilings of ``choices``, without a search.
 
         Raises
         ------
@@ -152,9 +150,7 @@ class Grouping:
         return [self._alone(layer) for layer in layers]
 
     def _tried(self, task: Pass) -> list[Work]:
-        """Return the tilings to compare by exact cycles for a pass that is computed alone, each with its estimated
-        cost.
-        """
+        """Return the tilings to compare by exact cycles for a pass computed alone, each with its estimated cost."""
         return [Work.of(task, *each) for each in self._tilings[task.shape, self._whole, MOST_TILINGS]]
 
     def _alone(self, layer: Layer) -> Group:
@@ -205,8 +201,9 @@ class Grouping:
         return not any(task.name in self._fixed for task in tasks)
 
     def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[Work, ...]]:
-        """Return the tilings of several passes side by side whose estimated cycles are clearly fewer than
-        ``single_cycles``.
+        """Return the tilings of several passes side by side that are clearly faster than ``single_cycles``.
+
+        The cycles are estimates.
         """
         works_tried = [self._works(tasks, by_rows) for by_rows in (True, False)]
         return [
@@ -216,9 +213,7 @@ class Grouping:
         ]
 
     def _works(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[Work, ...]:
-        """Return passes with tilings that share the engine's buffers; an empty tuple if some pass has no such
-        tiling.
-        """
+        """Return passes with tilings that share the engine's buffers; an empty tuple if a pass has no such tiling."""
         room = self._room(tasks, by_rows)
         tilings = [self._tilings[task.shape, room, 1] for task in tasks]
         if not all(tilings):
@@ -238,8 +233,9 @@ class Grouping:
         )
 
     def _find_all(self, requests: Iterable[tuple[Pass, Room, int]], what: str) -> None:
-        """Search for the best tilings of engine passes, and store them for later use. Each request has a pass, its
-        buffer space, and the number of tilings.
+        """Search for the best tilings of engine passes, and store the tilings for later use.
+
+        Each request has a pass, its buffer space, and the number of tilings.
         """
         missing = {(task.shape, room, count): (task, room, count) for task, room, count in requests}
         missing = {key: request for key, request in missing.items() if key not in self._tilings}
@@ -263,9 +259,7 @@ class Grouping:
         return self._cycles[self._key(works)]
 
     def _key(self, works: Sequence[Work]) -> object:
-        """Return the cache key for the cycles of passes computed side by side: all values on which the cycles
-        depend.
-        """
+        """Return the cache key for the cycles of passes side by side: all values on which the cycles depend."""
         names = {edge: index for index, edge in enumerate(_edges(works))}
         return tuple(
             (

@@ -53,9 +53,7 @@ class Work:
 
     @classmethod
     def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> Work:
-        """Return an engine pass of a layer with its tiling and the tiling's estimated cost, before weights have
-        addresses.
-        """
+        """Return an engine pass of a layer with its tiling and estimated cost, before its weights have addresses."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
     @property
@@ -86,8 +84,7 @@ class Ring:
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Entry, int]:
-        """Allocate ``size`` words of the ring buffer, and return which jobs must end before these words can be
-        overwritten.
+        """Allocate ``size`` words of the ring buffer, and return how many jobs must end before they can be written.
 
         Returns
         -------
@@ -134,9 +131,7 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Item:
-    """Content of one job: an output tile, a group of output channels, and the input channels and kernel taps to
-    accumulate.
-    """
+    """Content of one job: an output tile, its output channels, and the input channels and kernel taps to accumulate."""
 
     fold: int
     tile: _Tile
@@ -445,8 +440,9 @@ class _PassJobs:
         return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Entry]:
-        """Load the new input rows of the next tile below into the map buffer, over the oldest rows. Rows that both
-        tiles share stay.
+        """Load the new input rows of the next tile below into the map buffer, over the oldest rows.
+
+        Rows that both tiles share stay.
         """
         task, tile, pixels = self.task, item.tile, self.engine.pixels
         top, bottom = tile.box_rows
@@ -670,8 +666,9 @@ class _PassJobs:
         }
 
     def _note_stored(self, item: _Item) -> None:
-        """Record the last job as the one after which the tile's output rows can be read and its output-buffer words
-        reused.
+        """Record the last job as the one that stores the tile's outputs.
+
+        Jobs that read these output rows wait for it. After it, the tile's words of the output buffer can be reused.
         """
         name, first_block = self.task.target
         block, edge = first_block + self._fold_block(item.fold), self.task.edge

@@ -121,8 +121,9 @@ def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
 
 
 def roots(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map, the stored map that contains it (itself or a concatenation), and its first 8-channel
-    block there.
+    """Return, for each map, the stored map that contains it, and the index of its first 8-channel block there.
+
+    The stored map is the map itself or a concatenation.
     """
     target_of, copy_sources = _inside(network), {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
@@ -141,10 +142,10 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map computed directly into a concatenation's output, the concatenation and its first 8-channel
-    block there.
+    """Return, for each map computed straight into a concatenation's output, the concatenation and the first block.
 
-    Such a map enters a single concatenation, unchanged, and begins at a whole block.
+    The first block is the index of the map's first 8 channels there. Such a map enters a single concatenation,
+    unchanged, and begins at a whole block.
     """
     copies = {layer.name for layer in network.layers if isinstance(layer, Copy)}
     target_of: dict[str, tuple[str, int]] = {}
@@ -301,8 +302,10 @@ class _Home:
         )
 
     def of_all(self) -> MapLocation:
-        """Return the memory location of the map with the rows of all frames interleaved, or the first frame's
-        location.
+        """Return the memory location of one tall map that consists of the rows of all frames.
+
+        Frames that are stored one by one have such a location only if each is one pixel. Otherwise the result is the
+        first frame's location.
         """
         if self.frames == 1 or not self.one_by_one:
             return MapLocation.dense(self.address, self.blocks, self.frames * self.height, self.width)
@@ -324,8 +327,9 @@ def aligned(address: int) -> int:
 
 
 def _first_gap(home: _Home, alive: Sequence[_Home]) -> _Home:
-    """Return memory region ``home`` moved to the first aligned address, not below its own, at which it overlaps no
-    region in ``alive``.
+    """Return a memory region moved to the first aligned address at which it overlaps no region in ``alive``.
+
+    The address is not below the region's own.
     """
     for other in sorted(alive, key=lambda other: other.address):
         if home.end <= other.address:

@@ -170,8 +170,7 @@ CHUNK, ROW, PART, BOX = 6, 7, 8, 10
 
 
 def words(task: Pass, engine: EngineConfig, tiling: Tiling, positions: dict[str, int] | None = None) -> dict[str, int]:
-    """Return the bytes of input, weights and output that cross the memory port, as the general loop-nest model counts
-    them.
+    """Return the bytes of input, weights and output that cross the memory port, counted by the loop-nest model.
 
     Parameters
     ----------

@@ -62,24 +62,21 @@ class Tables:
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """Grid of output pixels (every ``step``-th row and column of a map, from ``first`` on) that an engine pass
-    writes.
-    """
+    """Grid of output pixels that an engine pass writes: each ``step``-th row and column of a map, from ``first`` on."""
 
     step: tuple[int, int] = (1, 1)
     first: tuple[int, int] = (0, 0)
 
     def at(self, axis: int, pixel: int) -> int:
-        """Return the row (axis 0) or column (axis 1) of the written map that corresponds to an output pixel of the
-        pass.
-        """
+        """Return the row (axis 0) or column (axis 1) of the written map for an output pixel of the pass."""
         return pixel * self.step[axis] + self.first[axis]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """Pass of a layer through the engine's array: a convolution or channelwise operation with its fused output
-    operations.
+    """Pass of a layer through the engine's array: a convolution or channelwise operation with fused operations.
+
+    The fused operations change the outputs: an addition, a lookup table, a pool.
 
     Parameters
     ----------
@@ -149,9 +146,7 @@ class Pass:
         return LANES if self.channelwise else engine.maps
 
     def folds(self, engine: EngineConfig) -> int:
-        """Return the number of output folds of the pass: output channels divided by those computed at a time,
-        rounded up.
-        """
+        """Return the number of output folds of the pass: channels divided by those computed at a time, rounded up."""
         return -(-self.maps // self.fold_maps(engine))
 
     @property
@@ -179,8 +174,9 @@ class Pass:
 
     @property
     def is_scattered(self) -> bool:
-        """Whether outputs that are neighbours in a row of the pass are not adjacent in the written map, as in
-        upsampling. A tile then has one row.
+        """Whether neighbouring outputs in a row of the pass are not adjacent in the written map, as in upsampling.
+
+        A tile then has one row.
         """
         return self.lattice.step[1] > 1
 
@@ -306,8 +302,9 @@ def _average_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
-    """Return an engine pass with a fused addition: the pass computes operand ``operand`` and reads the other from
-    memory.
+    """Return an engine pass with a fused addition: its own result and another map, read from memory, are added.
+
+    The pass computes operand ``operand`` of the addition.
     """
     first_block = task.target[1]
     return replace(
@@ -434,8 +431,9 @@ def _check_weights(op: Conv) -> None:
 
 
 def _requantised(op: Op, requantisation: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
-    """Return a layer's output bounds and parameter words for the engine; refuse a requantisation that it cannot
-    compute.
+    """Return a layer's output bounds and parameter words for the engine.
+
+    Refuse a requantisation that the engine cannot compute.
     """
     if not requantisation.float32 and not _rounds_alike(op, requantisation):
         raise ModelError(
@@ -490,8 +488,9 @@ def _lookup_table(op: Lookup) -> Tables:
 
 
 def _kept(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
-    """Return a channelwise pass that requantises nothing: it outputs a window's maximum, or sums its values with weight
-    1.
+    """Return a channelwise pass that requantises nothing: its output is the maximum or the sum of a window's values.
+
+    All weights of the sum are 1.
     """
     (edge,) = edges
     ones, one = np.ones(LANES, np.int64), np.full(LANES, 1 << 23)
@@ -603,8 +602,9 @@ def _add(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _sum_tables(op: Add, operand: int) -> np.ndarray:
-    """Return the three lookup tables with which the engine adds two maps: rescaled values of each operand, and the
-    rounding.
+    """Return the lookup tables with which the engine adds two maps: rescaled operands, and the sum's rounding.
+
+    The first two tables hold the rescaled values of the operands.
 
     Raises
     ------

@@ -87,8 +87,7 @@ class Tilings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Share of the engine's buffers that a layer's pass can use, and conditions of its computation such as side by
-    side.
+    """Share of the engine's buffers that a layer's pass can use, and conditions of the computation.
 
     Parameters
     ----------
@@ -166,9 +165,7 @@ class Costs(NamedTuple):
     fits: np.ndarray
 
     def best(self, max_count: int) -> list[int]:
-        """Return the indices of the ``max_count`` cheapest tilings of the table; tilings that fit the buffers precede
-        all others.
-        """
+        """Return the indices of the ``max_count`` cheapest tilings of the table, those that fit the buffers first."""
         cycles = np.maximum(self.array, self.port) + self.ends
         return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
@@ -191,16 +188,12 @@ def plane_words(task: Pass, engine: EngineConfig, rows: Any, width: Any, columns
 
 
 def pieces(size: int, step: int) -> list[tuple[int, int]]:
-    """Return the half-open intervals of length ``step`` that divide the range from 0 to ``size``; the last can be
-    shorter.
-    """
+    """Return the half-open intervals of length ``step`` (or less, the last) that divide the range 0 to ``size``."""
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-    """Return the input channels, kernel rows and kernel columns that each job of a tile accumulates, as half-open
-    intervals.
-    """
+    """Return the half-open intervals of input channels, kernel rows and columns that each job of a tile accumulates."""
     rows, columns = task.window.kernel
     return list(
         product(
@@ -255,9 +248,7 @@ def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
 
 
 def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
-    """Return, as a table, all tilings (tile and chunk sizes, loop orders) of a layer's pass among which the cheapest
-    is searched.
-    """
+    """Return the table of all tilings of a layer's pass (tile and chunk sizes, loop orders) that a search compares."""
     heights, chunks = _heights(task), _chunks(task, engine, room)
     tables = [
         _tilings(task, engine, room, heights, columns, *chunk)
@@ -327,8 +318,9 @@ def _tile_counts(tiles: int) -> tuple[int, ...]:
 def _tilings(
     task: Pass, engine: EngineConfig, room: Room, heights: np.ndarray, columns: int, channels: int, taps: int
 ) -> Tilings:
-    """Return the table of tilings with given tile columns, chunk channels and chunk kernel rows, over all heights and
-    loop orders.
+    """Return the table of tilings with given columns and chunks, for all tile heights and loop orders.
+
+    The chunks have ``channels`` input channels and ``taps`` kernel rows.
     """
     single = is_single(task, channels, taps) and not room.shared
     max_rows = most_pixels(task, engine, single=single) // columns
@@ -422,8 +414,9 @@ class Estimator:
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return, per tiling, how often each box of input is loaded, and how many map-buffer words it needs. Also
-        return whether the box is double-buffered, and whether it fits.
+        """Return, per tiling, how often each box of input is loaded, and the map buffer's words.
+
+        Also return whether the box is double-buffered, and whether it fits.
         """
         room, folds = self._room.map_words, self._folds
         if self._task.channelwise:
@@ -438,9 +431,7 @@ class Estimator:
     def _weight_loads(
         self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return, per tiling, how often all weights are loaded, and how much of the weight buffer is used (in array
-        steps).
-        """
+        """Return, per tiling, how often all weights are loaded, and the used array steps of the weight buffer."""
         room, fold = self._room.weight_steps, self._fold_weights
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
@@ -463,17 +454,17 @@ def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return the lengths and counts of the pieces into which ``size`` is divided: whole pieces of ``steps``, and a
-    shorter rest.
+    """Return the length and number of the whole pieces into which ``size`` is divided, and of a shorter rest.
+
+    The whole pieces have the length ``steps``.
     """
     return [(steps, size // steps), (size % steps, 1)]
 
 
 def _spans(task: Pass, axis: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, per tile size, the number of tiles along an axis, and the input rows or columns that they read (maximum
-    and sum).
+    """Return, per tile size, the number of tiles along an axis, and the input rows or columns that the tiles read.
 
-    The input rows are the maximum over all pieces, and their sum.
+    The second result is the largest number of rows or columns of one tile, and the third is their sum over all tiles.
     """
     sizes, positions = np.unique(steps, return_inverse=True)
     spans = np.array([_span(task, axis, step) for step in sizes.tolist()], np.int64).reshape(-1, 3)

@@ -49,9 +49,7 @@ class Band:
 
 
 def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
-    """Return the timeline rows of the engine's array, its memory port and each layer, in the order in which layers
-    begin.
-    """
+    """Return the timeline rows of the engine's array, its memory port and each layer, in order of their begin."""
     names = [work.task.name for work in schedule.works]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups for job in schedule.jobs])
@@ -73,9 +71,7 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
 
 
 def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Return the intervals of cycles in which the array works, waits for operands, waits for the drain, or waits for
-    stores.
-    """
+    """Return the intervals of cycles in which the array works, or waits for operands, for the drain, or for stores."""
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])

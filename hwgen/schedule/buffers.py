@@ -56,8 +56,7 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
 
 
 def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Return the smallest line-buffer rows and FIFO depths of each layer that keep the accelerator's latency and
-    interval.
+    """Return the smallest line-buffer rows and FIFO depths of each layer that keep latency and interval unchanged.
 
     Parameters
     ----------
@@ -127,8 +126,9 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def _paces(schedule: Schedule) -> Times:
-    """Return the largest average cycles per frame that each stream of an accelerator can take without lowering its
-    throughput.
+    """Return the most cycles per frame that each stream of an accelerator can take without a lower throughput.
+
+    The cycles are an average.
     """
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
     return np.maximum(schedule.paces(), interval)
@@ -143,8 +143,9 @@ class _Deadlines:
         self._latest, self._wasted = schedule.latest(deadline), schedule.events
 
     def sharpen(self) -> bool:
-        """Recompute the latest allowed cycle of each event with the present FIFO depths if worthwhile; return whether
-        this was done.
+        """Recompute the latest allowed cycle of each event with the present FIFO depths, if worthwhile.
+
+        Return whether this was done.
 
         The recomputation is worth its cost once failed trials have moved as many events as the schedule has.
         """
@@ -154,15 +155,11 @@ class _Deadlines:
         return worth
 
     def depth_bound(self, fifo: int) -> int:
-        """Return a lower bound of a FIFO's depth: a shallower FIFO would make some event of the schedule miss its
-        deadline.
-        """
+        """Return a lower bound of a FIFO's depth: with less, some scheduled event would miss its deadline."""
         return self._schedule.credits_used(fifo, self._latest)
 
     def solve(self) -> bool:
-        """Solve the schedule until an event exceeds its latest allowed time, and return whether all events are in
-        time.
-        """
+        """Solve the schedule until an event exceeds its latest allowed time; return whether all events are in time."""
         on_time = self._schedule.solve(self._latest)
         if not on_time:
             self._wasted += self._schedule.moved

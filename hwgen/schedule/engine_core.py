@@ -48,8 +48,9 @@ def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pixel groups (one output pixel per array lane) of each job, and the array cycles per
-    group.
+    """Return the number of pixel groups of each job, and the number of array cycles that each group takes.
+
+    A pixel group has one output pixel per lane of the array.
     """
     groups, *_, rows, across, channels, channelwise = columns(jobs, "compute", _COMPUTE)
     return groups, rows * across * np.where(channelwise, -(-channels // LANES), channels)
@@ -140,14 +141,16 @@ class CoreSchedule:
         return self.tables.yields[: self.tables.state[events.NUM_YIELDED]]
 
     def offer_compute(self, cycle: int) -> None:
-        """Record that the next job is offered to the array from ``cycle`` on, or once the array has accepted the
-        previous job.
+        """Record that the next job is offered to the array from ``cycle`` on.
+
+        The offer begins later if the array accepts the previous job only later.
         """
         events.offer(self.tables, events.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
-        """Record that the next job is offered to the drain from ``cycle`` on, or once the drain has accepted the
-        previous job.
+        """Record that the next job is offered to the drain from ``cycle`` on.
+
+        The offer begins later if the drain accepts the previous job only later.
         """
         events.offer(self.tables, events.DRAIN, cycle)
 

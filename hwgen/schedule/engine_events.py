@@ -106,9 +106,7 @@ def _take(core: Core, queue: int, cycle: int) -> int:
 
 @inner
 def _next_start(core: Core) -> int:
-    """Return the cycle in which the array begins its next pixel group, or passes a job that has no pixel groups,
-    minus 1.
-    """
+    """Return the cycle before the array begins its next pixel group, or passes a job that has no pixel groups."""
     state = core.state
     if state[_LEFT]:
         job, cycle = state[_JOB], state[_LAST_STEP]
@@ -169,9 +167,7 @@ def _yield(core: Core, cycle: int) -> None:
 
 @inner
 def _next_drain(core: Core) -> int:
-    """Return the cycle of the drain's next event: the last sum of the present pixel group, or the start of the next
-    group.
-    """
+    """Return the cycle of the drain's next event: a pixel group's last sum, or the start of the next group."""
     state = core.state
     if state[_SELECTS]:
         return state[_SELECTED_LAST]
@@ -443,9 +439,7 @@ def _offer_parts(port: Port, core: Core) -> None:
 
 @inner
 def _fetch_ready(port: Port) -> int:
-    """Return the earliest cycle in which the memory port can be granted to the next burst that fetches a job
-    descriptor.
-    """
+    """Return the earliest cycle in which the memory port can be granted to the next burst of a descriptor fetch."""
     unit = port.units[FETCHES]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -547,8 +541,9 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
 
 @inner
 def _reaches_change(core: Core, until: int) -> bool:
-    """Advance the compute core until it accepts, computes or drains a job; return whether this happens before cycle
-    ``until``.
+    """Advance the compute core to its next job that is accepted, computed or drained, if before cycle ``until``.
+
+    Return whether there is such a job.
     """
     computed, drained = core.state[KNOWN + COMPUTED], core.state[KNOWN + DRAINED]
     accepted, also = core.state[KNOWN + COMPUTE_ACCEPTED], core.state[KNOWN + DRAIN_ACCEPTED]

@@ -58,8 +58,9 @@ class Origin:
         return Origin(self.source, index, in_frame // len(self.index) * self.ahead, self.delay[entries])
 
     def waited_for(self, target: Any, *, after: Times | int = 0) -> Wait:
-        """Return the constraint that event ``n`` of sequence ``target`` happens at least ``after`` cycles after beat
-        ``n`` is offered.
+        """Return the constraint that event ``n`` of a sequence happens some cycles after beat ``n`` is offered.
+
+        ``target`` is the sequence, and ``after`` the least number of cycles.
         """
         return Wait(target, self.source, self.index, self.ahead, self.delay + after)
 
@@ -103,14 +104,13 @@ class LayerEvents(ABC, Generic[Config]):
 
     @abstractmethod
     def waits(self, ports: Ports) -> list[Wait]:
-        """Return the timing constraints on the layer's input beats and computation starts, except for room in its
-        output FIFOs.
+        """Return the timing constraints on the layer's input beats and computation starts, except for FIFO room.
+
+        Room in the output FIFOs is the constraint of `room`.
         """
 
     def room(self, ports: Ports, output: int, depth: int | None) -> Wait:
-        """Return the constraint that a layer starts a computation only when the output's FIFO has room for all its
-        beats.
-        """
+        """Return the constraint that a computation starts only when an output FIFO has room for all its beats."""
         return Wait(
             ports.starts,
             ports.left[output],
@@ -122,14 +122,16 @@ class LayerEvents(ABC, Generic[Config]):
         )
 
     def space(self, ports: Ports, rows: int) -> Wait | None:
-        """Return the constraint that an input beat waits for space in a line buffer of ``rows`` rows, or ``None``.
-        ``None`` means that the layer has no line buffer.
+        """Return the constraint that an input beat waits for space in a line buffer of ``rows`` rows.
+
+        The result is ``None`` if the layer has no line buffer.
         """
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return the layer's internal event sequences, such as tile starts, with events per frame and smallest gap
-        in cycles.
+        """Return the layer's internal event sequences, such as tile starts, each with its length and smallest gap.
+
+        The length is the number of events per frame, and the gap is in cycles.
         """
         return {}
 
@@ -141,9 +143,7 @@ class LayerEvents(ABC, Generic[Config]):
         return ports.taken
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the key of the event sequence in which the layer computes, and the number of cycles that each event
-        takes.
-        """
+        """Return the key of the event sequence in which the layer computes, and the cycles that each event takes."""
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any) -> Origin:
@@ -154,10 +154,10 @@ class LayerEvents(ABC, Generic[Config]):
         return Origin(starts, folds, len(config.fold_beats), offsets + (config.pipeline_latency + FifoConfig.latency))
 
     def claimed(self, starts: slice) -> Times:
-        """Return the number of FIFO entries reserved by each start of an output fold (output channels computed
-        together), cumulated.
+        """Return, for each start of an output fold, the number of FIFO entries reserved by all starts up to it.
 
-        The range ``starts`` of output folds covers whole windows.
+        An output fold is a set of output channels that are computed together. The range ``starts`` of output folds
+        covers whole windows.
         """
         folds, beats = self._claimed.size, int(self._claimed[-1])
         windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats
@@ -208,8 +208,9 @@ class LineEvents(LayerEvents[LayerConfig]):
         )
 
     def lead(self, rows: int) -> int:
-        """Return after how many input steps (``Tp`` pixels each) a line buffer of ``rows`` rows reuses a memory
-        word.
+        """Return the number of input steps after which a line buffer of ``rows`` rows reuses a memory word.
+
+        Each step stores ``Tp`` neighbouring pixels.
         """
         return rows * self.config.window.input.row_steps
 
@@ -229,10 +230,9 @@ def _released(window: LineBufferConfig) -> Times:
 
 
 class JoinEvents(LayerEvents[JoinLayerConfig]):
-    """Scheduled events (transfers, computation starts) of a layer without a line buffer, such as a join of two
-    branches.
+    """Scheduled events of a layer without a line buffer, such as a join of two branches.
 
-    The layer takes a beat in the cycle in which its step starts.
+    The events are transfers and computation starts. The layer takes a beat in the cycle in which its step starts.
     """
 
     def waits(self, ports: Ports) -> list[Wait]:
@@ -360,8 +360,9 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
     """
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the input beats as the layer's events of work, one cycle each. The layer adds each beat in the cycle
-        in which it takes the beat.
+        """Return the input beats as the layer's events of work, one cycle each.
+
+        The layer adds each beat in the cycle in which it takes the beat.
         """
         return ports.taken[0], 1
 
@@ -386,9 +387,7 @@ class RegroupEvents:
         self._latency, self._after, self._waiting = config.latency, np.array(config.after), np.array(config.waiting)
 
     def entering(self, left: Any, taken: Any) -> Wait:
-        """Return the constraint on beats that enter a Regroup (width converter): its reader must have taken enough
-        earlier beats.
-        """
+        """Return the constraint that a beat enters a Regroup (width converter) after its reader took earlier beats."""
         # Beats enter in order, so each beat waits for everything that the beats before it wait for.
         before = np.maximum.accumulate(-1 - self._waiting)
         return Wait(left, taken, before, self._sizes, data=False)

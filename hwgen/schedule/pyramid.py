@@ -77,8 +77,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return waits
 
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
-        """Return the constraints on the first and last cycle in which each tile is filled: after the previous tile
-        and its own input beats.
+        """Return the timing constraints on the first and last fill cycle of each tile of a layer.
+
+        A tile waits for the tile before it and for its own input beats.
         """
         tiles = np.arange(len(self._first))
         frame_steps, beats = self.config.reuse.cycles, len(self._new)
@@ -120,8 +121,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         ]
 
     def _filled_before(self, tiles: Times) -> Times:
-        """Return, for each tile, the index of the last tile before it whose windows need input beats; negative in the
-        frame before.
+        """Return, for each tile, the index of the last tile before it whose windows need input beats.
+
+        A negative index is a tile of the frame before.
         """
         filled = np.flatnonzero(self._filled)
         before = np.searchsorted(filled, tiles, side="left")
@@ -144,8 +146,9 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
 
 def _new_steps(config: PyramidLayerConfig) -> list[Times]:
-    """Return, for each pyramid (tile) of a frame, the reuse buffer's steps that take a new input beat instead of a
-    stored one.
+    """Return the steps of the reuse buffer that take a new input beat instead of a stored one, for each pyramid (tile).
+
+    The pyramids are those of one frame.
     """
     source = config.window.input
     cuts: Sequence[Any] = list(product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels)))

@@ -54,8 +54,7 @@ _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 @dataclass(frozen=True)
 class Wait:
-    """Constraint between two sequences of hardware events: events of ``target`` happen a delay after events of
-    ``source``, or later.
+    """Constraint between two sequences of hardware events: ``target`` happens some cycles after ``source``, or later.
 
     Every ``every``-th event of the target waits, the first included. For any ``n >= 0`` event ``every * (n + lead)`` of
     the target waits for event ``index[r] + q * ahead - back`` of the source, where ``q, r = divmod(n, len(index))``. It
@@ -151,7 +150,7 @@ class System:
         self._out_of = np.searchsorted(self._waits[self._readers, _SOURCE], bounds)
 
     def __len__(self) -> int:
-        """Number of scheduled events of all sequences."""
+        """Return the number of scheduled events of all sequences."""
         return len(self._times)
 
     def times(self, key: Any) -> Times:
@@ -208,8 +207,9 @@ class System:
             _take_back(self._times, indices, values, int(used[0]))
 
     def _start_over(self) -> None:
-        """Reset the times of all scheduled events, to recompute them from the beginning, because the undo journal is
-        full.
+        """Reset the times of all scheduled events, because the undo journal is full.
+
+        All times are then computed from the beginning.
         """
         self._take_back()
         self._marked = self._times.copy()
@@ -218,8 +218,7 @@ class System:
         self._solved = False
 
     def solve(self, latest: Times | None = None) -> bool:
-        """Compute the cycle of each scheduled event, and return whether no event is later than its latest allowed
-        cycle.
+        """Compute the cycle of each scheduled event, and return whether none exceeds its latest allowed cycle.
 
         If an event is later, the computation stops unfinished.
 
@@ -571,8 +570,7 @@ def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
 
 @_compiled
 def _first_waiting(waits, tables, cursors, row, source):
-    """Return the smallest ``n`` for which the ``n``-th waiting event of a constraint waits for event ``source`` or a
-    later one.
+    """Return the number ``n`` of the first waiting event of a constraint that waits for event ``source`` or later.
 
     The search starts near its last result.
     """
@@ -606,8 +604,9 @@ def _first_waiting(waits, tables, cursors, row, source):
 
 @_compiled
 def _go_back(latest, sequences, waits, tables, delays, into):
-    """Compute an upper bound of each event's latest allowed cycle, backwards through constraints on data, without
-    constraints on room.
+    """Compute an upper bound of each event's latest allowed cycle, from constraints on data alone.
+
+    The computation goes backwards. Constraints on room do not count.
     """
     for sequence in range(len(sequences) - 1, -1, -1):
         first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
@@ -631,9 +630,7 @@ def _go_back(latest, sequences, waits, tables, delays, into):
 
 @_compiled
 def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers):
-    """Compute the latest allowed cycle of each scheduled event from the deadlines, backwards through all
-    constraints.
-    """
+    """Compute the latest allowed cycle of each scheduled event, from the deadlines back through all constraints."""
     left = sequences[:, _COUNT].copy()
     last = len(sequences) - 1
     sequence, idle = last, 0

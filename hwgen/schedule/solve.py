@@ -178,8 +178,9 @@ class Schedule:
         return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return the event sequences of one stream with their lengths and gaps: beats leaving the FIFO, beats taken
-        by the reader.
+        """Return the event sequences of one stream (beats leaving the FIFO, beats taken), with their lengths and gaps.
+
+        Without a Regroup (width converter) the reader takes the beats as they leave the FIFO: one sequence.
         """
         stream, sequences = self._streams[stream_index], {}
         if self._regroup(stream) is not None:
@@ -212,9 +213,7 @@ class Schedule:
         return fifo + len(self.config.entries)
 
     def _fifo_of(self, stream: int) -> int:
-        """Return the index of the FIFO that feeds a stream (by index); negative if the stream is an input of the
-        accelerator.
-        """
+        """Return the index of the FIFO that feeds a stream; negative if the stream is an input of the accelerator."""
         return stream - len(self.config.entries)
 
     def mark(self) -> None:
@@ -250,9 +249,7 @@ class Schedule:
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return the keys of a layer's own event sequences (beats taken, computations started), each with its
-        smallest gap in cycles.
-        """
+        """Return the keys of a layer's own event sequences, such as beats taken, with their smallest gaps in cycles."""
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
@@ -271,8 +268,7 @@ class Schedule:
         return self._layers[layer].work(self._ports(layer))
 
     def source(self, layer: int, key: Any) -> int:
-        """Return the index of the layer (or accelerator input) that sends the beats taken in one of a layer's event
-        sequences.
+        """Return the index of the layer (or accelerator input) that sends the beats of one of a layer's sequences.
 
         For a sequence that takes no beats, the result is the source of the layer's first input.
         """
@@ -303,16 +299,15 @@ class Schedule:
 
     @property
     def starts(self) -> list[Times]:
-        """Cycles in which each layer starts its output folds (output channels computed together), one array per
-        layer.
+        """Cycles in which each layer starts its output folds, one array per layer.
+
+        An output fold is a set of output channels that are computed together.
         """
         return [self._system.times(("starts", index)) for index in range(len(self._layers))]
 
     @cached_property
     def _into(self) -> list[list[int]]:
-        """Indices of the streams into each layer, in the order of its inputs; the last entry holds the accelerator's
-        output streams.
-        """
+        """Indices of the streams into each layer, in order, with the accelerator's output streams in a last entry."""
         streams: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
         for index, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].port):
             streams[stream.sink].append(index)
@@ -333,9 +328,7 @@ class Schedule:
         return self._layers[stream.sink].beats_in[stream.port]
 
     def _regroup(self, stream: Link) -> RegroupEvents | None:
-        """Return the events of the Regroup (width converter) behind a stream's FIFO; ``None`` if beats pass
-        unchanged.
-        """
+        """Return the events of the Regroup (width converter) behind a stream's FIFO; ``None`` if it has none."""
         if stream.source < 0:
             return None
         config = self.config.layers[stream.source].regroups[stream.output]
@@ -388,8 +381,7 @@ class Schedule:
         return self._system.moved
 
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
-        """Return the latest allowed cycle of each scheduled event, so that every frame's outputs meet the frame's
-        deadline.
+        """Return the latest allowed cycle of each scheduled event, with which every frame meets its deadline.
 
         Parameters
         ----------
@@ -463,8 +455,7 @@ class Schedule:
         return np.array([-(-(cycles[-1] - cycles[-1 - window]) // max(window, 1)) for cycles in ends])
 
     def falls_behind(self, paces: Times | int) -> bool:
-        """Return whether a stream takes more cycles per frame than its pace in the long run, so that outputs will be
-        late.
+        """Return whether a stream takes more cycles per frame than its pace in the long run, which delays outputs.
 
         A layer falls behind in one of two cases. Each of its last frames takes longer than the pace. Or its largest
         delay against the pace in the last frames exceeds the largest delay in as many frames before. At a pace of 49 a
@@ -487,8 +478,7 @@ class Schedule:
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:
-    """Refuse to schedule an accelerator if its number of events (transfers and computation starts) would take too much
-    memory.
+    """Refuse to schedule an accelerator whose events (transfers and computation starts) would take too much memory.
 
     Raises
     ------
@@ -505,8 +495,9 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 
 
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
-    """Return the number of scheduled events (beats transferred, output folds computed) of each layer in ``frames``
-    frames.
+    """Return the number of scheduled events (beats transferred, output folds computed) of each layer.
+
+    The events are those of ``frames`` frames.
     """
     return [
         frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
@@ -559,8 +550,9 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
 
 def _continued(heights: Sequence[AcceleratorConfig], missing: int, frames: int | None) -> Cycles | None:
-    """Return an accelerator's latency and interval on a tall map, extrapolated from three lower maps, or ``None`` if
-    growth is not linear.
+    """Return an accelerator's latency and interval on a tall map, extrapolated from three lower maps.
+
+    The result is ``None`` if the growth is not linear.
     """
     schedules = [steady_cycles(config, frames) for config in heights]
     latency = _extended([cycles.latency for cycles in schedules], missing)

@@ -26,8 +26,7 @@ MIN_BUFFERS = 4
 
 
 def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return copies of an accelerator for three lower input heights, and the number of height steps up to the whole
-    map.
+    """Return copies of an accelerator for three lower input heights, and the number of height steps to the whole map.
 
     Parameters
     ----------

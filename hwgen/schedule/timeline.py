@@ -102,16 +102,17 @@ class Timeline:
         return [self._schedule.credits_used(index) for index in range(len(self.config.links))]
 
     def frame(self, bins: int) -> Window:
-        """Return the layers' states during the first frame, from cycle 0 to its last output transfer, in ``bins``
-        bins.
+        """Return the layers' states during the first frame, from cycle 0 to its last output transfer.
+
+        The cycles are counted in ``bins`` bins.
         """
         return self.window(0, int(self._schedule.frame_ends[0]) + 1, bins)
 
     def steady(self, bins: int) -> Window | None:
-        """Return the layers' states during one interval of the steady state, in ``bins`` bins; ``None`` if no interval
-        is steady.
+        """Return the layers' states during one interval of the steady state; ``None`` if no interval is steady.
 
-        The interval ends where the first layer has finished its last frame, so that all layers are at work.
+        The cycles are counted in ``bins`` bins. The interval ends where the first layer has finished its last frame, so
+        that all layers are at work.
         """
         interval, end = self.cycles.interval, min(layer.end for layer in self.layers)
         if interval is None or end < 2 * interval:
@@ -166,8 +167,9 @@ class _Layer:
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
-        """Return the cycles that the layer spends in each state between neighbouring ``edges``, without states that do
-        not occur.
+        """Return the cycles that the layer spends in each state between neighbouring ``edges``.
+
+        States that do not occur are left out.
         """
         gaps = self._begins - np.append(0, self._ends[:-1])
         runs = np.searchsorted(self._begins, edges, side="right")
@@ -188,9 +190,7 @@ class _Layer:
 
 
 class _Causes:
-    """Causes of one layer's delays: the wait states (for input, room, own buffer) that occur, and each event's
-    state.
-    """
+    """Wait states of one layer (for input, for room, for its own buffer), and the state of each delayed event."""
 
     def __init__(self, schedule: Schedule, layer: int):
         self._schedule, self._layer = schedule, layer
@@ -227,9 +227,7 @@ class _Causes:
         return self
 
     def _binding(self, wait: Wait, events: Times) -> tuple[Times, Times]:
-        """Return which events happen exactly when a given timing constraint permits, and the event that each of them
-        waits for.
-        """
+        """Return which events happen as early as a timing constraint permits, and the events that they wait for."""
         entry_index, rest = np.divmod(events, wait.every)
         entry_index = entry_index - wait.lead
         periods, entries = np.divmod(np.maximum(entry_index, 0), len(wait.index))
@@ -240,8 +238,7 @@ class _Causes:
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
     def _unbound(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
-        """Attribute the delay of events that no constraint explains, and return the first event of each run to trace
-        further.
+        """Attribute the delay of events that no constraint explains; return the first events of their runs to trace.
 
         The head of such a run can itself wait for another event.
         """
@@ -255,9 +252,7 @@ class _Causes:
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """Return the events that do not directly follow the event before them in their sequence at the smallest
-        distance.
-        """
+        """Return the events of a sequence that do not follow the event before them at the smallest distance."""
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
@@ -270,9 +265,7 @@ class _Causes:
         return self._heads_of[key]
 
     def _is_release(self, wait: Wait) -> bool:
-        """Whether a timing constraint waits for buffer space that the layer itself releases some cycles after it
-        starts an output fold.
-        """
+        """Whether a timing constraint waits for buffer space that the layer releases some cycles after a fold start."""
         return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
     def _state(self, wait: Wait) -> State:
@@ -336,8 +329,9 @@ def one_frame(config: AcceleratorConfig) -> Timeline | None:
 
 
 def _settled(config: AcceleratorConfig, frames: int) -> Timeline:
-    """Return a timeline of at least ``frames`` frames, with more frames if the layers have not reached the steady
-    state.
+    """Return a timeline of at least ``frames`` frames, with more frames until the layers are in the steady state.
+
+    The number of frames and events is limited.
     """
     while (timeline := Timeline(config, frames)).steady(1) is None:
         frames = 2 * frames - 1
