@@ -1,13 +1,14 @@
-"""The Python interface: the verbs of the command line on NumPy arrays.
+"""Python interface of hwgen: the commands of its command line, on NumPy arrays.
 
     model = hwgen.load("digits.onnx")
     design = model.plan(board="zedboard")
     design.build("build/digits-zedboard")
     result = design.simulate(images)        # (n, C, H, W), float32 or the model's integer type
     assert result.mismatches == 0
-    classes = result.outputs.argmax(axis=1)  # what the model itself gives, in its type and shape
+    classes = result.outputs.argmax(axis=1)  # outputs in the model's own type and shape
 
-Whatever can't work raises a subclass of ``HwgenError`` whose text is one line.
+Every failure that hwgen foresees raises a subclass of ``HwgenError``, whose message is one line; an ``ObstaclesError``
+has a line for each obstacle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays that models take and give, and the files that hold them."""
+"""Arrays of a model's inputs and outputs, and readers of the ``.npy`` and ``.npz`` files that hold them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,25 @@ Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 
 
 def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
-    """The frames in some files: a ``.npy`` array for each input, or all of them in a ``.npz`` archive, by name.
+    """Read frames from files: one ``.npy`` array per input of a model, or one ``.npz`` archive with an array per input.
 
-    ``what`` they are called in messages.
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        Files, in the order of the model's inputs.
+    what : str
+        Noun for the contents of the files in messages.
+
+    Returns
+    -------
+    ndarray, list of ndarray, or dict of str to ndarray
+        The array of a single ``.npy`` file, the arrays of several in the order of ``paths``, or those of a single
+        ``.npz`` file by name.
 
     Raises
     ------
     InputError
-        If a file can't be read, or is no such array or archive.
+        If a file can't be read, or is not a ``.npy`` array; a single file can also be a ``.npz`` archive.
     """
     if len(paths) == 1:
         return (read_archive if str(paths[0]).endswith(".npz") else read_array)(paths[0], what)
@@ -40,14 +51,26 @@ def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
 
 
 def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]:
-    """The arrays in a ``.npz`` file, by name; ``what`` it is called in messages.
+    """Read the arrays of a ``.npz`` file.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to read.
+    what : str
+        Noun for the contents of the file in messages.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Arrays by name.
 
     Raises
     ------
     InputError
-        If the file can't be read, or holds something else than plain ``.npy`` arrays.
+        If the file can't be read, is empty, or holds anything but plain ``.npy`` arrays.
     """
-    found = {}
+    arrays = {}
     try:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
             raise InputError(f"{what} {path} can't be read: it is not a regular file")
@@ -55,20 +78,30 @@ def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]
             for info in archive.infolist():
                 with archive.open(info) as member:
                     name = info.filename.removesuffix(".npy")
-                    found[name] = _read(cast(BinaryIO, member), f"{what} {path} ({name})", info.file_size)
+                    arrays[name] = _read(cast(BinaryIO, member), f"{what} {path} ({name})", info.file_size)
     except OSError as error:
         raise InputError(f"{what} {path} can't be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
         raise InputError(f"{what} {path} is not a .npz archive; write it with numpy.savez") from error
-    if not found:
+    if not arrays:
         raise InputError(f"{what} {path} is empty; write it with numpy.savez")
-    return found
+    return arrays
 
 
 def read_array(path: str | Path, what: str = "input") -> np.ndarray:
-    """The array in a ``.npy`` file, mapped from it: nothing is read before it is used, and nothing can be changed.
+    """Map the array of a ``.npy`` file into memory, read-only: values are read from the file when they are used.
 
-    ``what`` it is called in messages.
+    Parameters
+    ----------
+    path : str or Path
+        File to map.
+    what : str
+        Noun for the contents of the file in messages.
+
+    Returns
+    -------
+    ndarray
+        Array in the machine's byte order. It is copied from the file if the file has the other byte order.
 
     Raises
     ------
@@ -86,25 +119,37 @@ def read_array(path: str | Path, what: str = "input") -> np.ndarray:
 
 
 def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """The array in an open ``.npy`` file of so many bytes as `_read` gives it, but mapped."""
+    """Return the array of an open ``.npy`` file of ``size`` bytes, mapped into memory; messages name it ``called``.
+
+    Raises
+    ------
+    InputError
+        If the file is not a ``.npy`` array of plain numbers.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
+            warnings.simplefilter("ignore")  # NumPy warns about headers that Python 2 wrote
             shape, in_columns, dtype = _check_header(file, called, size)
     except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
         raise InputError(f"{called} is not a .npy array; write it with numpy.save") from error
     offset = file.tell()
-    if not math.prod(shape):  # nothing can be mapped of it
+    if not math.prod(shape):  # an empty array can't be mapped
         return np.empty(shape, dtype.newbyteorder("="))
     array = np.memmap(file, dtype, "r", offset, shape, "F" if in_columns else "C").view(np.ndarray)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """The array in an open ``.npy`` file of so many bytes, by what it is ``called`` in messages."""
+    """Return the array of an open ``.npy`` file of ``size`` bytes, read into memory; messages name it ``called``.
+
+    Raises
+    ------
+    InputError
+        If the file is not a ``.npy`` array of plain numbers.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy's of headers as Python 2 wrote them
+            warnings.simplefilter("ignore")  # NumPy warns about headers that Python 2 wrote
             _check_header(file, called, size)
             file.seek(0)
             array = np.lib.format.read_array(file, allow_pickle=False)
@@ -114,14 +159,22 @@ def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 
 def _check_header(file: BinaryIO, called: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Refuse a ``.npy`` file of ``size`` bytes that says more, or something else, than it holds.
+    """Read the header of a ``.npy`` file, and refuse a header that promises more bytes than the file has.
 
-    NumPy allocates what a header promises before it reads. Leaves ``file`` behind the header.
+    NumPy would allocate the array that the header promises before it reads any value. ``file`` is then positioned
+    behind the header.
 
     Returns
     -------
-    tuple
-        Shape, whether columns come first (Fortran's order), and type of the array.
+    shape : tuple of int
+    in_columns : bool
+        Whether the array is stored column by column (Fortran's order).
+    dtype : dtype
+
+    Raises
+    ------
+    InputError
+        If the file is a ``.npz`` archive, its header can't be read or is impossible, or it is too short.
     """
     magic = file.read(4)
     if magic in (b"PK\x03\x04", b"PK\x05\x06"):
@@ -152,5 +205,11 @@ def _bytes(count: int) -> str:
 
 
 def listed(values: Values) -> list[np.ndarray]:
-    """Return the arrays of ``values``, in the order of the outputs."""
+    """Return the arrays of a model's outputs, in order.
+
+    Returns
+    -------
+    list of ndarray
+        One array per output.
+    """
     return list(values.values()) if isinstance(values, dict) else [values]

@@ -1,4 +1,4 @@
-"""Designs: a model with a plan, ready to be simulated and written as Verilog."""
+"""Designs: models with a plan of their hardware, which can be simulated and written as Verilog."""
 
 from __future__ import annotations
 
@@ -34,10 +34,15 @@ __all__ = ["AcceleratorDesign", "Design"]
 
 @dataclass(frozen=True, repr=False)
 class Design(ABC):
-    """A model with its plan, ready to be simulated and written as Verilog: an accelerator, or an engine's program."""
+    """Model with a plan of its hardware, ready for simulation and for Verilog.
+
+    The hardware is an accelerator of the model's layers, or an engine that runs a program.
+    """
 
     model: GoldenModel
+    """Model that the hardware computes."""
     plan: Plan
+    """Plan of the hardware."""
 
     def __repr__(self) -> str:
         interval = "" if self.interval is None else f", interval {self.interval:,} cycles"
@@ -48,67 +53,105 @@ class Design(ABC):
         )
 
     def _repr_html_(self) -> str:
-        """The plan in a notebook."""
+        """Return the design's plan as HTML, for a notebook."""
         from hwgen.report import notebook
 
         return notebook.plan(self.plan)
 
     @property
     def network(self) -> Network:
+        """Network of the model."""
         return self.model.network
 
     @property
     def board(self) -> Board:
+        """Board that the plan is for, at the clock of the plan."""
         return self.plan.board
 
     @property
     def latency(self) -> int:
-        """Predicted cycles from the first input transfer of a frame to its last output transfer, of whatever output."""
+        """Predicted cycles from the first input transfer of a frame to its last output transfer, over all outputs."""
         return self.plan.latency
 
     @property
     def interval(self) -> int | None:
-        """Predicted cycles between frames that follow each other without a gap."""
+        """Predicted cycles between consecutive frames that follow each other without a gap."""
         return self.plan.interval
 
     @property
     def resources(self) -> dict[str, Any]:
-        """Estimated resources: ``dsp``, ``bram36``, ``lut``, ``ff`` as far as the plan states them."""
+        """Estimated resources by name: ``dsp``, ``bram36``, ``lut`` and ``ff``, as far as the plan states them."""
         return self.plan.resources.as_dict()
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Configuration of the gateware of a plan with one group, as the plan composes it."""
+        """Configuration of the accelerator's gateware, for a plan with one group.
+
+        Raises
+        ------
+        PlanError
+            If the plan has several groups, or can't be built yet.
+        """
         return self.plan.configure()
 
     @property
     def program(self) -> Program:
-        """Program of an engine, for a plan on an engine.
+        """Program with which an engine computes the model; only a plan on an engine has one.
 
         Raises
         ------
         InputError
             If the plan is not on an engine.
         ModelError
-            If weights are not known.
+            If weights of the model are not known.
         """
         raise InputError(f"plan of {self.network.name} for {self.board.name} is not on an engine: it has no program")
 
     def table(self) -> str:
-        """The plan as text, one line a layer."""
+        """Return the plan as a table of text with one line per layer.
+
+        Returns
+        -------
+        str
+            Several lines of text.
+        """
         from hwgen.report import plan as report
 
         return report.table(self.plan)
 
     def to_json(self) -> str:
-        """The plan as the text of a ``plan.json``."""
+        """Return the plan as the text of a ``plan.json``, which ``Model.plan`` can follow later.
+
+        Returns
+        -------
+        str
+            JSON text.
+        """
         from hwgen.plan import document
 
         return document.write(self.plan)
 
     @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
-        """Outputs of the golden model; see ``Model.golden``."""
+        """Return the outputs of the golden model.
+
+        Parameters
+        ----------
+        x, integers
+            As for ``Model.golden``.
+
+        Returns
+        -------
+        ndarray, or dict of str to ndarray
+            Outputs ``(n, ...)``, as ``Model.golden`` returns them.
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model.
+        ModelError
+            If ONNX Runtime can't run the operators behind the last integer tensor.
+        """
         return self.model.golden(x, integers=integers)
 
     @checked
@@ -121,30 +164,35 @@ class Design(ABC):
         progress: bool | Listener = False,
         force: bool = False,
     ) -> Path:
-        """Write Verilog, memory files, the plan, a self-checking test bench and a report; all or nothing.
+        """Write Verilog, memory files, the plan, a self-checking test bench and a report: all files, or none.
+
+        An engine has its program in place of the test bench.
 
         Parameters
         ----------
         directory : str or Path, optional
-            Where to; ``build/NAME-BOARD`` under the current folder if not given.
+            Folder to write; ``build/NAME-BOARD`` under the current folder if not given.
         x : ndarray, or sequence or dict of ndarray, optional
             Frames for the test bench, as for ``Model.prepare``; three seeded random frames if not given.
         say : callable, optional
-            Told what an earlier build wrote there and was left, because it was changed since.
+            Receiver of a line of text for each file of an earlier build that is kept, because it was changed since.
         progress : bool or callable
-            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+            Whether progress is shown on stderr, or a function that receives it (`hwgen.progress`).
         force : bool
-            Overwrite files in the folder that hwgen did not write, or that were changed since.
+            Whether files that hwgen did not write, or that were changed since, are overwritten.
 
         Returns
         -------
         Path
-            The folder written.
+            Folder that was written.
 
         Raises
         ------
         InputError
-            If the folder can't be written, or has files that would be lost without ``force``.
+            If the folder can't be written, or has files that would be lost without ``force``; if ``x`` does not fit
+            the model, or is given for an engine.
+        PlanError
+            If the plan can't be built yet.
         """
         with followed(progress):
             return self._written(directory, x, say, force)
@@ -164,19 +212,37 @@ class Design(ABC):
         """Write the design's files; ``files`` returns the parameters that all functions that write files share."""
 
     def report(self) -> str:
-        """The plan for people, in Markdown."""
+        """Return a report of the plan in Markdown.
+
+        Returns
+        -------
+        str
+            Markdown text.
+        """
         from hwgen.report import plan as report
 
         return report.markdown(self.plan, self.model.host)
 
     def page(self) -> bytes:
-        """The plan as ``report.html``: one file for a browser, which asks no server for anything."""
+        """Return a report of the plan as ``report.html``, a single file that a browser shows without any server.
+
+        Returns
+        -------
+        bytes
+            Contents of the file.
+        """
         from hwgen.report.page import html
 
         return html.render(self.document())
 
     def document(self) -> dict[str, Any]:
-        """The sections of ``page`` as plain values."""
+        """Return the sections of ``report.html`` as plain values, by name.
+
+        Returns
+        -------
+        dict
+            ``title``; ``of`` and ``plan``, digests of the whole design and of its plan; ``design`` and ``times``.
+        """
         from hwgen.report.page import design, html, times
 
         text = self.to_json()
@@ -205,7 +271,7 @@ class Design(ABC):
         bandwidth: float | None = None,
         cluster: str | None = None,
     ) -> Result:
-        """Run the generated hardware on real data and compare every value with the golden model.
+        """Simulate the generated hardware on frames, and compare every output value with the golden model.
 
         Parameters
         ----------
@@ -214,13 +280,13 @@ class Design(ABC):
         simulator : str
             ``verilator``, ``icarus`` or ``amaranth``.
         waves : path, optional
-            Write the waveforms there (``.vcd`` or ``.fst``, as the simulator knows them).
+            Waveform file to write (``.vcd`` or ``.fst``, as far as the simulator supports them).
         wave_frames : tuple of int, optional
-            Of these frames only, from one to before the other (Verilator).
+            First recorded frame, and the frame behind the last one (Verilator); all frames if not given.
         wave_layers : sequence of str, optional
-            Of these layers only (Verilator).
+            Names of the recorded layers (Verilator); all layers if not given.
         progress : bool or callable
-            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+            Whether progress is shown on stderr, or a function that receives it (`hwgen.progress`).
         stalls : tuple of float, optional
             Probabilities that the source and the sink stall in a cycle; neither stalls if not given. The first is that
             of the source of each input. Where there are several outputs, the second is that of all their sinks, or each
@@ -228,23 +294,32 @@ class Design(ABC):
         seed : int
             Seed of the stalls.
         jobs : int, optional
-            Simulations side by side (Verilator), each from reset with its share of the frames, 16 at least; one if not
-            given, and on a cluster two for each that it runs at a time.
+            Number of simulations side by side (Verilator), each from reset with its share of the frames, 16 at least.
+            One if not given; on a cluster, two for each simulation that the cluster runs at a time.
         memory_latency : int, optional
-            Cycles from a read of off-chip memory to its first byte; none, or those of an engine's plan, if not given.
+            Cycles from a read of off-chip memory to its first byte; 0 if not given, or the latency of an engine's plan.
         bandwidth : float, optional
-            Of off-chip memory, reads and writes together, in GB/s at the board's clock; without a limit, or that of a
-            plan on an engine, if not given.
+            Bandwidth of off-chip memory, reads and writes together, in GB/s at the board's clock. Unlimited if not
+            given, or the bandwidth of an engine's plan.
         cluster : str, optional
-            Run simulations side by side on the workers of a Dask scheduler at this address, or with ``local:N`` of N
-            here; several frames must make several simulations.
+            Address of a Dask scheduler whose workers run the simulations side by side, or ``local:N`` for N workers on
+            this machine. The frames must be enough for several simulations.
+
+        Returns
+        -------
+        Result
+            Outputs, mismatches, and measured and predicted cycles.
 
         Raises
         ------
+        CheckError
+            If the hardware stops before all frames are computed, or breaks a rule of its interfaces.
         InputError
-            If the frames do not fit the model.
+            If the frames do not fit the model, or the simulator or an engine can't take an option.
         ModelError
-            If ONNX Runtime can't run what stands behind the last integer tensor.
+            If ONNX Runtime can't run the operators behind the last integer tensor.
+        PlanError
+            If the plan can't be built yet.
         ToolError
             If the simulator is missing or fails.
         """
@@ -283,16 +358,21 @@ class Design(ABC):
         x : ndarray, or sequence or dict of ndarray
             Frames as for ``Model.prepare``.
         runtime : RuntimeLayers
-            `Model.runtime` of the model's file.
+            Result of `Model.runtime` for the model's file.
         labels : ndarray, optional
-            ``(n,)`` integers: the class of each frame. Then it is counted how many are right.
+            ``(n,)`` integers: the class of each frame. The comparison then counts the frames that are classified right.
         progress : bool or callable
-            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+            Whether progress is shown on stderr, or a function that receives it (`hwgen.progress`).
+
+        Returns
+        -------
+        Comparison
+            Differing values per layer and per output, and measured and predicted cycles.
 
         Raises
         ------
         InputError
-            If the frames do not fit the model, or labels are no class for each frame.
+            If the frames do not fit the model, or the labels are not one class per frame.
         ModelError
             If ONNX Runtime can't run the model.
         ToolError
@@ -346,11 +426,21 @@ class Design(ABC):
     def _watched(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
-        """Return the hardware's outputs, the outputs of each layer, and its cycles beside the prediction."""
+        """Run frames through the hardware, and record the output of every layer.
+
+        Returns
+        -------
+        maps : sequence of ndarray
+            Outputs of the hardware.
+        seen : Seen
+            Outputs of each layer.
+        cycles : dict of str to (int or None)
+            Measured and predicted cycles (`cycles_entry`).
+        """
 
 
 class AcceleratorDesign(Design):
-    """A planned accelerator: hardware of its own for the model's layers."""
+    """Design of an accelerator, which has hardware of its own for each of the model's layers."""
 
     def _emit(self, folder: str | Path, x: Inputs | None, files: Callable[[], dict[str, Any]]) -> Path:
         from hwgen import emit
@@ -366,7 +456,7 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
-        """What goes into the first group, and what leaves each, by the golden model."""
+        """Return the maps between the plan's groups by the golden model: the input, then the output of each group."""
         from hwgen.network import golden
 
         maps = [frames]
@@ -443,7 +533,7 @@ class AcceleratorDesign(Design):
         return run.maps, seen, cycles_entry(run.latency, run.interval, prediction.latency, interval)
 
     def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Frames through the hardware."""
+        """Simulate the accelerator on frames."""
         from hwgen import simulate
 
         return simulate.run_groups(self.plan.configs(), frames, options)

@@ -1,4 +1,4 @@
-"""Designs on an engine: a circuit, and the program that computes a model on it."""
+"""Designs on an engine: the engine's circuit, and the program with which the engine computes a model."""
 
 from __future__ import annotations
 
@@ -31,27 +31,58 @@ __all__ = ["EngineRun", "ProgramDesign"]
 
 @dataclass(frozen=True)
 class EngineRun:
-    """A program on a circuit, and the options of its simulation."""
+    """Simulation of an engine that runs a program: circuit, program, memory timing and options."""
 
     circuit: Circuit
+    """Circuit of the engine."""
     program: Program
+    """Program that the engine runs."""
     timing: MemoryTiming
+    """Timing of the off-chip memory."""
     schedule: Schedule | None = None
-    """Schedule that the program was made of, where the schedule is known."""
+    """Schedule from which the program was made; ``None`` if unknown."""
     waves: str | Path | None = None
+    """Waveform file to write."""
     progress: bool | Listener = False
+    """Whether progress is shown on stderr, or a function that receives it."""
     jobs: int | None = None
+    """Number of simulations side by side."""
     cluster: str | None = None
+    """Cluster that runs the simulations; this machine if not given."""
 
     @property
     def memory(self) -> EngineMemory:
-        """Off-chip memory of the simulation."""
+        """Off-chip memory of the simulation, with the timing of the run."""
         from hwgen.simulate.engine import EngineMemory
 
         return EngineMemory(timing=self.timing)
 
     def compared(self, model: GoldenModel, x: Inputs) -> Result:
-        """Return the result of running frames, compared with the golden model and the schedule."""
+        """Run frames of a model on the engine, and compare them with the golden model and the predicted cycles.
+
+        Parameters
+        ----------
+        model : GoldenModel
+            Model that the program computes.
+        x : ndarray, or sequence or dict of ndarray
+            Frames, as for ``Model.prepare``.
+
+        Returns
+        -------
+        Result
+            Outputs, mismatches, and measured and predicted cycles.
+
+        Raises
+        ------
+        CheckError
+            If the engine ends with an error, breaks a rule of AXI, or does not come to an end.
+        InputError
+            If the frames do not fit the model, or several runs are to write waves.
+        ModelError
+            If ONNX Runtime can't run the operators behind the last integer tensor.
+        ToolError
+            If Verilator is missing or fails.
+        """
         from hwgen.network import golden
         from hwgen.simulate import check, frames
 
@@ -99,21 +130,21 @@ class EngineRun:
 
 @dataclass(frozen=True, repr=False)
 class ProgramDesign(Design):
-    """A model that an engine computes: the engine's circuit, and a program for it."""
+    """Design of a model that an engine computes: the engine's circuit, and a program for the engine."""
 
     circuit: Circuit | None = None
-    """Circuit of the engine, if it exists already."""
+    """Circuit of an engine that exists already; ``None`` for an engine that is made for this design."""
 
     @property
     def _group(self) -> EngineGroup:
-        """The plan's only group."""
+        """Only group of the plan, which the engine computes."""
         from hwgen.templates.engine import engine_group
 
         return engine_group(self.plan.groups[0])
 
     @cached_property
     def _circuit(self) -> Circuit:
-        """Circuit of the engine, made if it does not exist yet."""
+        """Circuit of the engine: the existing one, or one made from the plan."""
         from hwgen.emit.engine import Circuit
 
         template = self._group.template
@@ -121,12 +152,12 @@ class ProgramDesign(Design):
 
     @property
     def program(self) -> Program:
-        """Program that computes the model on the engine.
+        """Program with which the engine computes the model.
 
         Raises
         ------
         ModelError
-            If weights are not known.
+            If weights of the model are not known.
         """
         return self._group.schedule.program
 

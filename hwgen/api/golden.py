@@ -1,4 +1,4 @@
-"""A network, resolved to integers, and its exact outputs."""
+"""Golden model: a network of integers, whose outputs NumPy computes exactly as the hardware does."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["GoldenModel"]
 
 _MOST_VALUES = 1 << 32
-"""Largest number of values in random frames."""
+"""Largest number of values that random frames can have in all."""
 
 
 @dataclass(frozen=True, repr=False)
 class GoldenModel:
-    """A network, resolved to integers: its inputs, its outputs, and the golden model that computes them."""
+    """Model of a network, resolved to integers: its inputs and outputs, and functions that compute the outputs."""
 
     network: Network
+    """Network with its layers, weights and maps."""
 
     def __repr__(self) -> str:
         taken, given = (" and ".join(map(str, maps)) for maps in (self.network.input_maps, self.network.output_maps))
@@ -38,6 +39,7 @@ class GoldenModel:
 
     @property
     def name(self) -> str:
+        """Name of the model: its file's name without the ending, or the built-in network's name."""
         return self.network.name
 
     @property
@@ -47,7 +49,7 @@ class GoldenModel:
         Raises
         ------
         InputError
-            If there are several inputs, see ``inputs``.
+            If the model has several inputs; ``inputs`` has them all.
         """
         if len(self.network.inputs) > 1:
             raise InputError(f"{self.name} has {len(self.network.inputs)} inputs: ask for inputs")
@@ -55,7 +57,7 @@ class GoldenModel:
 
     @property
     def inputs(self) -> dict[str, FeatureMap]:
-        """The same of all inputs, by the model's names of them, in its order."""
+        """Shape, integer type, zero point and scale of each of the hardware's inputs, by name, in model order."""
         return dict(zip(self.network.input_names, self.network.input_maps, strict=True))
 
     @property
@@ -65,7 +67,7 @@ class GoldenModel:
         Raises
         ------
         InputError
-            If there are several outputs, see ``outputs``.
+            If the hardware has several outputs; ``outputs`` has them all.
         """
         if len(self.network.output_names) > 1:
             raise InputError(f"{self.name} has {len(self.network.output_names)} outputs: ask for outputs")
@@ -73,14 +75,15 @@ class GoldenModel:
 
     @property
     def outputs(self) -> dict[str, FeatureMap]:
-        """The same of all outputs, by the model's names of them, in its order."""
+        """Shape, integer type, zero point and scale of each of the hardware's outputs, by name, in model order."""
         return dict(zip(self.network.output_names, self.network.output_maps, strict=True))
 
     @property
     def host(self) -> dict[str, Any]:
-        """``input``, ``output`` (``inputs``, ``outputs``, where there are several) and ``host``, as in ``plan.json``.
+        """Description of the hardware's inputs and outputs, and of the host's operators, as in ``plan.json``.
 
-        Both ends of the hardware by name, shape, type, scale and zero point, and the operators on the host around them.
+        The keys are ``input`` and ``output`` (``inputs`` and ``outputs`` where there are several), each with name,
+        shape, type, scale and zero point, and ``host``.
         """
         from hwgen.network import host
 
@@ -88,12 +91,19 @@ class GoldenModel:
 
     @checked
     def prepare(self, x: Inputs) -> Values:
-        """Frames ``(n, C, H, W)`` of the model's integer type: float32 is quantised, integers pass.
+        """Quantise float32 frames to the model's integer type; integer frames pass unchanged.
 
-        Frames have the shape that the model gives them: ``(n, C, H, W)``, ``(n, H, W, C)``, ``(n, features)`` ... Of a
-        model with several inputs they are a sequence of arrays in the inputs' order, or a dict by their names. What is
-        given back lies as the hardware takes it, of several inputs a dict; ``golden`` and ``simulate`` take frames as
-        this function does.
+        Parameters
+        ----------
+        x : ndarray, or sequence or dict of ndarray
+            Frames in the shape of the model's input: ``(n, C, H, W)``, ``(n, H, W, C)``, ``(n, features)`` and so on.
+            For a model with several inputs, a sequence of arrays in the inputs' order, or a dict by the inputs' names.
+            ``golden`` and ``simulate`` accept the same.
+
+        Returns
+        -------
+        ndarray, or dict of str to ndarray
+            Integers ``(n, C, H, W)``, as the hardware reads them. If it has several inputs, a dict by their names.
 
         Raises
         ------
@@ -107,12 +117,15 @@ class GoldenModel:
 
     @checked
     def random_frames(self, count: int, seed: int = 0) -> Values:
-        """``count`` random frames of the model's integer type, over its whole range: the same for the same ``seed``.
+        """Return ``count`` random frames of the model's integer type, uniform over its whole range.
+
+        Equal ``seed`` give equal frames. An input that only the host reads has float32 values of a normal distribution.
 
         Returns
         -------
         ndarray, or dict of str to ndarray
-            In the model's shape, such as ``(count, C, H, W)`` or ``(count, features)``; of several inputs by name.
+            Frames in the model's shape, such as ``(count, C, H, W)`` or ``(count, features)``. If the model has several
+            inputs, a dict by their names.
 
         Raises
         ------
@@ -129,40 +142,40 @@ class GoldenModel:
                 f"{count:,} random frames of {values:,} values are too many: "
                 f"at most {_MOST_VALUES // values:,} of this model"
             )
-        generator, taken, found = np.random.default_rng(seed), host.taken(self.network), {}
+        generator, taken, frames = np.random.default_rng(seed), host.taken(self.network), {}
         for end in host.inputs(self.network):
             shape = (count, *end.shape)
             if end.name in taken:
-                kind = taken[end.name][1].type
-                found[end.name] = generator.integers(kind.minimum, kind.maximum, shape, kind.dtype, endpoint=True)
-            else:  # only the host takes it
-                found[end.name] = generator.normal(size=shape).astype(np.float32)
-        return found if len(found) > 1 else next(iter(found.values()))
+                type_ = taken[end.name][1].type
+                frames[end.name] = generator.integers(type_.minimum, type_.maximum, shape, type_.dtype, endpoint=True)
+            else:  # only the host reads this input
+                frames[end.name] = generator.normal(size=shape).astype(np.float32)
+        return frames if len(frames) > 1 else next(iter(frames.values()))
 
     @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
-        """Outputs of the golden model.
+        """Compute the model's outputs for frames by the golden model, the NumPy model of the hardware's arithmetic.
 
         Parameters
         ----------
         x : ndarray, or sequence or dict of ndarray
             Frames as for ``prepare``.
         integers : bool
-            Give the last integer tensor, at which the hardware ends, instead of the model's own output.
+            Whether to return the last integer tensor, at which the hardware ends, instead of the model's own output.
 
         Returns
         -------
         ndarray, or dict of str to ndarray
-            ``(n, ...)``, in the type and shape that the model gives its output: float32 where it ends in
-            DequantizeLinear or Softmax, which ONNX Runtime computes here. With ``integers`` those of the last integer
-            tensor. Of a model with several outputs a dict of them all, by the model's names.
+            ``(n, ...)``, in the type and shape of the model's own output: float32 where the model ends in
+            DequantizeLinear or Softmax, which ONNX Runtime computes here. With ``integers``, in the type and shape of
+            the last integer tensor. If there are several outputs, a dict of all of them, by the model's names.
 
         Raises
         ------
         InputError
             If the frames do not fit the model.
         ModelError
-            If ONNX Runtime can't run what stands behind the last integer tensor.
+            If ONNX Runtime can't run the operators behind the last integer tensor.
         """
         from hwgen.network import golden
 
@@ -172,9 +185,21 @@ class GoldenModel:
 
     @checked
     def golden_parts(self, x: Inputs, *, integers: bool = False) -> Iterator[Values]:
-        """Outputs of the golden model, some frames at a time: for more frames than memory holds.
+        """Compute the golden model's outputs part by part, for more frames than memory can hold.
 
-        Parameters and errors are those of `golden`; all frames are checked before the first part is computed.
+        The parameters are those of `golden`. All frames are checked before the first part is computed.
+
+        Yields
+        ------
+        ndarray, or dict of str to ndarray
+            Outputs of the next frames, as `golden` returns them.
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model.
+        ModelError
+            If ONNX Runtime can't run the operators behind the last integer tensor.
         """
         from hwgen.network import golden, mapped, quantise
 
@@ -188,38 +213,56 @@ class GoldenModel:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """The names of the model's own outputs; of those of the hardware ``outputs`` has the names."""
+        """Names of the model's own outputs; the keys of ``outputs`` are the names of the hardware's outputs."""
         from hwgen.network import host
 
         return host.names(self.network)
 
     def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
-        """What the hardware takes, input by input."""
+        """Return the integers ``(n, C, H, W)`` of each of the hardware's inputs, in order, for frames of the model."""
         from hwgen.network import quantise
 
         return quantise.prepare_inputs(self.network, x)
 
     def _outputs(self, maps: Sequence[np.ndarray], x: Inputs, prepared: Sequence[np.ndarray]) -> Values:
-        """The model's own outputs, from the maps that the hardware gives; of several outputs by their names."""
+        """Return the model's own outputs, computed by the host's operators from the hardware's output maps.
+
+        If the model has several outputs, they are a dict by name.
+        """
         from hwgen.network import host, quantise
 
         made = host.given(self.network, maps, quantise.by_input(self.network, x), prepared)
         return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
 
     def _integers(self, maps: Sequence[np.ndarray]) -> Values:
-        """The same of the last integer tensors."""
+        """Return the last integer tensors in the model's shape, from the hardware's output maps.
+
+        If the hardware has several outputs, they are a dict by name.
+        """
         from hwgen.network import host
 
-        made = [host.integers(self.network, values, place) for place, values in enumerate(maps)]
+        made = [host.integers(self.network, values, output_index) for output_index, values in enumerate(maps)]
         return made[0] if len(made) == 1 else dict(zip(self.network.output_names, made, strict=True))
 
     @checked
     def runtime(
         self, source: str | Path, calibration: Inputs | str | Path | None = None, bits: int | None = None
     ) -> RuntimeLayers:
-        """ONNX Runtime on the file that this model was read from, layer by layer: for `Design.compare`.
+        """Prepare ONNX Runtime to run the model's own file layer by layer, for `Design.compare`.
 
-        Parameters and errors are those of `load`.
+        The parameters are those of `load`.
+
+        Returns
+        -------
+        RuntimeLayers
+            ONNX Runtime on the whole model, with the tensors between the layers as outputs, too.
+
+        Raises
+        ------
+        ModelError
+            If the file is not a model, or ONNX Runtime can't run it layer by layer.
+        InputError
+            If the calibration data does not fit, or nothing is to be quantised.
         """
         from hwgen import network
 

@@ -1,4 +1,4 @@
-"""A network that designs are planned for."""
+"""Models that designs are planned, retrained and compiled for."""
 
 from __future__ import annotations
 
@@ -25,18 +25,28 @@ if TYPE_CHECKING:
 __all__ = ["DESIGNS", "Model", "design_of"]
 
 DESIGNS: dict[str, type[Design]] = {ENGINE: ProgramDesign}
-"""Classes of designs by the template of a plan's only group; all other plans are an `AcceleratorDesign`."""
+"""Class of a design by the template of its plan's only group; every other plan makes an `AcceleratorDesign`."""
 
 
 def design_of(model: GoldenModel, plan: Plan) -> Design:
-    """Return the design of a model and a plan of it."""
+    """Return the design that a plan describes for a model.
+
+    Returns
+    -------
+    Design
+        An `AcceleratorDesign`, or for a plan on an engine a `ProgramDesign`.
+    """
     template = plan.groups[0].template.name if len(plan.groups) == 1 else ""
     return DESIGNS.get(template, AcceleratorDesign)(model, plan)
 
 
 @dataclass(frozen=True, repr=False)
 class Model(GoldenModel):
-    """A network, resolved to integers."""
+    """Model of a network, resolved to integers, for which designs are made.
+
+    ``plan`` plans new hardware. ``retrained`` loads the model's weights into the hardware of an existing design.
+    ``compile`` makes a program for an existing engine, and ``run`` runs a program.
+    """
 
     @checked
     @documented
@@ -50,33 +60,40 @@ class Model(GoldenModel):
         cluster: str | None = None,
         **options: Any,
     ) -> Design:
-        """Plan the accelerator for a board, or take a plan that was written before.
+        """Plan the hardware of the model for a board, or follow a plan that was written before.
 
         Parameters
         ----------
         board : str or Board
             Name (``zedboard``), path of a board's ``.toml`` file, or the board itself.
         plan : str or Path, optional
-            A ``plan.json`` (its path) to follow instead of planning.
+            Path of a ``plan.json`` to follow instead of planning.
         progress : bool or callable
-            Show on stderr how far it is, or tell a function (`hwgen.progress`).
+            Whether progress is shown on stderr, or a function that receives it (`hwgen.progress`).
         jobs : int, optional
-            Steps of a long search side by side, which that of an engine has; as many as there are processors if not
-            given.
+            Number of steps of a long search that run side by side; one per processor if not given. Only the search for
+            an engine has such steps.
         cluster : str, optional
-            Where they run (`hwgen.work.pool`): on this machine if not given. It is asked only if there are such steps.
+            Cluster that runs these steps (`hwgen.work.pool`); this machine if not given. It is used only if there are
+            such steps.
         options
-            What is asked of the plan, by the names of `hwgen.options.Options` (the parameters of `hwgen.plan.Request`).
+            Options of the plan, by the names of `hwgen.options.Options` (the parameters of `hwgen.plan.Request`).
+
+        Returns
+        -------
+        Design
+            Model with its plan.
 
         Raises
         ------
         BoardError
             If the board is unknown.
         InputError
-            If an option is unknown, or stands beside a given plan; if ``jobs`` is no positive integer, ``cluster`` no
-            address, or both are given.
+            If an option is unknown, or is given together with ``plan``. If ``jobs`` is no positive integer, ``cluster``
+            is no address, or both are given.
         PlanError
-            If an option makes no sense, nothing fits, or the given plan does not fit the network or exceeds the board.
+            If an option makes no sense, or no plan fits the board. If ``plan`` can't be read, does not fit the network
+            or exceeds the board.
         """
         from hwgen import plan as planner
         from hwgen import work
@@ -94,27 +111,28 @@ class Model(GoldenModel):
 
     @checked
     def retrained(self, design: str | Path, *, board: str | Board | None = None) -> Retrained:
-        """This model in a design that was built of another one of its shape, with weights that are loaded.
+        """Return the design of this model on the hardware of an existing design, which loads its weights at run time.
 
         Parameters
         ----------
         design : str or Path
-            The folder that ``Design.build`` wrote of a plan with ``weights="runtime"``.
+            Folder that ``Design.build`` wrote for a plan with ``weights="runtime"``.
         board : str or Board, optional
-            As for ``plan``; the one that the design's plan names if not given.
+            As for ``plan``; the board that the existing design's plan names if not given.
 
         Returns
         -------
         Retrained
-            Its ``weights`` are the file to load, and ``simulate`` loads them into the design's own Verilog.
+            Design whose ``weights`` are the contents of the file to load. ``simulate`` loads them into the existing
+            design's own Verilog.
 
         Raises
         ------
         InputError
-            If there is no such design in the folder, or its hardware is another than the model's; names the layer and
-            what differs.
+            If there is no such design in the folder, or its hardware differs from the model's. The message names the
+            layer and the field that differ.
         PlanError
-            If the design's plan is of other layers.
+            If the existing design's plan has other layers.
         BoardError
             If the board is unknown.
         """
@@ -123,7 +141,7 @@ class Model(GoldenModel):
         from hwgen.network.loaded import for_hardware
         from hwgen.plan import document
 
-        known = weights.read_design(design)
+        existing = weights.read_design(design)
         text = _plan_text(Path(design) / "plan.json")
         if not isinstance(board, Board):
             board = board or document.board_name(text)
@@ -132,10 +150,10 @@ class Model(GoldenModel):
                     f"{Path(design) / 'plan.json'} is not the one that hwgen wrote: build the design again"
                 )
             board = load_board(str(board))
-        network = for_hardware(self.network, known.weight_bits)
-        found = Retrained(self, planner.read(text, network, board), folder=known)
-        known.refuse(found.config, self.name)
-        return found
+        network = for_hardware(self.network, existing.weight_bits)
+        retrained = Retrained(self, planner.read(text, network, board), folder=existing)
+        existing.refuse(retrained.config, self.name)
+        return retrained
 
     @checked
     def compile(
@@ -147,31 +165,32 @@ class Model(GoldenModel):
         jobs: int | None = None,
         cluster: str | None = None,
     ) -> Design:
-        """Make a program for an engine that exists.
+        """Compile the model into a program for an existing engine.
 
         Parameters
         ----------
         engine : str or Path
-            The folder that ``Design.build`` wrote of a plan on an engine.
+            Folder that ``Design.build`` wrote for a plan on an engine.
         plan : str or Path, optional
-            A ``plan.json`` (its path) for such an engine, to follow instead of planning.
+            Path of a ``plan.json`` for this engine, to follow instead of planning.
         batch : int, optional
-            Frames that a run of the program computes; one if not given, or those of ``plan``.
+            Number of frames that one run of the program computes; 1 if not given, or the batch of ``plan``.
         jobs, cluster
-            As of ``plan``.
+            As for ``plan``.
 
         Returns
         -------
         Design
-            On that engine; ``program`` is the program, and ``simulate`` runs it on the engine's own Verilog.
+            Design on the existing engine. ``program`` is the program, and ``simulate`` runs the program on the engine's
+            own Verilog.
 
         Raises
         ------
         InputError
-            If there is no engine in the folder, or it was changed.
+            If there is no engine in the folder, or its files were changed.
         PlanError
-            If the engine can't compute a layer or has no room for it; if the plan is of another engine, or ``batch``
-            stands beside it or is out of range.
+            If the engine can't compute a layer or has no room for it. If the plan can't be read or is for another
+            engine. If ``batch`` is out of range or given together with ``plan``.
         """
         from hwgen import work
         from hwgen.emit import engine as folder
@@ -180,8 +199,8 @@ class Model(GoldenModel):
         circuit = folder.read(engine)
         text = None if plan is None else _plan_text(plan)
         with work.beside(cluster, jobs):
-            plan_of = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch)
-        return ProgramDesign(self, plan_of, circuit)
+            engine_plan = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch)
+        return ProgramDesign(self, engine_plan, circuit)
 
     @checked
     def run(
@@ -197,12 +216,31 @@ class Model(GoldenModel):
         bandwidth: float | None = None,
         cluster: str | None = None,
     ) -> Result:
-        """Run a program of this model, from its file, on an engine that exists, as ``Design.simulate`` does.
+        """Simulate an existing engine that runs a program of this model from a file, as ``Design.simulate`` does.
+
+        Parameters
+        ----------
+        engine : str or Path
+            Folder that ``Design.build`` wrote for a plan on an engine.
+        program : str or Path
+            File of the program.
+        x, waves, progress, jobs, memory_latency, bandwidth, cluster
+            As for ``Design.simulate``.
+
+        Returns
+        -------
+        Result
+            Outputs, mismatches, and measured and predicted cycles.
 
         Raises
         ------
+        CheckError
+            If the engine ends with an error, breaks a rule of AXI, or does not come to an end.
         InputError
-            If the file is no program, cut off, changed, of another engine, or of a model with other maps.
+            If there is no engine in the folder. If the file is no program, is cut off, was changed, is for another
+            engine, or is of a model with other maps. If the frames do not fit the model.
+        ToolError
+            If Verilator is missing or fails.
         """
         from hwgen.emit import engine as folder
         from hwgen.program.file import Program
@@ -210,19 +248,24 @@ class Model(GoldenModel):
         from hwgen.templates.engine import EngineTemplate
 
         circuit = folder.read(engine)
-        found = Program.read(Path(program), circuit.engine)
-        check_program(found, self.network)
+        loaded = Program.read(Path(program), circuit.engine)
+        check_program(loaded, self.network)
         template = EngineTemplate(engine=circuit.engine, memory=circuit.memory)
         timing = template.timing(circuit.board, memory_latency, bandwidth)
-        run = EngineRun(circuit, found, timing, waves=waves, progress=progress, jobs=jobs, cluster=cluster)
+        run = EngineRun(circuit, loaded, timing, waves=waves, progress=progress, jobs=jobs, cluster=cluster)
         return run.compared(self, x)
 
 
 def _plan_text(plan: str | Path) -> str:
-    """Return the contents of a ``plan.json``."""
-    """The contents of a ``plan.json``."""
+    """Return the text of a ``plan.json`` file.
+
+    Raises
+    ------
+    PlanError
+        If the file can't be read.
+    """
     try:
         return Path(plan).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # among the latter names with a zero in them, and other encodings
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path, or text that is not UTF-8
         reason = getattr(error, "strerror", None) or "not a text file"
         raise PlanError(f"plan {plan} can't be read: {reason}") from error

@@ -1,4 +1,4 @@
-"""Results of simulations."""
+"""Results of simulations: outputs, mismatches with the golden model, and cycles."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ __all__ = ["Result", "cycles_entry", "difference"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """What a simulation gave, beside what was expected.
+    """Result of a simulation: outputs of the hardware and of the golden model, and measured and predicted cycles.
 
     Parameters
     ----------
     outputs, expected : ndarray, or dict of str to ndarray
-        ``(n, ...)`` of the hardware and of the golden model, as the model itself gives its output: with what stands
-        behind the last integer tensor done by ONNX Runtime. Of a model with several outputs each of them, by name.
+        Outputs ``(n, ...)`` of the hardware and of the golden model, in the model's own type and shape. ONNX Runtime
+        computes the operators behind the last integer tensor. If there are several outputs, a dict by name.
     integers : ndarray, or dict of str to ndarray
-        ``(n, ...)``, the last integer tensor of the hardware, in the type and shape that it has in the model; of
-        several outputs that of each, by the output's name.
+        Last integer tensor of the hardware, ``(n, ...)``, in the type and shape that it has in the model. If there are
+        several outputs, a dict of their last integer tensors by the outputs' names.
     mismatches : int
-        Values of the last integer tensors that differ.
+        Number of values of the last integer tensors that differ.
     first_mismatch : str or None
-        Layer (or of several outputs the output), frame, channel, row and column of the first one.
+        Location of the first mismatch: layer (or output, if there are several), frame, channel, row and column.
     latency, interval : int or None
-        Measured, in cycles (design terms: of the first frame; between the last two of at least three frames). A frame
+        Measured cycles: latency of the first frame, and interval between the last two of at least three frames. A frame
         ends with its last output transfer, over all outputs.
     predicted_latency, predicted_interval : int or None
-        What the plan says of so many frames back to back.
+        Cycles that the plan predicts for equally many frames back to back.
     stalled : bool
-        Whether source or sink were made to stall, or the memory had limits: cycles then mean nothing against the
-        prediction.
+        Whether source or sink were made to stall, or the memory had limits. The cycles can't be compared with the
+        prediction then.
     read_bytes, written_bytes : int
-        Moved from and to off-chip memory, for all frames.
+        Bytes that all frames move from and to off-chip memory.
     wall_s, cycles_per_s : float
-        Time the simulation took, and its speed.
+        Duration of the simulation in seconds, and its speed in simulated cycles per second.
     cycles : int
-        Cycles simulated.
+        Number of simulated cycles.
     simulator : str
-        Which simulator ran.
+        Name of the simulator.
     predicted_bytes : tuple of int or None
-        Of an engine: what the schedule says is read and written.
+        Bytes read and written by the schedule of an engine; ``None`` for an accelerator.
     batch, padding : int
-        Of an engine: frames that a run computes, of which the latency is the run's and the interval a frame's share,
-        rounded up; and how many frames the last run lacked.
+        Number of frames that one run of an engine computes, and number of empty frames that fill up the last run.
+        ``latency`` is the whole run's, and ``interval`` is one frame's share of a run, rounded up.
     difference : dict or None
-        The first mismatch as ``report.html`` draws it: its channel's map, of the hardware and as expected.
+        First mismatch as ``report.html`` draws it: the map of its channel, of the hardware and as expected.
     """
 
     outputs: Values
@@ -79,7 +79,7 @@ class Result:
     difference: dict[str, Any] | None = None
 
     def _repr_html_(self) -> str:
-        """The result in a notebook."""
+        """Return the simulation's result as HTML, for a notebook."""
         from hwgen.report import notebook
 
         head = ("", "measured", "without stalls" if self.stalled else "predicted")
@@ -94,16 +94,20 @@ class Result:
 
     @property
     def frames(self) -> int:
+        """Number of frames that were simulated."""
         return len(listed(self.integers)[0])
 
     @property
     def values(self) -> int:
-        """Values that were compared: of the last integer tensors."""
+        """Number of compared values: those of the last integer tensors, over all frames."""
         return sum(array.size for array in listed(self.integers))
 
     @property
     def as_predicted(self) -> bool:
-        """Whether latency and interval, as far as measured, equal the prediction (true under stalls), and bytes."""
+        """Whether the measured latency, interval and bytes equal the prediction.
+
+        Cycles count as predicted if the simulation was stalled, and an interval if it was not measured.
+        """
         if self.predicted_bytes not in (None, (self.read_bytes, self.written_bytes)):
             return False
         if self.stalled:
@@ -112,11 +116,17 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """No mismatch, and cycles as predicted."""
+        """Whether there is no mismatch, and cycles and bytes are as predicted."""
         return self.mismatches == 0 and self.as_predicted
 
     def to_json(self) -> dict[str, Any]:
-        """The contents of ``hwgen simulate --json``."""
+        """Return the result as plain values, the contents of ``hwgen simulate --json``.
+
+        Returns
+        -------
+        dict
+            Frames, mismatches, cycles, bytes moved, duration and simulator.
+        """
         return {
             "frames": self.frames,
             "mismatches": self.mismatches,
@@ -129,23 +139,28 @@ class Result:
         }
 
     def document(self, labels: np.ndarray | None = None) -> dict[str, Any]:
-        """The sections of the simulation in ``report.html``, as plain values; beside those of ``Design.document``.
+        """Return the simulation's sections of ``report.html`` as plain values, in addition to ``Design.document``.
 
         Parameters
         ----------
         labels : ndarray, optional
-            ``(n,)`` integers: the class of each frame. Then there is a section about accuracy.
+            ``(n,)`` integers: the class of each frame. The report then has a section about accuracy.
+
+        Returns
+        -------
+        dict
+            ``verification``, and with labels ``accuracy``.
 
         Raises
         ------
         InputError
-            If they are no class for each frame, or the model has several outputs.
+            If the labels are not one class per frame, or the model has several outputs.
         """
         verdict, _, cycles = self.summary().partition("; ")
         cycles_text = cycles[0].upper() + cycles[1:]
         if not self.as_predicted:
             cycles_text += ": not as predicted"
-        found: dict[str, Any] = {
+        sections: dict[str, Any] = {
             "verification": {
                 "ok": self.ok,
                 "verdict": verdict[0].upper() + verdict[1:],
@@ -162,21 +177,28 @@ class Result:
             }
         }
         if labels is not None:
-            found["accuracy"] = self.accuracy(labels)
-        return found
+            sections["accuracy"] = self.accuracy(labels)
+        return sections
 
     def accuracy(self, labels: np.ndarray) -> dict[str, Any]:
-        """How many ``frames`` are ``right`` by the hardware, by the ``golden`` model, and the ``confusion`` matrix.
+        """Count the frames that the hardware and the golden model classify right.
 
         Parameters
         ----------
         labels : ndarray
             ``(n,)`` integers: the class of each frame.
 
+        Returns
+        -------
+        dict
+            ``frames``, the number of all frames. ``right`` and ``golden``, the numbers of frames that the hardware and
+            the golden model classify right. ``confusion``, the hardware's confusion matrix (rows are labels) or
+            ``None`` for more than 40 classes. ``pairs``, the most frequent confusions as (label, class, frames).
+
         Raises
         ------
         InputError
-            If they are no class for each frame, or the model has several outputs.
+            If the labels are not one class per frame, or the model has several outputs.
         """
         from hwgen.report.page import checks
 
@@ -186,7 +208,13 @@ class Result:
         return checks.accuracy(self.outputs, self.expected, labels)
 
     def summary(self) -> str:
-        """One line: what was compared, and the cycles against the prediction."""
+        """Return one line with the number of mismatches, and with measured and predicted cycles.
+
+        Returns
+        -------
+        str
+            Parts that are separated by semicolons.
+        """
         word = "without stalls" if self.stalled else "predicted"
         cycles = f"latency {self.latency:,} cycles; {word} {self.predicted_latency:,}"
         if self.interval is not None:
@@ -201,7 +229,13 @@ class Result:
 
 
 def difference(first: Mismatch | None) -> dict[str, Any] | None:
-    """The first mismatch as a page draws it."""
+    """Return a mismatch as ``report.html`` draws it: the map of its channel, of the hardware and as expected.
+
+    Returns
+    -------
+    dict or None
+        ``None`` if there is no mismatch, or its maps are unknown.
+    """
     from hwgen.report.page import checks
 
     if first is None or first.seen is None or first.wanted is None:
@@ -212,7 +246,13 @@ def difference(first: Mismatch | None) -> dict[str, Any] | None:
 def cycles_entry(
     latency: int, interval: int | None, predicted_latency: int, predicted_interval: int | None
 ) -> dict[str, int | None]:
-    """Return measured and predicted cycles under the keys of ``hwgen simulate --json``."""
+    """Return measured and predicted cycles under the keys of ``hwgen simulate --json``.
+
+    Returns
+    -------
+    dict of str to (int or None)
+        ``latency``, ``interval``, ``predicted_latency`` and ``predicted_interval``.
+    """
     return {
         "latency": latency,
         "interval": interval,

@@ -1,4 +1,4 @@
-"""Retrained models in designs that exist."""
+"""Designs of retrained models: new weights in the hardware of an existing design."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Retrained(AcceleratorDesign):
     """A retrained model that runs on a design built for another model with the same layers."""
 
     folder: Loadable = field(kw_only=True)
-    """Folder of the design."""
+    """Existing design whose hardware the model uses, read from its folder."""
 
     @cached_property
     def weights(self) -> bytes:
-        """Contents of the file that loads the model's weights."""
+        """Contents of the file from which the existing design loads the model's weights."""
         from hwgen.emit import weights
         from hwgen.network import host
 
         return weights.write(self.config, host.describe(self.network), self.model.name)
 
     def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Frames through the design's own Verilog, once it has loaded the file."""
+        """Run frames through the existing design's own Verilog, after it has loaded the model's weights."""
         from hwgen import simulate
         from hwgen.emit import weights
         from hwgen.emit.loading import Loading, LoadingConfig

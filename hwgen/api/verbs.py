@@ -1,4 +1,4 @@
-"""Verbs that begin with a model's file or with several models: load, check, sweep."""
+"""Functions of the Python interface that start from a model's file or from several models: load, check and sweep."""
 
 from __future__ import annotations
 
@@ -30,26 +30,31 @@ def load(
     *,
     until: str | Sequence[str] | None = None,
 ) -> Model:
-    """Read a model, or the first part of one.
+    """Read a model from an ``.onnx`` file, or the first part of a model.
 
     Parameters
     ----------
     source : str or Path
         An ``.onnx`` file, or the name of a built-in network (``vgg16:7@64x64``, in 16 bits ``vgg16:7@64x64,int16``).
     calibration : ndarray or path of a ``.npy`` file, optional
-        Typical inputs in the model's shape, float32: a float model is then quantised by ONNX Runtime. Of a model with
-        several inputs a sequence of arrays, a dict of them by name, or an ``.npz`` file.
+        Typical inputs in the model's shape, float32. ONNX Runtime then quantises a float model. For a model with
+        several inputs, a sequence of arrays, a dict of arrays by the inputs' names, or an ``.npz`` file.
     bits : int, optional
-        With ``calibration``: of activations and weights, 8 (as without it) or 16.
+        With ``calibration``, width of activations and weights: 8 (default) or 16.
     until : str or sequence of str, optional
-        Build the part up to these tensors (by their names in the model), or, with ``auto``, all that comes before what
+        Names of the tensors at which the hardware ends; or ``auto``, with which it ends before the first operators that
         can't be built. ONNX Runtime runs the rest on the host, so that outputs are still those of the whole model.
+
+    Returns
+    -------
+    Model
+        Network in integers, with its golden model.
 
     Raises
     ------
     ModelError
-        If the file is not a model, holds something that hwgen does not build, or the hardware can't end at a tensor.
-        Several things that can't be built are an ``ObstaclesError`` with a line for each.
+        If the file is not a model, has an operator that hwgen can't build, or the hardware can't end at a tensor.
+        Several operators that can't be built raise an ``ObstaclesError`` with a line for each.
     InputError
         If the calibration data does not fit, or nothing is to be quantised.
     """
@@ -69,14 +74,19 @@ def check(
     *,
     board: str | Board | None = None,
 ) -> Check:
-    """Say of each operator of a model whether it is built, folded, left to the host, or not supported.
+    """Report for each operator of a model whether it is built, folded, left to the host, or not supported.
 
     Parameters
     ----------
     source, calibration, bits
         As for ``load``.
     board : str or Board, optional
-        Also hold the bits of all weights against this board's memory.
+        Board whose on-chip memory is compared with the bits of all weights.
+
+    Returns
+    -------
+    Check
+        Verdict on each operator.
 
     Raises
     ------
@@ -108,28 +118,30 @@ def sweep(
     progress: bool | Listener = False,
     **options: Any,
 ) -> Table:
-    """Plan models for boards, with every combination of the values of some options.
+    """Plan models for boards, once for every combination of the values of some options.
 
     Parameters
     ----------
     models : Model, or sequence of Model
+        Models to plan.
     board : str or Board, or sequence of these
+        Boards to plan for.
     front : sequence of str
-        The figures that are weighed against each other, less being better (`hwgen.explore.sweep.GOALS`).
+        Figures of the Pareto front, each better if smaller (`hwgen.explore.sweep.GOALS`).
     cluster : str, optional
-        Make the plans on the cluster of a Dask scheduler at this address, or with ``local:N`` on one of N workers here;
-        otherwise in processes of this machine.
+        Address of a Dask scheduler whose workers make the plans, or ``local:N`` for N workers on this machine; if not
+        given, processes of this machine make them.
     jobs : int, optional
-        Plans made at a time on this machine; as many as there are processors if not given.
+        Number of plans that are made at a time on this machine; one per processor if not given.
     progress : bool or callable
-        Show on stderr how far it is, or tell a function (`hwgen.progress`).
+        Whether progress is shown on stderr, or a function that receives it (`hwgen.progress`).
     options
-        As of `Model.plan`; each one value, or a list of values to take in turn.
+        Options of `Model.plan`: each one value, or a list of values to combine.
 
     Returns
     -------
     Table
-        ``rows`` are dicts, one a plan that was asked for, with why there is none where there is none.
+        ``rows`` has one dict per requested plan, with the plan's figures or the reason why there is none.
 
     Raises
     ------
@@ -140,7 +152,7 @@ def sweep(
     PlanError
         If no combination of the options makes sense.
     ToolError
-        If there is no such cluster.
+        If the cluster can't be reached.
     """
     from hwgen import work
     from hwgen.explore.sweep import Sweep
@@ -149,20 +161,26 @@ def sweep(
     work.check_count(jobs)
     boards = [board] if isinstance(board, str | Board) else _several(board, str | Board, "board", "boards")
     taken = [models] if isinstance(models, Model) else _several(models, Model, "models", "Models")
-    asked = Sweep(
+    planned_sweep = Sweep(
         networks=[model.network for model in taken],
-        boards=[each if isinstance(each, Board) else load_board(each) for each in boards],
+        boards=[entry if isinstance(entry, Board) else load_board(entry) for entry in boards],
         options={name: list(value) if isinstance(value, list | range) else [value] for name, value in options.items()},
         front=tuple(front),
     )
-    with followed(progress), work.pool(cluster, min(jobs or work.cores(), asked.count)) as pool:
-        return replace(asked.run(pool), html=notebook.sweep)
+    with followed(progress), work.pool(cluster, min(jobs or work.cores(), planned_sweep.count)) as pool:
+        return replace(planned_sweep.run(pool), html=notebook.sweep)
 
 
-def _several(given: Any, kind: Any, name: str, what: str) -> list[Any]:
-    """Return the members of a sequence, which must not be empty, and all of one kind."""
+def _several(sequence: Any, type_: Any, name: str, what: str) -> list[Any]:
+    """Return the entries of the argument ``name``, a sequence that must not be empty, all of type ``type_``.
+
+    Raises
+    ------
+    InputError
+        If the argument is anything else.
+    """
     one = {"board": "a board's name or a Board", "models": "a Model"}[name]
-    if not isinstance(given, list | tuple) or not given or not all(isinstance(each, kind) for each in given):
-        kinds = ", ".join(type(each).__name__ for each in given) if isinstance(given, list | tuple) else shown(given)
-        raise InputError(f"{name} must be {one}, or a sequence of {what}, not {kinds[:60] or 'empty'}")
-    return list(given)
+    if not isinstance(sequence, list | tuple) or not sequence or not all(isinstance(item, type_) for item in sequence):
+        types = ", ".join(type(x).__name__ for x in sequence) if isinstance(sequence, list | tuple) else shown(sequence)
+        raise InputError(f"{name} must be {one}, or a sequence of {what}, not {types[:60] or 'empty'}")
+    return list(sequence)
