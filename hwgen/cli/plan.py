@@ -139,7 +139,7 @@ def plan(arguments: argparse.Namespace) -> int:
     board = board_of(arguments)
     from hwgen import network
     from hwgen.plan import Request
-    from hwgen.plan.instead import what_can_be_built
+    from hwgen.plan.alternatives import what_can_be_built
     from hwgen.templates import TEMPLATES
     from hwgen.templates.budget import weight_shortage, weights_of
 

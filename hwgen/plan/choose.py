@@ -1,4 +1,4 @@
-"""Which template a group gets, and what is soon seen of groups before they are planned."""
+"""Choice of a template for a fusion group, and quick tests of groups before they are planned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from hwgen.boards import Board
 from hwgen.gateware.multipliers import MULTIPLIERS
 from hwgen.network.graph import Network
-from hwgen.plan.placement import place
+from hwgen.plan.placement import placement_of
 from hwgen.plan.plan import Plan
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group, Template
@@ -21,41 +21,48 @@ from hwgen.templates.unroll import Way
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
-    """Return the task with the multiplier that is asked for, or (``auto``) with that which promises most."""
+    """Return the planning task of a network with the multiplier that ``macs_per_dsp`` names.
+
+    With ``auto``, another multiplier than the first is chosen only if it lowers `objective_bound`.
+    """
     if macs_per_dsp != "auto":
         return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp))
     best, *others = (Task(network, board, replace(goal, macs_per_dsp=name)) for name in MULTIPLIERS)
     for task in others:
-        if task.multiplier in task.multipliers.values() and promise(task) < promise(best):
+        if task.multiplier in task.multipliers.values() and objective_bound(task) < objective_bound(best):
             best = task
     return best
 
 
-def promise(task: Task) -> float:
-    """What one group would come to if DSP slices were all it took: the least interval, or the fewest slices."""
+def objective_bound(task: Task) -> float:
+    """Return a lower bound of the objective for one group of all layers, as if DSP slices were the only resource.
+
+    With the objective ``dsp`` it is the fewest slices, otherwise the shortest interval in cycles. It is infinite if no
+    unroll factors meet the limits.
+    """
     if task.goal.objective == "dsp":
         limit = task.goal.interval
         way = task.search.cheapest_of_all if limit is None else task.search.cheapest(limit)
         return inf if way is None else way.cost
-    found = task.search.fastest_within(task.goal.dsp)
-    return inf if found is None else found[0]
+    fastest = task.search.fastest_within(task.goal.dsp)
+    return inf if fastest is None else fastest[0]
 
 
 def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of the layers ``begin`` to ``end``, under the first template under which it fits.
+    """Return the best group of the layers ``begin`` to ``end``, built by the first template with which they fit.
 
-    Templates whose weights stay in off-chip memory are left to `off_chip_group`, unless they are asked for. Where DSP
-    slices run out, no other template is tried: all of them do the same multiplications. If none fits, the refusal is
-    that of the template that is wanted most.
+    Templates that keep weights in off-chip memory are tried only if the goal names one; `off_chip_group` has them. If
+    DSP slices run out, no other template is tried, because all of them need the same multiplications. If no template
+    fits, the refusal is that of the first one.
 
     Parameters
     ----------
     in_turn : bool
-        Other groups run before and after it: its time is one frame's.
+        Whether other groups run before and after this group. Its time is then the latency of one frame.
     """
-    asked = task.goal.template
+    requested = task.goal.template
     refusal: Refusal | None = None
-    for template in _templates(True) if asked is None else (TEMPLATES[asked],):
+    for template in _templates(True) if requested is None else (TEMPLATES[requested],):
         lacking = sure_shortage(task.network.layers[begin:end], task.board) if template.holds_weights else None
         group = lacking or attempt(template.search, task, begin, end, in_turn)
         if not isinstance(group, Refusal):
@@ -68,7 +75,10 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
 
 
 def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the same under a template whose weights stay in off-chip memory, where no template is asked for."""
+    """Return the best group of the layers ``begin`` to ``end`` whose weights stay in off-chip memory.
+
+    If the goal names a template, no other is tried, and the result is a refusal. ``in_turn`` as for `best_group`.
+    """
     refusal = Refusal("no template computes from off-chip memory")
     for template in _templates(False) if task.goal.template is None else ():
         group = attempt(template.search, task, begin, end, in_turn)
@@ -79,7 +89,11 @@ def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -
 
 
 def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return `best_group`, or `off_chip_group` if it runs out of a resource."""
+    """Return the best group of the layers ``begin`` to ``end``, with weights off chip only if they don't fit on chip.
+
+    That is `best_group`, or, if it runs out of a resource, `off_chip_group`. If neither fits, the refusal is that of
+    `best_group`.
+    """
     group = best_group(task, begin, end, in_turn=in_turn)
     if not isinstance(group, Refusal) or not group.over_budget:
         return group
@@ -87,26 +101,30 @@ def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gro
     return group if isinstance(other, Refusal) else other
 
 
-def _templates(holding: bool) -> list[type[Template]]:
-    """Those with all weights on the chip, or the others."""
-    return [template for template in TEMPLATES.values() if template.holds_weights == holding]
+def _templates(holds_weights: bool) -> list[type[Template]]:
+    """Return the templates that store all weights on the chip, or the templates that keep them off chip."""
+    return [template for template in TEMPLATES.values() if template.holds_weights == holds_weights]
 
 
-def quick(task: Task, begin: int, end: int) -> Way | Refusal:
-    """Return the best way for the layers ``begin`` to ``end``, row by row, by DSP slices alone."""
+def way_by_slices(task: Task, begin: int, end: int) -> Way | Refusal:
+    """Return the best unroll factors of the layers ``begin`` to ``end``, built row by row, by DSP slices alone.
+
+    The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
+    """
     lacking = sure_shortage(task.network.layers[begin:end], task.board)
     return lacking or GroupSearch(task, begin, end, True, Stream()).quick()
 
 
 def can_be_built(task: Task, count: int) -> bool:
-    """Whether the first ``count`` layers fit as one group."""
+    """Return whether the first ``count`` layers fit the board as one group, found by planning them."""
     return not isinstance(best_group(task, 0, count), Refusal)
 
 
 def may_fit(task: Task, count: int) -> bool:
-    """Whether the first ``count`` layers as one group, row by row, fit with the fewest slices or at their fastest.
+    """Return whether the first ``count`` layers may fit the board as one group, found without planning them.
 
-    With the least buffers; mostly they then fit with those that they need, too.
+    They are built row by row with the smallest buffers, with the fewest DSP slices or with the fastest unroll factors.
+    If they fit so, they mostly fit with the buffers that they need, too.
     """
     if sure_shortage(task.network.layers[:count], task.board) is not None:
         return False
@@ -114,7 +132,7 @@ def may_fit(task: Task, count: int) -> bool:
 
 
 def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan | Refusal:
-    """Return the plan of these groups, if they fit the board together."""
+    """Return the plan that consists of some groups, or a refusal if the groups together don't fit the board."""
     dsp = task.goal.dsp
-    lacking = shortage(place(groups, task.board, dsp).resources, task.board, dsp)
+    lacking = shortage(placement_of(groups, task.board, dsp).resources, task.board, dsp)
     return lacking or Plan(network=task.network, board=task.board, groups=groups, dsp=dsp, notes=notes)

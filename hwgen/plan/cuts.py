@@ -1,10 +1,12 @@
-"""Every way to cut a network into groups, as exact Pareto fronts.
+"""Exact Pareto fronts over all groupings of a network: all ways to cut its layers into groups.
 
 Groups begin and end at the network's boundaries (`Network.boundaries`); a chain has one between any two layers. A chain
-of ``l`` layers has ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups. All costs of a grouping are sums or
-maxima over its groups, so both grow when a group is added: if one way to group a prefix is no worse than another in
-every cost, it stays so whatever follows. Dynamic programming over the prefixes that keeps only what nothing beats is
-therefore exact, and looks at a few thousand sums where listing looks at a million groupings (21 layers of VGG-E).
+of ``l`` layers has ``2**(l - 1)`` groupings, but only ``l (l + 1) / 2`` groups.
+
+Every cost of a grouping is the sum or the maximum over its groups. Neither falls when a group is added. If one grouping
+of a prefix is no worse than another in every cost, it stays so whatever groups follow. Dynamic programming over the
+prefixes, which keeps only the groupings that no other beats, is therefore exact. For the 21 layers of VGG-E it computes
+a few thousand sums, where a list would have a million groupings.
 """
 
 from __future__ import annotations
@@ -14,39 +16,42 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 Span = tuple[int, int]
-"""A group: index of its first layer, and one past its last."""
+"""Layers of a group: index of the first layer, and one past the index of the last."""
 
 Join = Callable[[int, int], int]
-"""How a cost of a grouping comes from its groups' costs: `max` or `operator.add`."""
+"""Function that joins the costs of two groups into the cost of both: `max` or `operator.add`."""
 
 
-# Labels: (costs, path); a path is nested pairs (path before, (span, tag)).
+# A label is (costs, path) of a grouping of a prefix. A path is nested pairs: (path of the groups before, (span, tag)).
 
 
 def front(
-    places: Sequence[int], options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]], joins: Sequence[Join]
+    boundaries: Sequence[int],
+    options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]],
+    joins: Sequence[Join],
 ) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Exact Pareto front over all groupings of a network's layers and all options of their groups.
+    """Return the exact Pareto front over all groupings of a network's layers and all options of their groups.
 
     Parameters
     ----------
-    places : sequence of int
-        Where groups may begin and end, rising: numbers of layers before it, from 0 to that of all.
+    boundaries : sequence of int
+        Boundaries at which groups can begin and end, rising: numbers of layers before them, from 0 to all layers.
     options : callable
-        For a group ``begin, end``: its ways to be done, each with its costs (0 or more) and a tag of any kind.
+        Function of ``begin, end`` that returns the options to build this group, each with its costs (0 or more) and a
+        tag of any type.
     joins : sequence of callable
-        For each of two or three costs, `max` or `operator.add`.
+        Function that joins the costs of groups, `max` or `operator.add`, for each of two or three costs.
 
     Returns
     -------
     list of (costs, path)
-        Sorted by costs, all minimal and all different; a path lists each group's span and tag. Among groupings of the
-        same costs any one is given, but always the same one.
+        Groupings with their costs, sorted by costs, all minimal and all different. A path lists the span and the tag of
+        each group. Of several groupings with equal costs one is returned, always the same.
     """
-    prefixes: dict[int, list[tuple[tuple[int, ...], Any]]] = {places[0]: [((0,) * len(joins), None)]}
-    for number, end in enumerate(places[1:], start=1):
+    prefixes: dict[int, list[tuple[tuple[int, ...], Any]]] = {boundaries[0]: [((0,) * len(joins), None)]}
+    for index, end in enumerate(boundaries[1:], start=1):
         labels = []
-        for begin in places[:number]:
+        for begin in boundaries[:index]:
             for costs, tag in options(begin, end):
                 group = (begin, end), tag
                 for before, path in prefixes[begin]:
@@ -54,24 +59,24 @@ def front(
                     both = [join(a, b) for join, a, b in zip(joins, before, costs, strict=True)]
                     labels.append((tuple(both), (path, group)))
         prefixes[end] = _minimal(labels)
-    return [(costs, _unroll_path(path)) for costs, path in prefixes[places[-1]]]
+    return [(costs, _unroll_path(path)) for costs, path in prefixes[boundaries[-1]]]
 
 
 def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
-    """The groups of a path."""
+    """Return the spans of the groups on a path, without their tags."""
     return tuple(span for span, _ in path)
 
 
 def _minimal(labels: list[tuple[tuple[int, ...], Any]]) -> list[tuple[tuple[int, ...], Any]]:
-    """The labels whose costs no other's equal or undercut in everything, sorted by costs."""
+    """Return the labels that no other label equals or undercuts in every cost, sorted by costs."""
     labels.sort(key=lambda label: label[0])  # stable: of equal costs the first stays
     kept: list[tuple[tuple[int, ...], Any]] = []
-    stairs: list[tuple[int, int]] = []  # of the last two costs: rising, falling
+    stairs: list[tuple[int, int]] = []  # front of the last two costs: the second cost rises, the third falls
     for costs, path in labels:
         second, third = (costs[1], 0) if len(costs) == 2 else costs[1:]
         index = bisect_right(stairs, (second, third))
         if index and stairs[index - 1][1] <= third:
-            continue  # a cheaper first cost came before, and this one is no better in the rest
+            continue  # a label with a cheaper or equal first cost is at least as good in the other costs
         last = index
         while last < len(stairs) and stairs[last][1] >= third:
             last += 1
@@ -90,5 +95,5 @@ def _unroll_path(path: Any) -> list[tuple[Span, Any]]:
 
 
 def text(names: Sequence[str], cuts: Iterable[Span]) -> str:
-    """``conv1_1-pool1,conv2_1``: first and last layer of each group."""
+    """Return a grouping as text, ``conv1_1-pool1,conv2_1``: first and last layer of each group."""
     return ",".join(names[a] if b - a == 1 else f"{names[a]}-{names[b - 1]}" for a, b in cuts)

@@ -1,4 +1,4 @@
-"""``plan.json``: a plan as text that can be edited and read back."""
+"""Writer and reader of ``plan.json``, the text of a plan, which users can edit."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from hwgen.templates.stage import Stage
 from hwgen.templates.task import lanes_out
 from hwgen.templates.work import LayerWork, Unroll
 
-#: Where the FIFO of a group's output leads to; behind it stands the output's name where there are several.
+#: Sink of the FIFO of a group's output in ``plan.json``. If there are several outputs, the output's name follows.
 OUTPUT = "output"
 
-#: Beats beyond two frames' that a FIFO may hold: more than any pipeline has in flight.
-MOST_IN_FLIGHT = 4_096
+#: Number of beats, beyond those of two frames, that a FIFO can hold at most: more than any pipeline has in flight.
+MAX_IN_FLIGHT = 4_096
 
 
 def write(plan: Plan) -> str:
-    """The text of a ``plan.json``."""
+    """Return the text of the ``plan.json`` of a plan."""
     document = {
         "model": plan.network.name,
         "board": plan.board.name,
         "clock_mhz": plan.board.clock_mhz,
         **host.describe(plan.network),
         "dsp": plan.dsp,
-        **_given("weights", "runtime" if is_loaded(plan.network) else None),
+        **_optional("weights", "runtime" if is_loaded(plan.network) else None),
         "groups": [_group(group, plan.placement.loads_weights) for group in plan.groups],
         "cycles": {"latency": plan.latency, "interval": plan.interval},
         "resources": plan.resources.as_dict(),
@@ -52,19 +52,23 @@ def write(plan: Plan) -> str:
 
 
 def until(text: str) -> list[str] | None:
-    """The tensors up to which a ``plan.json`` builds its model; ``None``: all of it, or the text is no such plan."""
+    """Return the names of the tensors up to which a ``plan.json`` builds its model.
+
+    ``None`` if it builds the whole model, or the text is no plan.
+    """
     tensors = _stated(text, "until")
     named = isinstance(tensors, list) and tensors and all(isinstance(tensor, str) for tensor in tensors)
     return tensors if named else None
 
 
 def board_name(text: str) -> str | None:
-    """The board that a ``plan.json`` is for; ``None``: it names none, or the text is no such plan."""
+    """Return the name of the board that a ``plan.json`` is for; ``None`` if it names no board, or is no plan."""
     name = _stated(text, "board")
     return name if isinstance(name, str) else None
 
 
 def _stated(text: str, key: str) -> Any:
+    """Return the value of ``key`` in a JSON object; ``None`` if the text is no such object or lacks the key."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -73,6 +77,7 @@ def _stated(text: str, key: str) -> Any:
 
 
 def _group(group: Group, loads: bool) -> dict[str, Any]:
+    """Return a group's entry of ``plan.json``; with ``loads``, every frame loads the weights."""
     if (own := group.template.document(group)) is not None:
         return {"template": group.template.name, **own}
     layers = []
@@ -89,14 +94,14 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "tables": plan.tables_in,
                 "requantise": plan.requantise_in,
                 "line_rows": plan.line_rows,
-                **_given("weights_joined", plan.weights_joined or None),
-                **_given("line_memory", plan.line_in),
+                **_optional("weights_joined", plan.weights_joined or None),
+                **_optional("line_memory", plan.line_in),
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
             }
         )
     names = [plan.name for plan in group.layers]
-    outputs = [_output(group.network, place) for place in range(len(group.config.outputs))]
+    outputs = [_output(group.network, output_index) for output_index in range(len(group.config.outputs))]
     fifos = [
         {
             "from": names[link.source],
@@ -104,7 +109,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
             "depth": depth,
             "lanes": layer.fifo_lanes,
             "width": layer.fifos[link.output].width,
-            **_given("memory", layer.fifos[link.output].memory_in),
+            **_optional("memory", layer.fifos[link.output].memory_in),
         }
         for link, depth in zip(group.config.links, group.config.fifo_depths, strict=True)
         for layer in [group.config.layers[link.source]]
@@ -117,41 +122,47 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
     }
 
 
-def _output(network: Network, place: int) -> str:
-    """Where the FIFO of an output leads to."""
-    return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[place]}"
+def _output(network: Network, output_index: int) -> str:
+    """Return the name of an output as the sink of a FIFO."""
+    return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[output_index]}"
 
 
-def _given(key: str, value: str | bool | None) -> dict[str, str | bool]:
-    """What is said only where it isn't as it would be anyhow."""
+def _optional(key: str, value: str | bool | None) -> dict[str, str | bool]:
+    """Return an entry of ``plan.json`` that is left out if the value is ``None``, which stands for the default."""
     return {} if value is None else {key: value}
 
 
 def read(text: str, network: Network, board: Board) -> Plan:
-    """A plan from the text of a ``plan.json``; keys it doesn't know are ignored.
+    """Return the plan that the text of a ``plan.json`` describes, for a network and a board. Unknown keys are ignored.
 
     Raises
     ------
     PlanError
-        If it is not a plan, not of this network, or can't work on this board.
+        If the text is not a plan, is of another network, or can't work on this board.
     """
     document = parse(text, "plan", PlanError)
     entries = field(document, "groups", list, "plan")
     network = _loaded(document, network)
     _check_part(until(text), network)
-    parts = _parts(entries, network)
+    group_networks = _group_networks(entries, network)
     groups = []
     board = _clocked(document, board)
     try:
-        for entry, part in zip(entries, parts, strict=True):
-            groups.append(_read_group(entry, part, board))
+        for entry, group_network in zip(entries, group_networks, strict=True):
+            groups.append(_read_group(entry, group_network, board))
         return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
     except ConfigError as error:
         raise PlanError(f"plan can't work: {error}") from None
 
 
 def _loaded(document: Any, network: Network) -> Network:
-    """The network as the plan has it: with weights that are constants, or that are loaded at run time."""
+    """Return the network with weights as the plan's key ``weights`` says: constants, or loaded at run time.
+
+    Raises
+    ------
+    PlanError
+        If the key has another value.
+    """
     weights = document.get("weights", "constant")
     if weights not in (CONSTANT, RUNTIME):
         raise PlanError(f"plan: weights must be {CONSTANT!r} or {RUNTIME!r}, not {shown(weights)}")
@@ -159,7 +170,13 @@ def _loaded(document: Any, network: Network) -> Network:
 
 
 def _check_part(tensors: list[str] | None, network: Network) -> None:
-    """A plan of a part of a model is of no use to the whole, nor the other way round."""
+    """Refuse a plan for another part of the model than the network is, or for the whole model.
+
+    Raises
+    ------
+    PlanError
+        If the part of the model ends at other tensors.
+    """
     remainder = host.part_of(network)
     here = None if remainder is None else list(remainder.tensors)
     if tensors != here:
@@ -171,7 +188,13 @@ def _check_part(tensors: list[str] | None, network: Network) -> None:
 
 
 def _clocked(document: Any, board: Board) -> Board:
-    """The board at the clock that was planned with."""
+    """Return the board at the clock of the plan.
+
+    Raises
+    ------
+    PlanError
+        If the clock is out of range.
+    """
     if "clock_mhz" not in document:
         return board
     try:
@@ -181,7 +204,15 @@ def _clocked(document: Any, board: Board) -> Board:
 
 
 def _budget(document: Any, board: Board) -> int:
-    """DSP slices that may be used: groups that share them, because they are few, must not come apart."""
+    """Return the number of DSP slices that the plan may use: its key ``dsp``, at most the board's.
+
+    Without this budget, groups that shared too few slices would get hardware of their own when the plan is read.
+
+    Raises
+    ------
+    PlanError
+        If the key is not a positive integer.
+    """
     if "dsp" not in document:
         return board.dsp
     dsp = field(document, "dsp", int, "plan")
@@ -190,25 +221,25 @@ def _budget(document: Any, board: Board) -> int:
     return min(dsp, board.dsp)
 
 
-def _parts(entries: list[dict[str, Any]], network: Network) -> list[Network]:
-    """The layers of each group, with the copy that some have in front of them.
+def _group_networks(entries: list[dict[str, Any]], network: Network) -> list[Network]:
+    """Return each group's layers as a network, with the `Copy` in front that some groups have.
 
     Raises
     ------
     PlanError
-        If they are not the network's layers in order, or it can't be cut there.
+        If the groups are not the network's layers in order, or the network can't be cut between them.
     """
     spans: list[tuple[int, int]] = []
-    given: list[list[str]] = []
+    group_layers: list[list[str]] = []
     for entry in entries:
         names = [field(layer, "name", str, "plan layer") for layer in field(entry, "layers", list, "plan group")]
         begin = spans[-1][1] if spans else 0
         copy = network.copy_at(begin) if begin in network.cuts else None
         copied = copy is not None and names[:1] == [copy.name]
         spans.append((begin, begin + len(names) - copied))
-        given.append(names[copied:])
-    _check_names([name for names in given for name in names], network)
-    if not all(given):
+        group_layers.append(names[copied:])
+    _check_names([name for names in group_layers for name in names], network)
+    if not all(group_layers):
         raise PlanError("plan group must have at least one layer, not 0")
     for _, end in spans:
         if end not in network.boundaries:
@@ -221,6 +252,13 @@ def _parts(entries: list[dict[str, Any]], network: Network) -> list[Network]:
 
 
 def _check_names(names: list[str], network: Network) -> None:
+    """Refuse layers of a plan that are not the network's layers in order.
+
+    Raises
+    ------
+    PlanError
+        If a name or the number of layers differs.
+    """
     expected = [layer.name for layer in network.layers]
     if names == expected:
         return
@@ -236,6 +274,15 @@ def _check_names(names: list[str], network: Network) -> None:
 
 
 def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
+    """Return the group that an entry of ``plan.json`` describes, for the network of its layers.
+
+    Raises
+    ------
+    PlanError
+        If a field is missing or out of range, or the group deadlocks.
+    ConfigError
+        If the choices contradict each other.
+    """
     name = field(group, "template", str, "plan group")
     template = TEMPLATES.get(FORMER_TEMPLATES.get(name) or name)
     if template is None:
@@ -243,12 +290,12 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     if (own := template.group(group, network, board)) is not None:
         return own
     fifos = field(group, "fifos", list, "plan group")
-    found: dict[str, list[dict[str, Any]]] = {}
+    fifos_by_source: dict[str, list[dict[str, Any]]] = {}
     for fifo in fifos:
-        found.setdefault(field(fifo, "from", str, "plan FIFO"), []).append(fifo)
+        fifos_by_source.setdefault(field(fifo, "from", str, "plan FIFO"), []).append(fifo)
     stage = template.stage
     layers = tuple(
-        _read_layer(entry, stage(layer), _fifos_of(layer.name, network, found), board)
+        _read_layer(entry, stage(layer), _fifos_of(layer.name, network, fifos_by_source), board)
         for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
     read = Group(network=network, layers=layers, template=template.read(group, network, layers))
@@ -256,10 +303,18 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
 
 
-def _fifos_of(name: str, network: Network, found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """A layer's FIFOs in the order of its readers. One that has a single reader need not say which."""
-    readers = (*network.readers[name], *(_output(network, place) for place in network.output_indices(name)))
-    left = list(found.get(name, []))
+def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the FIFOs behind a layer, in the order of the layer's readers.
+
+    The FIFO of a layer with a single reader need not name the reader (``to``).
+
+    Raises
+    ------
+    PlanError
+        If a reader has no FIFO, or there are more FIFOs than readers.
+    """
+    readers = (*network.readers[name], *(_output(network, index) for index in network.output_indices(name)))
+    left = list(fifos_by_source.get(name, []))
     if len(left) > len(readers):
         raise PlanError(f"plan has {_count(len(left))} FIFOs from {name}")
     if len(readers) == 1:
@@ -268,30 +323,62 @@ def _fifos_of(name: str, network: Network, found: dict[str, list[dict[str, Any]]
         return left
     ordered = []
     for reader in readers:
-        place = next((fifo for fifo in left if field(fifo, "to", str, f"plan FIFO from {name}") == reader), None)
-        if place is None:
+        fifo = next((fifo for fifo in left if field(fifo, "to", str, f"plan FIFO from {name}") == reader), None)
+        if fifo is None:
             raise PlanError(f"plan lacks the FIFO from {name} to {reader}")
-        ordered.append(place)
-        left.remove(place)
+        ordered.append(fifo)
+        left.remove(fifo)
     return ordered
 
 
-def _count(number: int) -> str:
-    return {2: "two", 3: "three"}.get(number, str(number))
+def _count(count: int) -> str:
+    """Return a small number as a word."""
+    return {2: "two", 3: "three"}.get(count, str(count))
 
 
-def _with_weights(group: Group, places: list[Any]) -> Group:
-    """The same, with weights where they are said to lie, if that is not where they would lie anyhow."""
+def _with_weights(group: Group, memories: list[Any]) -> Group:
+    """Return a group with each layer's weights in the memory that ``plan.json`` names.
+
+    A layer whose weights are in the named memory by default is left unchanged.
+
+    Parameters
+    ----------
+    memories : list
+        Value of the key ``weights`` for each layer: ``lut``, ``block``, ``stream`` or ``None``.
+
+    Raises
+    ------
+    PlanError
+        If a value is anything else.
+    """
     layers = list(group.layers)
-    for number, (layer, place) in enumerate(zip(group.config.layers, places, strict=True)):
-        if place not in (None, "lut", "block", "stream"):
-            raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {shown(place)}")
-        if place in ("lut", "block") and layer.compute.weight_memory is not None:
-            layers[number] = replace(layers[number], weights_in=None if place == layer.compute.weight_memory else place)
+    for index, (layer, memory) in enumerate(zip(group.config.layers, memories, strict=True)):
+        if memory not in (None, "lut", "block", "stream"):
+            raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {shown(memory)}")
+        if memory in ("lut", "block") and layer.compute.weight_memory is not None:
+            layers[index] = replace(layers[index], weights_in=None if memory == layer.compute.weight_memory else memory)
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
 def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, Any]], board: Board) -> LayerPlan:
+    """Return the choices that an entry of ``plan.json`` makes for one layer.
+
+    Parameters
+    ----------
+    entry : dict
+        Entry of the layer.
+    stage : Stage
+        Stage that builds the layer.
+    fifos : list of dict
+        Entries of the FIFOs behind the layer, in the order of the layer's readers.
+    board : Board
+        Board that bounds the cascades.
+
+    Raises
+    ------
+    PlanError
+        If a field is missing or out of range, or the entry is of another layer.
+    """
     layer = stage.op
     where = f"plan layer {layer.name}"
     shape = list(layer.output.shape)
@@ -301,12 +388,12 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
             f"but {shape} in the model"
         )
     unroll = field(entry, "unroll", dict, where)
-    place = f"plan FIFO from {layer.name}"
+    fifo_where = f"plan FIFO from {layer.name}"
     tn, tm, tk = (field(unroll, name, int, where) for name in ("in", "out", "taps"))
-    lanes = field(fifos[0], "lanes", int, place) if "lanes" in fifos[0] else None
+    lanes = field(fifos[0], "lanes", int, fifo_where) if "lanes" in fifos[0] else None
     if any(fifo.get("lanes", lanes) != lanes for fifo in fifos):
-        raise PlanError(f"{place}: lanes must be the same to all readers")
-    most, places = _most_beats(layer), tuple(_memory(fifo, "memory", place) for fifo in fifos)
+        raise PlanError(f"{fifo_where}: lanes must be the same to all readers")
+    max_depth, fifo_memories = _max_beats(layer), tuple(_memory(fifo, "memory", fifo_where) for fifo in fifos)
     read = LayerPlan(
         name=layer.name,
         kind=layer.kind,
@@ -315,43 +402,50 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         tk=tk,
         tp=field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
         chain=bounded(entry, "chain", where, 1, board.dsp, "the board's DSP slices"),
-        line_rows=bounded(entry, "line_rows", where, stage.least_rows, _most_rows(stage), "more never help"),
+        line_rows=bounded(entry, "line_rows", where, stage.least_rows, _max_rows(stage), "more never help"),
         fifo_depths=tuple(
-            bounded(fifo, "depth", place, 1, most, "more than two frames and what is in flight") for fifo in fifos
+            bounded(fifo, "depth", fifo_where, 1, max_depth, "more than two frames and what is in flight")
+            for fifo in fifos
         ),
         macs_per_dsp=_multiplier(entry, where),
         tables_in=_memory(entry, "tables", where),
         requantise_in=_requantise(entry, where),
         weights_joined=_joined(entry, where),
         line_in=_memory(entry, "line_memory", where),
-        fifos_in=places if any(places) else (),
+        fifos_in=fifo_memories if any(fifo_memories) else (),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     multiplier = MULTIPLIERS.get(read.macs_per_dsp, PLAIN)
     if tm < multiplier.lanes:
         raise PlanError(f"{where}: {multiplier.too_few(tm)}")
-    least = lanes_out(LayerWork.of(layer, **stage.work), Unroll(tn, tm, tk))
-    if lanes is not None and not least <= lanes <= tm:
+    min_lanes = lanes_out(LayerWork.of(layer, **stage.work), Unroll(tn, tm, tk))
+    if lanes is not None and not min_lanes <= lanes <= tm:
         raise PlanError(
-            f"{place}: lanes must be {least} (the channels that the layer finishes in a cycle) to {tm} (its unroll "
-            f"out), not {lanes}"
+            f"{fifo_where}: lanes must be {min_lanes} (the channels that the layer finishes in a cycle) to {tm} (its "
+            f"unroll out), not {lanes}"
         )
-    beats = -(-tm // (lanes or least))
+    beats = -(-tm // (lanes or min_lanes))
     if (depth := min(read.fifo_depths)) < beats:
-        raise PlanError(f"{place}: depth must be at least {beats}, the beats of one output fold, not {depth}")
-    return read if lanes in (None, least) else replace(read, fifo_lanes=lanes)
+        raise PlanError(f"{fifo_where}: depth must be at least {beats}, the beats of one output fold, not {depth}")
+    return read if lanes in (None, min_lanes) else replace(read, fifo_lanes=lanes)
 
 
 def _memory(entry: dict[str, Any], key: str, where: str) -> str | None:
-    """Where a memory lies; ``None``: by its depth."""
-    place = entry.get(key)
-    if place not in (None, "lut", "block"):
-        raise PlanError(f"{where}: {key} must be 'lut', 'block' or null, not {shown(place)}")
-    return place
+    """Return the type of a memory, ``lut`` or ``block`` RAM; ``None`` if the memory's depth decides.
+
+    Raises
+    ------
+    PlanError
+        If the value is anything else.
+    """
+    memory = entry.get(key)
+    if memory not in (None, "lut", "block"):
+        raise PlanError(f"{where}: {key} must be 'lut', 'block' or null, not {shown(memory)}")
+    return memory
 
 
 def _joined(entry: dict[str, Any], where: str) -> bool:
-    """Whether the weights of all positions lie in one memory."""
+    """Return whether one memory stores the weights of all positions of a layer's chains; PlanError if not a boolean."""
     joined = entry.get("weights_joined", False)
     if not isinstance(joined, bool):
         raise PlanError(f"{where}: weights_joined must be true or false, not {shown(joined)}")
@@ -359,7 +453,7 @@ def _joined(entry: dict[str, Any], where: str) -> bool:
 
 
 def _multiplier(entry: dict[str, Any], where: str) -> int | str:
-    """Return the name of a layer's multiplier."""
+    """Return the name of a layer's multiplier (a key of `MULTIPLIERS`, or another integer); PlanError if neither."""
     name = entry.get("macs_per_dsp", PLAIN.name)
     if isinstance(name, str) and name in MULTIPLIERS:
         return name
@@ -367,15 +461,21 @@ def _multiplier(entry: dict[str, Any], where: str) -> int | str:
 
 
 def _requantise(entry: dict[str, Any], where: str) -> str:
-    """What multiplies in the requantiser: slices, as before this could be chosen, or LUTs."""
-    place = entry.get("requantise", "dsp")
-    if place not in ("dsp", "lut"):
-        raise PlanError(f"{where}: requantise must be 'dsp' or 'lut', not {shown(place)}")
-    return place
+    """Return the multipliers of a layer's requantiser: ``dsp`` slices (default, as in plans without it), or ``lut``.
+
+    Raises
+    ------
+    PlanError
+        If the value is anything else.
+    """
+    multipliers = entry.get("requantise", "dsp")
+    if multipliers not in ("dsp", "lut"):
+        raise PlanError(f"{where}: requantise must be 'dsp' or 'lut', not {shown(multipliers)}")
+    return multipliers
 
 
-def _most_rows(stage: Stage[Any]) -> int:
-    """More rows are of no use to a line buffer, whether row by row or in tiles."""
+def _max_rows(stage: Stage[Any]) -> int:
+    """Return the largest number of rows that is of use to a layer's line buffer, row by row or in tiles."""
     if not stage.has_rows:
         return 0
     layer = stage.op
@@ -383,6 +483,6 @@ def _most_rows(stage: Stage[Any]) -> int:
     return max(ample_rows(layer.window, 1, 1), layer.input.height + top + bottom)
 
 
-def _most_beats(layer: Op) -> int:
-    """More credits are of no use to a FIFO, however few channels a beat has."""
-    return 2 * layer.output.values + MOST_IN_FLIGHT
+def _max_beats(layer: Op) -> int:
+    """Return the largest depth that is of use to the FIFO behind a layer, however few channels a beat has."""
+    return 2 * layer.output.values + MAX_IN_FLIGHT

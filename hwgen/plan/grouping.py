@@ -1,4 +1,7 @@
-"""Cutting a network into groups that run one after the other, where one group does not fit the board."""
+"""Search for the best grouping: cuts of a network into groups that run one after the other.
+
+It is needed where all layers as one group do not fit the board, or are slower than groups in turn.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ import numpy as np
 
 from hwgen.errors import InputError
 from hwgen.network.graph import Network
-from hwgen.plan import instead
-from hwgen.plan.choose import best_group, plan_of, quick
+from hwgen.plan import alternatives
+from hwgen.plan.choose import best_group, plan_of, way_by_slices
 from hwgen.plan.cuts import Span, front, spans
 from hwgen.progress import tell
 from hwgen.templates.base import Group
@@ -20,32 +23,32 @@ from hwgen.templates.latency import estimate_latency
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Steps of cycles at which slices are counted to bound the cycles of groups.
+#: Ratio of consecutive cycle counts at which DSP slices are counted, to bound the cycles of groups.
 GRID = 1.02
 
-#: Groups that are estimated at most, to see whether groups in turn are faster than one.
-MOST_ESTIMATES = 40
+#: Number of groups above which no more are estimated in the search for groups in turn that are faster than one group.
+MAX_ESTIMATES = 40
 
-#: Steps upward from a bound of a group's interval that are tried at most.
-MOST_STEPS = 16
+#: Largest number of steps by `GRID` from a lower bound of a group's interval upward.
+MAX_STEPS = 16
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
-    """Groups from ``conv1_1-pool1,conv2_1-pool2``: first and last layer of each, or one layer's name.
+    """Return the groups in a text such as ``conv1_1-pool1,conv2_1``: first and last layer of each, or its only layer.
 
     Raises
     ------
     InputError
-        If a layer is unknown, named out of order or twice, or left out, or the network can't be cut there.
+        If a layer is unknown, out of order, named twice or left out, or the network can't be cut behind a group.
     """
     names = [layer.name for layer in network.layers]
-    found: list[Span] = []
+    groups: list[Span] = []
     for entry in map(str.strip, text.split(",")):
         if not entry:
             raise InputError(f"groups: {text!r} names no layer in one place; take FIRST-LAST,FIRST-LAST")
         first, last = _ends(entry, names)
         begin, end = names.index(first), names.index(last) + 1
-        expected = found[-1][1] if found else 0
+        expected = groups[-1][1] if groups else 0
         if end <= begin:
             raise InputError(f"groups: {entry!r} is out of order: {last} comes before {first} in {network.name}")
         if begin < expected:
@@ -54,14 +57,20 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
             raise InputError(f"groups: {names[expected]} is in no group: {entry!r} must begin with it")
         if end not in network.boundaries:
             raise InputError(f"groups: {network.uncut_text(end)}")
-        found.append((begin, end))
-    if found[-1][1] != len(names):
-        raise InputError(f"groups: {names[found[-1][1]]} is in no group: the last one must end with {names[-1]}")
-    return tuple(found)
+        groups.append((begin, end))
+    if groups[-1][1] != len(names):
+        raise InputError(f"groups: {names[groups[-1][1]]} is in no group: the last one must end with {names[-1]}")
+    return tuple(groups)
 
 
 def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
-    """First and last layer of a group; names may hold dashes themselves."""
+    """Return the names of the first and the last layer of a group. Layers' names can contain dashes themselves.
+
+    Raises
+    ------
+    InputError
+        If the text is neither a layer nor ``FIRST-LAST``.
+    """
     if entry in names:
         return entry, entry
     pieces = entry.split("-")
@@ -79,94 +88,100 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Return the best way to cut the network into two groups or more.
+    """Return the best grouping of a network into two or more groups, each planned exactly.
 
-    Dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with each group's time estimated; the groups of
-    the best grouping are then planned and scheduled exactly, and the search repeated with what was learnt, until
-    nothing of it is estimated any more.
+    The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
+    The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact
+    figures until the best grouping has no estimate left.
 
-    If a layer does not even fit alone, the refusal names it, what runs out, and what fits.
+    If a layer does not fit the board even alone, the refusal names the layer, the resource that runs out, and what
+    fits.
     """
     cutting = _Cutting(task)
-    groups = cutting.hopeless() or cutting.run()
+    groups = cutting.sure_refusal() or cutting.run()
     if isinstance(groups, Refusal) or cutting.loads:
         return groups
     plan = plan_of(task, groups)
     if isinstance(plan, Refusal):
         return plan
     if plan.placement.loads_weights:
-        # More block RAM than the weights' bits: their shapes don't fill it.
+        # The weights need more block RAM than their bits, because their shapes don't fill it.
         cutting.loads = True
         return cutting.run()
     return groups
 
 
-def faster(task: Task, most: int) -> tuple[Span, ...] | None:
-    """Two groups or more in turn that take less than ``most`` cycles a frame by estimate; ``None``: there are none.
+def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
+    """Return the grouping into two or more groups in turn with the fewest estimated cycles per frame.
 
-    Of all groupings the one of the least estimate. What no group can be faster than is computed for all of them; only
-    groups of groupings that these bounds leave are estimated, mostly none at all, and about `MOST_ESTIMATES` at most.
+    ``None`` if no grouping is estimated at less than ``max_cycles``. Lower bounds of the cycles are computed for all
+    groups. Only groups of groupings whose bounds are below ``max_cycles`` are estimated: mostly none at all, and about
+    `MAX_ESTIMATES` at most.
     """
-    places, layers, board = task.network.boundaries, task.network.layers, task.board
-    maps = (task.network.input_maps[0], *(layer.output for layer in layers))  # what has several inputs isn't cut
+    boundaries, layers, board = task.network.boundaries, task.network.layers, task.board
+    maps = (task.network.input_maps[0], *(layer.output for layer in layers))  # a network with several inputs isn't cut
     moved = [fm.values * fm.type.dtype.itemsize for fm in maps]
-    least = _least_cycles(task)
+    bounds = _min_cycles(task)
     known: set[Span] = set()
     costs: dict[Span, float] = {}
-    for begin, end in combinations(places, 2):
-        costs[begin, end] = max(least[begin, end], board.transfer_cycles(moved[begin] + moved[end]))
-    costs[0, places[-1]] = inf
+    for begin, end in combinations(boundaries, 2):
+        costs[begin, end] = max(bounds[begin, end], board.transfer_cycles(moved[begin] + moved[end]))
+    costs[0, boundaries[-1]] = inf
     while True:
-        cycles, path = _shortest(places, costs)
-        if cycles >= most:
+        cycles, path = _shortest(boundaries, costs)
+        if cycles >= max_cycles:
             return None
         unknown = [span for span in path if span not in known]
         if not unknown:
             return path
-        if len(known) >= MOST_ESTIMATES:
+        if len(known) >= MAX_ESTIMATES:
             costs = {span: costs[span] if span in known else inf for span in costs}
             continue
         for span in unknown:
             known.add(span)
-            costs[span] = max(costs[span], _from(task, span, least[span]))
+            costs[span] = max(costs[span], _estimate_upward(task, span, bounds[span]))
 
 
-def _shortest(places: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
-    """The grouping with the least sum of costs."""
-    best: dict[int, tuple[float, tuple[Span, ...]]] = {places[0]: (0.0, ())}
-    for number, end in enumerate(places[1:], start=1):
-        cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in places[:number])
+def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
+    """Return the smallest sum of costs of a grouping, and this grouping, for the cost of every group."""
+    best: dict[int, tuple[float, tuple[Span, ...]]] = {boundaries[0]: (0.0, ())}
+    for index, end in enumerate(boundaries[1:], start=1):
+        cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in boundaries[:index])
         best[end] = (cost, (*best[begin][1], (begin, end)))
-    return best[places[-1]]
+    return best[boundaries[-1]]
 
 
-def _least_cycles(task: Task) -> dict[Span, float]:
-    """Cycles a frame that no unrolling of a group is below within the DSP slices; infinite where they don't suffice.
+def _min_cycles(task: Task) -> dict[Span, float]:
+    """Return a lower bound of each group's cycles per frame, over all unroll factors within the DSP slices.
 
-    Each layer by itself takes the least slices for so many cycles, whatever its neighbours' beats are.
+    The bound is infinite where the slices don't suffice. Each layer is charged the fewest slices with which it keeps
+    to the cycles by itself, whatever beats its neighbours send.
     """
     search, goal, count = task.search, task.goal, len(task.works)
-    fronts = [search.alone(number) for number in range(count)]
+    fronts = [search.alone(index) for index in range(count)]
     low, high = min(float(cycles[0]) for cycles, _ in fronts), max(float(cycles[-1]) for cycles, _ in fronts)
     steps = np.append(low * GRID ** np.arange(int(np.log(high / low) / np.log(GRID)) + 1), high)
     slices = np.full((count + 1, len(steps)), 0.0)
-    for number, (cycles, cost) in enumerate(fronts):
-        places = np.searchsorted(cycles, steps, side="right") - 1
-        slices[number + 1] = np.where(places >= 0, cost[places], inf)
-    found: dict[Span, float] = {}
+    for index, (cycles, cost) in enumerate(fronts):
+        choices = np.searchsorted(cycles, steps, side="right") - 1
+        slices[index + 1] = np.where(choices >= 0, cost[choices], inf)
+    bounds: dict[Span, float] = {}
     for begin in range(count):
         needed = np.zeros(len(steps))
         for end in range(begin + 1, count + 1):
             needed = needed + slices[end]
             enough = np.flatnonzero(needed <= goal.dsp)
-            found[begin, end] = inf if not len(enough) else float(steps[enough[0]]) / GRID
-    return found
+            bounds[begin, end] = inf if not len(enough) else float(steps[enough[0]]) / GRID
+    return bounds
 
 
-def _from(task: Task, span: Span, cycles: float) -> float:
-    """Estimated cycles of one frame of a group, whose interval is sought from a lower bound upward."""
+def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
+    """Return the estimated cycles of one frame of a group, whose interval is searched from a lower bound upward.
+
+    The estimate is infinite if no interval within `MAX_STEPS` steps fits the DSP slices.
+    """
     search = task.search.part(*span)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         cycles *= GRID
         way = search.cheapest(int(cycles))
         if way is not None and way.cost <= task.goal.dsp:
@@ -176,8 +191,8 @@ def _from(task: Task, span: Span, cycles: float) -> float:
 
 
 def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
-    """Return the DSP slices of a group, and the estimated cycles of one frame."""
-    way = quick(task, *span)
+    """Return the DSP slices of a group, and the estimated cycles of one frame, or why it can't fit."""
+    way = way_by_slices(task, *span)
     if isinstance(way, Refusal):
         return way
     windows = [layer.window for layer in task.part(*span).layers]
@@ -185,15 +200,17 @@ def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
 
 
 def _is_one(span: Span) -> bool:
-    """Whether it is a single layer."""
+    """Return whether a group is a single layer."""
     return span[1] - span[0] == 1
 
 
 class _Cutting:
+    """State of the search for the best grouping: groups that were planned, refused or estimated so far."""
+
     def __init__(self, task: Task):
         self.task = task
         bits = 8 * task.network.weight_bytes
-        #: Whether weights have to be loaded every frame: not all fit on the chip at once.
+        #: Whether weights are loaded every frame, because not all of them fit on the chip at once.
         self.loads = bits > task.board.bram36 * task.board.family.memories.block_bits
         self.layers = task.network.layers
         self.exact: dict[Span, Group] = {}
@@ -201,7 +218,7 @@ class _Cutting:
         self.estimates: dict[Span, tuple[int, int]] = {}
 
     def run(self) -> tuple[Group, ...] | Refusal:
-        """Return the groups of the best grouping; the refusal of some layers where there is none."""
+        """Return the groups of the best grouping; if there is none, the refusal of layers that don't fit."""
         while True:
             path = self._best()
             if path is None:
@@ -214,11 +231,11 @@ class _Cutting:
                 if not self._fits(span) and not self.refused[span].over_budget:
                     return self.refused[span]
 
-    def hopeless(self) -> Refusal | None:
-        """Return the refusal of layers between two cuts that no group can hold, if there are any.
+    def sure_refusal(self) -> Refusal | None:
+        """Return the refusal of layers between two cuts that fit no group; ``None`` if there are none.
 
-        Groups that hold such layers need not be estimated. But a group that begins with a copy of the layer before it
-        takes more than the same layers do in a longer group.
+        No group with such layers then needs an estimate. Layers that begin with a `Copy` are not refused: within a
+        longer group they have no copy and need less.
         """
         for span in pairwise(self.task.network.boundaries):
             if not self._costs(span) and self.task.network.copy_at(span[0]) is None:
@@ -226,20 +243,24 @@ class _Cutting:
         return None
 
     def _best(self) -> tuple[Span, ...] | None:
-        """The best grouping by what is known."""
+        """Return the best grouping by the exact and estimated costs that are known; ``None`` if there is none."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)
-        found = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
-        if not found:
+        points = front(self.task.network.boundaries, lambda *span: [(cost, None) for cost in self._costs(span)], joins)
+        if not points:
             return None
         order = (0, 1) if objective in ("dsp", "traffic") else (1, 0)
-        _, path = min(found, key=lambda entry: [entry[0][index] for index in order])
+        _, path = min(points, key=lambda entry: [entry[0][index] for index in order])
         return spans(path)
 
     def _costs(self, span: Span) -> list[tuple[int, int]]:
-        """Of a group, none if it does not fit: DSP slices (if they are to be few) or bytes moved; cycles."""
+        """Return the costs of a group, a list of one pair; an empty list if the group does not fit.
+
+        The pair has the cycles of one frame behind the DSP slices, with the objective ``dsp``, or else behind the bytes
+        moved off chip.
+        """
         if span in self.refused or span == (0, len(self.layers)):
-            return []  # one group was tried before
+            return []  # all layers as one group were tried before
         if span not in self.exact and span not in self.estimates:
             estimate = _estimate(self.task, span)
             if isinstance(estimate, Refusal):
@@ -259,8 +280,8 @@ class _Cutting:
     def _refusal(self) -> Refusal:
         """Return the refusal of layers between two cuts that don't fit even alone.
 
-        If there were none, groups of these would do. The first ones known are named: planning those before them to find
-        others may take minutes.
+        There are such layers, because otherwise groups of the layers between two cuts would fit. The refusal names the
+        first that are known: to plan all layers before them, in search of others, could take minutes.
         """
         task, alone = self.task, list(pairwise(self.task.network.boundaries))
         known = [span for span in alone if span in self.refused]
@@ -268,28 +289,29 @@ class _Cutting:
         refusal = self.refused[span]
         if not refusal.over_budget:
             return refusal
-        reason, fit = str(refusal), instead.first_that_fit(task, span[0])
+        reason, fit = str(refusal), alternatives.first_that_fit(task, span[0])
         tiles = ""
         if refusal.resource == "BRAM36" and _is_one(span):
-            tiles = instead.layer_in_tiles(task, self.layers[span[0]])
+            tiles = alternatives.layer_in_tiles(task, self.layers[span[0]])
         if refusal.resource == "DSP slices":
-            # Of all layers the neediest, so that what these need is enough.
+            # Name the layers that need the most slices, so that this number suffices for all.
             least, span = self._neediest(alone)
             reason = f"no unrolling fits {task.goal.dsp} DSP slices: the least is {least} ({self._text(span)} {least})"
         do = " does" if _is_one(span) else ", which can't be cut, do"
         return Refusal(f"{self._text(span)}{do} not fit {task.board.name} even alone: {reason}{fit}{tiles}")
 
     def _text(self, span: Span) -> str:
+        """Return the names of a group's first and last layer."""
         first, last = self.layers[span[0]].name, self.layers[span[1] - 1].name
         return first if _is_one(span) else f"{first} to {last}"
 
     def _neediest(self, alone: Sequence[Span]) -> tuple[int, Span]:
-        """The most slices that layers between two cuts need at the least, and the first such layers."""
+        """Return the fewest DSP slices with which all layers between two cuts fit, and the first that need so many."""
         needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in alone]
         return max(needs), alone[needs.index(max(needs))]
 
     def _fits(self, span: Span) -> bool:
-        """Plan a group exactly, if that wasn't done yet."""
+        """Return whether a group fits, and plan it exactly unless that was done before."""
         if span not in self.exact and span not in self.refused:
             group = best_group(self.task, *span, in_turn=True)
             if isinstance(group, Refusal):

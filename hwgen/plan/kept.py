@@ -1,7 +1,7 @@
-"""Plans that took a while are kept, and planned again only if the network, the board or what is asked changed.
+"""Cache of plans that took a while: they are planned again only if the network, the board or the request changed.
 
-A kept plan is the text of its ``plan.json`` with the planner's notes. It is read as a plan that a user gives, with all
-checks, and can execute nothing, whoever wrote it.
+A cached plan is the text of its ``plan.json`` with the planner's notes. It is read with all checks, as a plan from a
+user is, and can't execute anything, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -22,31 +22,35 @@ from hwgen.plan.request import Request
 
 __all__ = ["make"]
 
-LEAST = 0.5
-"""Seconds that planning takes, of what is kept."""
+MIN_SECONDS = 0.5
+"""Duration of planning, in seconds, above which a plan is cached."""
 _NAME = "kept.json"
+"""Name of the cached file."""
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
-    """What `planner.make` gives, from the cache if it was planned before; errors as there."""
+    """Return a network's plan for a board, from the cache if it was planned before.
+
+    Parameters and errors are those of `hwgen.plan.planner.make`.
+    """
     request = Request.of(options)
-    network = loaded(network) if request.weights == "runtime" else network  # as the plan has it
+    network = loaded(network) if request.weights == "runtime" else network  # the network of the plan
     parts = (network.name, network.layers, network.edges, network.inputs, network.outputs)
     key = digest.of(digest.source(), parts, board, request)
-    if (place := cache.find("plans", key)) is not None:
-        kept = _read((place / _NAME).read_bytes(), network, request.limited(board))
+    if (folder := cache.find("plans", key)) is not None:
+        kept = _read((folder / _NAME).read_bytes(), network, request.limited(board))
         if kept is not None:
             return kept
     begin = time.perf_counter()
     plan = planner.make(network, board, **options)
-    if time.perf_counter() - begin > LEAST:
+    if time.perf_counter() - begin > MIN_SECONDS:
         text = json.dumps({"plan": document.write(plan), "notes": plan.notes})
         cache.keep_files("plans", key, {_NAME: text.encode()})
     return plan
 
 
 def _read(text: bytes, network: Network, board: Board) -> Plan | None:
-    """Return the plan that a text keeps; ``None`` if the plan that is read differs from what was written."""
+    """Return the plan in the text of a cached file; ``None`` if it can't be read, or is not as it was written."""
     try:
         kept = json.loads(text)
         plan = document.read(kept["plan"], network, board)

@@ -1,6 +1,6 @@
-"""Where the groups of a plan run: on hardware of their own each, or in turn on the same slices and memory.
+"""Placements of a plan's groups on a board: each on hardware of its own, or in turn on shared slices and memory.
 
-A placement says what the groups take together, how long a frame takes, and whether that can be built.
+A placement states the resources that the groups need together, the cycles of a frame, and whether it can be built.
 """
 
 from __future__ import annotations
@@ -18,45 +18,50 @@ from hwgen.templates.budget import shortage
 
 @dataclass(frozen=True)
 class Placement(ABC):
-    """Groups on a board, one after the other."""
+    """Placement of groups that compute a frame one after the other on a board."""
 
     groups: tuple[Group, ...]
+    """Groups of the plan, in the network's order."""
     board: Board
+    """Board of the plan."""
 
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """What they take together."""
+        """Resources that all groups need together."""
 
     @property
     def obstacle(self) -> str | None:
-        """Why it can't be built yet; ``None`` if it can."""
+        """Reason why the placement can't be built yet, as a noun phrase; ``None`` if it can be built."""
         return None
 
     @property
     def loads_weights(self) -> bool:
-        """Whether weights are loaded every frame, because those of all groups don't fit on the chip together."""
+        """Whether every frame loads the weights, because those of all groups don't fit on the chip together."""
         return False
 
     @cached_property
     def cycles(self) -> Cycles:
-        """Of frames that follow each other, with transfers at the memory's peak rate."""
+        """Cycles of frames that follow each other, with transfers at the peak rate of off-chip memory."""
         board = self.board
         runs = [max(group.frame_cycles, board.transfer_cycles(group.map_bytes)) for group in self.groups]
         loads = [board.transfer_cycles(group.network.weight_bytes) * self.loads_weights for group in self.groups]
         return Cycles(latency=sum(runs) + sum(loads[1:]) - 1, interval=sum(runs) + sum(loads), steady=True)
 
     def predict(self, frames: int) -> Cycles:
-        """Cycles of a run of so many frames, back to back, with a memory that never stalls.
+        """Return the cycles of a run of ``frames`` frames back to back, with a memory that never stalls.
 
-        The interval of a short run may not be the steady one.
+        The interval of a short run can differ from the steady interval.
         """
         cycles = sum(group.frame_cycles for group in self.groups)
         return Cycles(latency=cycles - 1, interval=cycles if frames >= 3 else None, steady=True)
 
 
-class Alone(Placement):
-    """One group. Its frames overlap, and nothing but its input and output leaves the chip."""
+class SingleGroup(Placement):
+    """Placement of a single group. Its frames overlap, and only the group's input and output cross the chip's border.
+
+    A group that keeps weights in off-chip memory also moves these (`Group.traffic_bytes`).
+    """
 
     @property
     def resources(self) -> Resources:
@@ -70,20 +75,20 @@ class Alone(Placement):
         return self.groups[0].predict(frames)
 
 
-class Apart(Placement):
-    """Several groups with hardware of their own each, which all fits; a frame goes through one after the other."""
+class SeparateGroups(Placement):
+    """Placement of several groups, each on hardware of its own. A frame passes through one group after the other."""
 
     @cached_property
     def resources(self) -> Resources:
         return sum((group.resources for group in self.groups), Resources())
 
 
-class Shared(Placement):
-    """Several groups that take turns on the same DSP slices and block RAM.
+class SharedHardware(Placement):
+    """Placement of several groups that take turns on the same DSP slices and block RAM. It can't be built yet.
 
-    Of slices and block RAM the largest group's count, and block RAM for the weights of all. LUTs and flip-flops are
-    every group's own. Weights that don't all fit on the chip at once are loaded before each run of their group; then
-    the block RAM for them is shared too.
+    It needs the slices and the block RAM of the largest group, block RAM for the weights of all groups, and the LUTs
+    and flip-flops of every group. If the weights don't all fit on the chip at once, each run of a group loads its
+    weights first, and the groups share the block RAM for weights, too.
     """
 
     @property
@@ -96,7 +101,7 @@ class Shared(Placement):
 
     @cached_property
     def _resident_bram36(self) -> float:
-        """Block RAM with the weights of all groups and the buffers of the largest."""
+        """Number of 36-kbit block RAMs that hold the weights of all groups, and the largest buffers of a group."""
         weights = [group.weight_bram36 for group in self.groups]
         return sum(weights) + max(
             group.resources.bram36 - held for group, held in zip(self.groups, weights, strict=True)
@@ -104,19 +109,19 @@ class Shared(Placement):
 
     @cached_property
     def resources(self) -> Resources:
-        each = [group.resources for group in self.groups]
-        largest = max(used.bram36 for used in each)
+        used = [group.resources for group in self.groups]
+        largest = max(resources.bram36 for resources in used)
         return Resources(
-            dsp=max(used.dsp for used in each),
+            dsp=max(resources.dsp for resources in used),
             bram36=largest if self.loads_weights else self._resident_bram36,
-            lut=sum(used.lut for used in each),
-            ff=sum(used.ff for used in each),
+            lut=sum(resources.lut for resources in used),
+            ff=sum(resources.ff for resources in used),
         )
 
 
-def place(groups: tuple[Group, ...], board: Board, dsp: int) -> Placement:
-    """Hardware of their own for all groups, if that fits the board and ``dsp`` slices; otherwise they share it."""
+def placement_of(groups: tuple[Group, ...], board: Board, dsp: int) -> Placement:
+    """Return the placement of groups: hardware of their own if that fits the board and ``dsp`` slices, or shared."""
     if len(groups) == 1:
-        return Alone(groups, board)
-    apart = Apart(groups, board)
-    return apart if shortage(apart.resources, board, dsp) is None else Shared(groups, board)
+        return SingleGroup(groups, board)
+    separate = SeparateGroups(groups, board)
+    return separate if shortage(separate.resources, board, dsp) is None else SharedHardware(groups, board)

@@ -1,4 +1,4 @@
-"""The fusion plan: which hardware each layer gets, group by group, and what that takes and costs."""
+"""Plan of a network on a board: the hardware of each layer, group by group, with its resources and cycles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
-from hwgen.plan.placement import Placement, place
+from hwgen.plan.placement import Placement, placement_of
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group
 from hwgen.templates.budget import check_budget
@@ -22,25 +22,27 @@ from hwgen.templates.layers import LayerPlan
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """A fusion plan: one group, or several that run one after the other, their maps in off-chip memory.
+    """Plan of a network on a board: one fusion group, or several that run one after the other.
 
-    Where the groups run, on hardware of their own each or sharing it, is its `placement`.
+    The maps between groups are in off-chip memory. `placement` states whether each group has hardware of its own.
 
     Parameters
     ----------
     network : Network
+        Network that the plan is for.
     board : Board
+        Board that the plan is for.
     groups : tuple of Group
-        All layers of the network, in order.
+        Fusion groups, which hold all layers of the network in order.
     dsp : int
-        DSP slices it may use.
+        Number of DSP slices that the plan may use.
     notes : tuple of str
-        What the planner has to say about its choices.
+        Notes of the planner on its choices, for users.
 
     Raises
     ------
     OverBudgetError
-        If it needs more than there is.
+        If the plan needs more of a resource than the board has, or more than ``dsp`` slices.
     """
 
     network: Network
@@ -54,37 +56,39 @@ class Plan:
 
     @property
     def layers(self) -> tuple[LayerPlan, ...]:
+        """Choices for each layer of all groups, in order."""
         return tuple(layer for group in self.groups for layer in group.layers)
 
     @property
     def name(self) -> str:
+        """Name of the plan, ``NETWORK-BOARD``."""
         return f"{self.network.name}-{self.board.name}"
 
     @cached_property
     def placement(self) -> Placement:
-        """Where the groups run."""
-        return place(self.groups, self.board, self.dsp)
+        """Placement of the groups: on hardware of their own, or on shared hardware."""
+        return placement_of(self.groups, self.board, self.dsp)
 
     @property
     def engine(self) -> EngineConfig | None:
-        """Engine whose program computes the whole network; ``None`` for an accelerator of its layers."""
+        """Engine whose program computes the whole network; ``None`` for an accelerator of the network's layers."""
         return self.groups[0].engine if len(self.groups) == 1 else None
 
     @property
     def obstacle(self) -> str | None:
-        """Why the plan can't be built yet; ``None`` if it can."""
+        """Reason why the plan can't be built yet, as a noun phrase; ``None`` if it can be built."""
         alone = next((group.template.alone for group in self.groups if group.template.alone), "")
         if alone and len(self.groups) > 1:
             return f"{len(self.groups)} groups, some of which {alone}"
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:
-        """The hardware of a plan with one group.
+        """Return the configuration of the hardware of a plan with one group.
 
         Raises
         ------
         PlanError
-            If there are several, or it is not buildable yet.
+            If the plan has several groups, or can't be built yet.
         """
         configs = self.configs()
         if len(configs) > 1:
@@ -92,28 +96,29 @@ class Plan:
         return configs[0]
 
     def circuits(self) -> list[Any]:
-        """Return the circuits that the plan describes, group by group, as `hwgen.emit.synthesis` takes them.
+        """Return the circuit of each group, as `hwgen.emit.synthesis` takes them.
 
         Raises
         ------
         PlanError
-            If it is not buildable yet.
+            If the plan can't be built yet.
         """
         self._check_buildable()
         return [group.circuit for group in self.groups]
 
     def configs(self) -> list[AcceleratorConfig]:
-        """The hardware that the plan describes, group by group.
+        """Return the configuration of each group's hardware.
 
         Raises
         ------
         PlanError
-            If it is not buildable yet.
+            If the plan can't be built yet.
         """
         self._check_buildable()
         return [group.config for group in self.groups]
 
     def _check_buildable(self) -> None:
+        """Raise PlanError if the plan can't be built yet."""
         if self.obstacle is not None:
             raise PlanError(
                 f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
@@ -122,12 +127,12 @@ class Plan:
 
     @property
     def resources(self) -> Resources:
-        """What all groups take together."""
+        """Resources that all groups need together."""
         return self.placement.resources
 
     @property
     def cycles(self) -> Cycles:
-        """What the exact schedule says; of groups in turn, with transfers at the memory's peak rate."""
+        """Cycles by the exact schedule; for several groups, with transfers at the peak rate of off-chip memory."""
         return self.placement.cycles
 
     @property
@@ -137,13 +142,13 @@ class Plan:
 
     @property
     def interval(self) -> int | None:
-        """Cycles between frames that follow each other."""
+        """Cycles between the ends of consecutive frames that follow each other without a gap."""
         return self.cycles.interval
 
     @property
     def traffic_bytes(self) -> dict[str, int]:
-        """Off-chip traffic of one frame: every group's input and output once, and weights that don't stay on chip."""
-        found: Counter[str] = Counter()
+        """Off-chip traffic of one frame in bytes: maps that enter and leave groups, and weights that are loaded."""
+        total: Counter[str] = Counter()
         for group in self.groups:
-            found.update(group.traffic_bytes(self.placement.loads_weights))
-        return dict(found)
+            total.update(group.traffic_bytes(self.placement.loads_weights))
+        return dict(total)

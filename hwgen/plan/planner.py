@@ -1,4 +1,4 @@
-"""The planner: fusion groups, unroll factors and buffers of a whole network for a board, by objective."""
+"""Planner: chooses fusion groups, unroll factors and buffers of a whole network for a board and an objective."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from hwgen.templates.stages import stage_of
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
-    """Plan ``network`` for ``board``.
+    """Return the plan of a network for a board.
 
-    One group, if it fits: then nothing but input and output leaves the chip. Otherwise the network is cut into groups
-    that run one after the other.
+    If all layers fit as one group, the plan has one group, and only the network's input and output cross the chip's
+    border. Otherwise the network is cut into groups that run one after the other, or computed from off-chip memory.
 
     Parameters
     ----------
     options
-        What is asked of the plan: the parameters of a `Request`.
+        Options of the plan: the parameters of a `Request`.
 
     Raises
     ------
     PlanError
-        If nothing fits, naming what runs out and what would fit.
+        If no plan fits. The message names what runs out and what would fit.
     InputError
-        If an option is unknown, or the groups that are asked for are not the network's layers in order.
+        If an option is unknown, or the requested groups are not the network's layers in order.
     """
     request = Request.of(options)
     tell(f"{network.name}: planning for {board.name}")
@@ -42,9 +42,9 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
-    """Return the plan with requantisers on DSP slices, or the first one with some in LUTs that is better.
+    """Return the plan with requantisers on DSP slices, or the first better plan with some requantisers in LUTs.
 
-    The refusal is the first one where none fits.
+    If no plan fits, the refusal is the first plan's.
     """
     first, *others = _requantisers_in_luts(network, request)
     best = _planned(network, board, request, first)
@@ -60,9 +60,10 @@ def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
 
 
 def _requantisers_in_luts(network: Network, request: Request) -> Iterable[frozenset[str]]:
-    """Yield sets of layers whose requantisers multiply by LUTs, by what is asked for: none, all or, ``auto``, some.
+    """Yield sets of layers whose requantisers multiply by LUTs, as the request says: none, all or (``auto``) several.
 
-    Of the layers whose requantisers take slices, those come first of which products in LUTs take fewest.
+    With ``auto`` the sets have no layer, all, and three, two and one quarter of the layers that can save DSP slices.
+    Layers whose products need the fewest bits, and so the fewest LUTs, come first.
     """
     if request.requantise == "dsp":
         yield frozenset()
@@ -76,7 +77,7 @@ def _requantisers_in_luts(network: Network, request: Request) -> Iterable[frozen
 
 
 def _order(plan: Plan, request: Request) -> tuple[bool, float, float]:
-    """How good a plan is by the objective: less is better."""
+    """Return the sort key of a plan, less for the better: whether it can't be built, its objective, its interval."""
     interval = plan.latency if plan.interval is None else plan.interval
     traffic = sum(plan.traffic_bytes.values())
     by_objective = {"interval": interval, "latency": plan.latency, "traffic": traffic, "dsp": plan.resources.dsp}
@@ -85,7 +86,7 @@ def _order(plan: Plan, request: Request) -> tuple[bool, float, float]:
 
 
 def _planned(network: Network, board: Board, request: Request, in_luts: frozenset[str]) -> Plan | Refusal:
-    """Return the plan that is asked for, with requantisers of LUTs in some layers."""
+    """Return the plan of a request, with requantisers that multiply by LUTs in the layers ``in_luts``."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=in_luts)
     if (refusal := _uncut(network, request)) is not None:
@@ -107,7 +108,7 @@ def _planned(network: Network, board: Board, request: Request, in_luts: frozense
 
 
 def _uncut(network: Network, request: Request) -> Refusal | None:
-    """Return why the network can't be cut as is asked for, ``None`` if it can or need not be."""
+    """Return the refusal of a request for groups if the network can't be cut into any; ``None`` otherwise."""
     for what, names in (("inputs", network.input_names), ("outputs", network.output_names)):
         if (request.groups is not None or request.in_turn) and len(names) > 1:
             return Refusal(

@@ -1,4 +1,4 @@
-"""What is asked of the planner, checked once, wherever it was asked."""
+"""Request of a plan: the options of the command line or of Python, checked together."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hwgen.templates import TEMPLATES
 from hwgen.templates.engine import check_batch
 from hwgen.templates.task import Goal
 
-#: Cycles beyond which a bound is none.
-MOST_CYCLES = 1 << 62
+#: Largest bound of an interval, in cycles. A larger bound is replaced by this one, which no plan reaches.
+MAX_CYCLES = 1 << 62
 
 
 @options.documented
 @dataclass(frozen=True, kw_only=True)
 class Request(Options):
-    """What is asked of a plan; the command line and Python make one each.
+    """Request of a plan: the options that the command line or a function of Python receives for the planner.
 
     Raises
     ------
@@ -29,7 +29,7 @@ class Request(Options):
         If ``dsp``, ``lut`` or ``bram`` is no positive integer, or ``fps``, ``clock`` or ``bandwidth`` no positive
         number.
     PlanError
-        If another option makes no sense, or contradicts one.
+        If another option makes no sense, or options contradict each other.
     """
 
     def __post_init__(self) -> None:
@@ -45,17 +45,19 @@ class Request(Options):
         self._check_weights()
 
     def _check_weights(self) -> None:
+        """Raise PlanError if weights are loaded at run time, and another option rules that out."""
         if self.weights == CONSTANT:
             return
-        asked = requested_template(vars(self))
-        if asked not in (None, STREAM):
-            raise PlanError(f"weights at run time go with the template {STREAM}, not with {asked}")
+        template_name = requested_template(vars(self))
+        if template_name not in (None, STREAM):
+            raise PlanError(f"weights at run time go with the template {STREAM}, not with {template_name}")
         if self.groups is not None or self.in_turn:
             raise PlanError("weights at run time go with one group of all layers, not with groups or in_turn")
         if self.requantise != "dsp":
             raise PlanError(f"weights at run time go with requantise dsp, not {self.requantise}")
 
     def _check_template(self) -> None:
+        """Raise PlanError if options that steer a template contradict the template or each other."""
         of_pyramids = any(getattr(self, name) is not None for name in options.steering(PYRAMID))
         for name in options.steering(ENGINE):
             if getattr(self, name) is not None and (self.template not in (None, ENGINE) or of_pyramids):
@@ -63,100 +65,107 @@ class Request(Options):
                 raise PlanError(f"{name} goes with the template {ENGINE}, not with {other}")
         if self.batch is not None:
             check_batch(self.batch)
-        asked = TEMPLATES.get(requested_template(vars(self)) or "")
-        if asked is not None and not asked.holds_weights and (self.in_turn or self.groups is not None):
+        template = TEMPLATES.get(requested_template(vars(self)) or "")
+        if template is not None and not template.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
-                f"groups and in_turn don't go with the template {asked.name}, which computes whole networks"
+                f"groups and in_turn don't go with the template {template.name}, which computes whole networks"
             )
         if of_pyramids and self.template not in (None, PYRAMID):
             names = " and ".join(options.steering(PYRAMID))
             raise PlanError(f"{names} go with pyramids, not with the template {self.template}")
 
     @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> Request:
-        """The request of some options.
+    def of(cls, values: Mapping[str, Any]) -> Request:
+        """Return the request that some options make, given by name.
 
         Raises
         ------
         InputError
-            If one is unknown.
+            If an option is unknown.
         PlanError
-            If one makes no sense.
+            If an option makes no sense, or options contradict each other.
         """
-        cls.check_names(asked)
-        return cls(**asked)
+        cls.check_names(values)
+        return cls(**values)
 
     @classmethod
     def names(cls) -> list[str]:
-        """All options."""
+        """Return the names of all options of a plan."""
         return [*options.table()]
 
     @classmethod
-    def check_names(cls, asked: Iterable[str]) -> None:
-        """Raise InputError if an option is unknown."""
+    def check_names(cls, names: Iterable[str]) -> None:
+        """Raise InputError if one of the names is no option of a plan."""
         known = cls.names()
-        if unknown := [name for name in asked if name not in known]:
+        if unknown := [name for name in names if name not in known]:
             raise InputError(f"unknown option {' and '.join(unknown)}: a plan has {', '.join(known)}")
 
     def limited(self, board: Board) -> Board:
-        """The board with as much of it as may be used, at the clock and with the memory that are asked for.
+        """Return the board with the requested clock and memory bandwidth, and with only the resources allowed.
 
         Raises
         ------
         PlanError
-            If it hasn't got so much.
+            If the board has fewer LUTs or block RAMs than the request allows.
         BoardError
-            If the clock or the memory is beyond reason.
+            If the clock or the bandwidth is out of range.
         """
-        asked_rates = (("clock_mhz", self.clock), ("memory_gb_s", self.bandwidth))
-        found: dict[str, Any] = {field: float(rate) for field, rate in asked_rates if rate is not None}
+        rates = (("clock_mhz", self.clock), ("memory_gb_s", self.bandwidth))
+        changes: dict[str, Any] = {field: float(rate) for field, rate in rates if rate is not None}
         for name, field, what in (("lut", "lut", "LUTs"), ("bram", "bram36", "block RAMs")):
-            asked, there = getattr(self, name), getattr(board, field)
-            if asked is None:
+            limit, available = getattr(self, name), getattr(board, field)
+            if limit is None:
                 continue
-            if asked > there:
-                raise PlanError(f"{name} must be between 1 and the {there} {what} of {board.name}, not {asked!r}")
-            found[field] = int(asked)
-        return replace(board, **found)
+            if limit > available:
+                raise PlanError(f"{name} must be between 1 and the {available} {what} of {board.name}, not {limit!r}")
+            changes[field] = int(limit)
+        return replace(board, **changes)
 
-    def most_cycles(self, board: Board) -> int | None:
-        """Cycles between frames at most, on a board with the clock that is asked for; ``None`` if there is no bound.
+    def max_cycles(self, board: Board) -> int | None:
+        """Return the largest interval allowed, in cycles between frames, on a board with the requested clock.
+
+        ``None`` if the request has no bound, neither ``interval`` nor ``fps``.
 
         Raises
         ------
         PlanError
-            If so many frames a second leave no cycle.
+            If ``fps`` is more than one frame per cycle.
         """
         if self.fps is None:
-            return self.interval if self.interval is None else min(int(self.interval), MOST_CYCLES)
-        cycles = int(min(board.clock_mhz * 1e6 / float(self.fps), MOST_CYCLES))
+            return self.interval if self.interval is None else min(int(self.interval), MAX_CYCLES)
+        cycles = int(min(board.clock_mhz * 1e6 / float(self.fps), MAX_CYCLES))
         if cycles < 1:
             raise PlanError(f"fps must be at most the {board.clock_mhz * 1e6:,.0f} cycles a second, not {self.fps:g}")
         return cycles
 
     def goal(self, board: Board) -> Goal:
-        """What is asked of each group on a board, with one multiply-add a slice and requantisers of slices.
+        """Return the goal of each group on a board, with one multiply-add per DSP slice and requantisers on slices.
+
+        The planner then sets the multipliers (``macs_per_dsp``, ``requantise``) that the request names.
 
         Raises
         ------
         PlanError
-            If the board hasn't got so many slices, or hasn't so many cycles.
+            If the board has fewer DSP slices, or fewer cycles per second, than the request asks for.
         """
         assert self.objective is not None
         budget = board.dsp if self.dsp is None else self.dsp
         if not 1 <= budget <= board.dsp:
             raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
-        steering = {each.name: getattr(self, each.name) for each in fields(Steering)}
+        steering = {option.name: getattr(self, option.name) for option in fields(Steering)}
         return Goal(
             objective=self.objective,
             dsp=budget,
-            interval=self.most_cycles(board),
+            interval=self.max_cycles(board),
             template=requested_template(vars(self)) if self.weights == CONSTANT else STREAM,
             **{**steering, "bus_bits": self._bus_bits(board)},
         )
 
     def _bus_bits(self, board: Board) -> int:
-        """That are asked for, or what the bandwidth that is asked for needs: 64 at least."""
+        """Return the width of an engine's port to memory: as requested, or by default 64 bits.
+
+        The default is 128 bits if the requested bandwidth is more than 64 bits move at the board's clock.
+        """
         if self.bus_bits is not None:
             return self.bus_bits
         default = BUS_BITS[1]

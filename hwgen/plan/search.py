@@ -1,4 +1,4 @@
-"""The search for the plan of one task: one group, groups in turn, or a group that computes from off-chip memory."""
+"""Search for the best plan of a task: one group, groups in turn, or a group that computes from off-chip memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import sqrt
 
-from hwgen.plan import grouping, instead
+from hwgen.plan import alternatives, grouping
 from hwgen.plan.choose import any_group, best_group, off_chip_group, plan_of
 from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import Plan
@@ -19,24 +19,25 @@ from hwgen.templates.budget import weight_shortage, weights_of
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Budgets of DSP slices that are tried where the logic of groups in turn outgrows the board.
-MOST_TRIES = 4
+#: Number of DSP budgets that are tried at most, where groups in turn need too many LUTs, flip-flops or block RAMs.
+MAX_TRIES = 4
 
 Choose = Callable[..., Group | Refusal]
-"""Finds the group of some layers: `best_group`, or another function with its parameters."""
+"""Search for the group of some layers: `best_group`, or another function with its parameters."""
 
 
 @dataclass(frozen=True)
 class PlanSearch:
-    """The search for the best plan of a task.
+    """Search for the best plan of a task.
 
     Parameters
     ----------
     task : Task
+        Network, board and goal of the plan.
     groups : str, optional
-        Fusion groups that are asked for, as `hwgen.plan.grouping.parse` reads them.
+        Requested fusion groups, as `hwgen.plan.grouping.parse` reads them.
     in_turn : bool
-        Whether groups in turn are asked for, even if one group fits.
+        Whether groups in turn are requested, even if one group fits.
     """
 
     task: Task
@@ -44,63 +45,64 @@ class PlanSearch:
     in_turn: bool = False
 
     def best(self) -> Plan | Refusal:
-        """Return the best plan: the first of the ways below that fits.
+        """Return the best plan, or why none fits.
 
-        What is asked for is taken as it is. Otherwise one group is best, as nothing but input and output leaves the
-        chip. The next best is a group that computes from off-chip memory, and then groups in turn.
+        A requested template, requested groups and groups in turn are followed. Otherwise the first of these that fits
+        is the best: one group with only its input and output off chip, one group that computes from off-chip memory,
+        and groups in turn.
 
         Raises
         ------
         InputError
-            If the groups that are asked for are not the network's layers in order.
+            If the requested groups are not the network's layers in order.
         """
-        asked = TEMPLATES.get(self.task.goal.template or "")
-        if asked is not None and not asked.holds_weights:
+        template = TEMPLATES.get(self.task.goal.template or "")
+        if template is not None and not template.holds_weights:
             return self._whole()
         if self.groups is not None:
             return self._in_given_groups(self.groups)
         if self.in_turn:
-            return instead.hopeless(self.task) or self._cut(())
+            return alternatives.weights_refusal(self.task) or self._cut(())
         lacking = weight_shortage(weights_of(self.task.network.layers), self.task.board)
         if lacking is not None and (plan := self._off_chip(lacking)) is not None:
             return plan
-        return instead.hopeless(self.task) or self._free()
+        return alternatives.weights_refusal(self.task) or self._free()
 
     def _free(self) -> Plan | Refusal:
-        """Return the best plan where nothing is asked for, and each layer by itself may fit."""
+        """Return the best plan where no groups are requested, and the weights of each layer may fit the chip."""
         plan = self._whole()
         if not isinstance(plan, Refusal):
             return self._compared(plan)
         if not plan.over_budget or not self.task.network.cuts:
             return plan
         return self._off_chip(plan) or self._cut(
-            (f"no single group was found that fits: {plan}", *instead.in_tiles(self.task))
+            (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self.task))
         )
 
     def _whole(self) -> Plan | Refusal:
-        """Return the plan of one group."""
+        """Return the plan of all layers as one group."""
         return self._one(best_group(self.task, 0, len(self.task.works)))
 
     def _one(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
-        """Return the plan of a group that was found, or its refusal."""
+        """Return the plan of a single group, with some notes, or the refusal that stands for the group."""
         return group if isinstance(group, Refusal) else plan_of(self.task, (group,), (*self._notes, *notes))
 
     @cached_property
     def _notes(self) -> tuple[str, ...]:
-        """Convolutions that can't have two multiply-adds a slice, if that was asked for, and why."""
-        task, found = self.task, []
+        """Notes on the layers with weights that can't use the requested multiplier, and the reason."""
+        task, notes = self.task, []
         wanted = task.multiplier
         alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
         for depthwise in (False, True):
             names = [work.name for work in alone if work.channelwise == depthwise]
             if names:
-                found.append(f"one multiply-add a slice, for {wanted.reason(depthwise)}: {', '.join(names)}")
-        return tuple(found)
+                notes.append(f"one multiply-add a slice, for {wanted.reason(depthwise)}: {', '.join(names)}")
+        return tuple(notes)
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:
-        """Return the plan of the groups that are asked for.
+        """Return the plan of the requested groups, each built by the first template with which it fits.
 
-        Each has the first template under which it fits, from off-chip memory if need be.
+        A group that does not fit on the chip computes from off-chip memory, if a template can.
         """
         spans = grouping.parse(groups, self.task.network)
         if len(spans) == 1 and self.in_turn:
@@ -110,13 +112,18 @@ class PlanSearch:
         else:
             plan = Turns(self.task, spans, self._notes, any_group).best(self.in_turn)
         if isinstance(plan, Refusal) and plan.over_budget:
-            return instead.hopeless(self.task) or plan  # says more, if a layer is to blame
+            return alternatives.weights_refusal(self.task) or plan  # says more, if a single layer does not fit
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
-        """Return the plan of one group that computes from off-chip memory, where frames are to come fast or soon.
+        """Return the plan of one group that computes from off-chip memory, for the objectives interval and latency.
 
-        ``None`` if no template does that, or it doesn't fit; ``refusal`` is why no other template is taken.
+        ``None`` with another objective, or if no such group fits.
+
+        Parameters
+        ----------
+        refusal : Refusal
+            Reason why the weights or the group do not fit on the chip, for the plan's note.
         """
         if self.task.goal.objective not in ("interval", "latency"):
             return None
@@ -130,8 +137,8 @@ class PlanSearch:
     def _compared(self, plan: Plan) -> Plan:
         """Return the plan of one group, with a note if groups in turn would be faster.
 
-        Each of these has all slices while it runs. The note's figure is that of the very plan for which its option
-        asks.
+        Groups in turn can be faster because each has all slices while it runs. The note has the exact figure of the
+        plan in turn, and the option that requests it.
         """
         latency = self.task.goal.objective == "latency"
         if self.task.goal.objective not in ("interval", "latency") or len(plan.layers) == 1:
@@ -151,10 +158,10 @@ class PlanSearch:
         return plan
 
     def _cut(self, notes: tuple[str, ...]) -> Plan | Refusal:
-        """Return the plan of groups in turn; with fewer slices where their logic outgrows the board."""
+        """Return the plan of groups in turn, with fewer DSP slices where the groups exceed another resource."""
         task = self.task
         plan = _cut_once(task, (*self._notes, *notes))
-        for _ in range(MOST_TRIES - 1):
+        for _ in range(MAX_TRIES - 1):
             if not isinstance(plan, Refusal) or plan.resource in ("", "DSP slices"):
                 break
             task = task.aiming(dsp=max(task.goal.dsp * 2 // 3, 1))
@@ -163,7 +170,7 @@ class PlanSearch:
 
 
 def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
-    """Return the plan of the groups that are best by the search; the fewest slices are found anew."""
+    """Return the plan of the best grouping. With the objective ``dsp``, its fewest slices are then searched anew."""
     groups = grouping.cut(task)
     if isinstance(groups, Refusal):
         return groups
@@ -175,7 +182,7 @@ def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
 
 
 def _frame(plan: Plan, latency: bool) -> int:
-    """Cycles of a frame as it is asked for, no fewer than its transfers take."""
+    """Return the latency of a plan, or its interval, in cycles; for one group at least the cycles of its transfers."""
     cycles = plan.latency if latency or plan.interval is None else plan.interval
     return (
         max(cycles, plan.board.transfer_cycles(plan.traffic_bytes["feature_maps"])) if len(plan.groups) == 1 else cycles
@@ -184,11 +191,12 @@ def _frame(plan: Plan, latency: bool) -> int:
 
 @dataclass(frozen=True)
 class Turns:
-    """The search for the plan of given groups that run in turn.
+    """Search for the plan of groups that run in turn, for a fixed grouping.
 
     Parameters
     ----------
     task : Task
+        Network, board and goal of the plan.
     spans : sequence of Span
         First layer of each group, and one past its last.
     notes : tuple of str
@@ -203,41 +211,41 @@ class Turns:
     choose: Choose = best_group
 
     def best(self, shared: bool = False) -> Plan | Refusal:
-        """Return the plan in which each group has hardware of its own, or, if they don't fit so, all share the slices.
+        """Return the plan in which each group has hardware of its own; if that does not fit, all share the slices.
 
-        The fewest slices are found by bisection over those that a group may have: each is as fast as it can be with
-        them.
+        With the objective ``dsp``, the fewest slices are found by bisection over the budget that each group may use.
+        Each group is as fast as the budget allows.
 
         Parameters
         ----------
         shared : bool
-            Whether hardware of their own is not looked for.
+            Whether plans in which each group has hardware of its own are skipped.
         """
         fewest = self.task.goal.objective == "dsp"
         if not fewest and not shared:
-            plan = self._apart()
+            plan = self._separate()
             if not isinstance(plan, Refusal) and plan.obstacle is None:
                 return plan
             if isinstance(plan, Refusal) and not plan.over_budget:
                 return plan
         best = self._with(self.task.goal.dsp)
-        if isinstance(best, Refusal) or not fewest or self._late(best):
+        if isinstance(best, Refusal) or not fewest or self._exceeds_interval(best):
             return best
-        low, high = 1, _most(best)
+        low, high = 1, _max_slices(best)
         while low < high:
             middle = (low + high) // 2
             trial = self._with(middle)
-            if isinstance(trial, Refusal) or self._late(trial):
+            if isinstance(trial, Refusal) or self._exceeds_interval(trial):
                 low = middle + 1
             else:
-                best, high = trial, _most(trial)
+                best, high = trial, _max_slices(trial)
         return best
 
-    def _apart(self) -> Plan | Refusal:
-        """Return the plan of groups that share out the slices.
+    def _separate(self) -> Plan | Refusal:
+        """Return the plan in which the DSP slices are divided among the groups, each with hardware of its own.
 
-        A group's time falls with its slices, and the times add up: the sum is least if slices go by the roots of the
-        work.
+        The time of a group is about its multiply-adds divided by its slices, and the times add up. Their sum is
+        smallest if the slices are in the ratio of the square roots of the multiply-adds.
         """
         layers = self.task.network.layers
         work = [sum(layer.macs for layer in layers[slice(*span)]) for span in self.spans]
@@ -245,13 +253,16 @@ class Turns:
         return self._made([self.task.aiming(dsp=max(int(self.task.goal.dsp * r / sum(roots)), 1)) for r in roots])
 
     def _with(self, dsp: int) -> Plan | Refusal:
-        """Return the plan of groups that may have so many slices each."""
+        """Return the plan of groups that may use ``dsp`` slices each.
+
+        With the objective ``dsp``, each group is as fast as these slices allow.
+        """
         fewest = self.task.goal.objective == "dsp"
         aimed = self.task.aiming(objective="interval", interval=None, dsp=dsp) if fewest else self.task
         return self._made([aimed] * len(self.spans))
 
     def _made(self, tasks: Sequence[Task]) -> Plan | Refusal:
-        """Return the plan of one group for each task and span, or the refusal of the first that does not fit."""
+        """Return the plan with one group per task and span, or the refusal of the first group that does not fit."""
         groups = []
         for task, span in zip(tasks, self.spans, strict=True):
             group = self.choose(task, *span, in_turn=True)
@@ -260,11 +271,12 @@ class Turns:
             groups.append(group)
         return plan_of(self.task, tuple(groups), self.notes)
 
-    def _late(self, plan: Plan) -> bool:
+    def _exceeds_interval(self, plan: Plan) -> bool:
+        """Return whether a plan's interval exceeds the goal's bound."""
         limit = self.task.goal.interval
         return limit is not None and plan.interval is not None and plan.interval > limit
 
 
-def _most(plan: Plan) -> int:
-    """The most slices that a group has."""
+def _max_slices(plan: Plan) -> int:
+    """Return the number of DSP slices of the plan's largest group."""
     return max(group.resources.dsp for group in plan.groups)

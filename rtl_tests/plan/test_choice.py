@@ -21,9 +21,9 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
-from hwgen.plan import grouping, instead
-from hwgen.plan.choose import best_group, plan_of, promise
-from hwgen.plan.instead import what_can_be_built
+from hwgen.plan import alternatives, grouping
+from hwgen.plan.alternatives import what_can_be_built
+from hwgen.plan.choose import best_group, objective_bound, plan_of
 from hwgen.report.plan import table
 from hwgen.templates.base import Group
 from hwgen.templates.budget import weight_shortage, weights_of
@@ -57,7 +57,7 @@ def lenet() -> Network:
 )
 def test_published_intervals(name, board, slices, macs, cycles):
     task = Task(network.load(name), board, Goal(objective="interval", dsp=slices, macs_per_dsp=macs))
-    assert promise(task) <= cycles
+    assert objective_bound(task) <= cycles
 
 
 @pytest.mark.long
@@ -91,7 +91,7 @@ def test_fewest_slices_for_an_interval(network, share):
     assert made.interval <= limit
     assert made.resources.dsp <= fastest.resources.dsp
     task = Task(network, VC709, Goal(objective="interval", dsp=max(made.resources.dsp - 1, 1)))
-    assert made.resources.dsp <= 1 or promise(task) > limit
+    assert made.resources.dsp <= 1 or objective_bound(task) > limit
 
 
 def interval_plan(network: Network) -> plan.Plan:
@@ -406,8 +406,8 @@ def test_what_can_be_built_instead(lenet):
 def test_what_may_be_built_instead(lenet, monkeypatch):
     """Of networks that take long to plan nothing is planned for it, and so nothing is promised."""
     made = plan.make(lenet, ZEDBOARD, dsp=8)
-    monkeypatch.setattr(instead, "QUICK_MACS", 0)
-    monkeypatch.setattr(instead, "can_be_built", None)
+    monkeypatch.setattr(alternatives, "QUICK_MACS", 0)
+    monkeypatch.setattr(alternatives, "can_be_built", None)
     said = what_can_be_built(made, plan.Request())
     assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 may fit zedboard; "), said
 

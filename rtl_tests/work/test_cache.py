@@ -259,7 +259,7 @@ def test_an_entry_that_others_can_write_is_made_anew(place):
 
 def test_a_planted_plan_is_a_plan_at_most(place, tmp_path, monkeypatch):
     """What a kept plan says is read as JSON, with all checks of a plan that is given; what is none is planned anew."""
-    monkeypatch.setattr(kept_plans, "LEAST", 0)
+    monkeypatch.setattr(kept_plans, "MIN_SECONDS", 0)
     model = hwgen.load(DIGITS)
     first = model.plan(board="zedboard").to_json()
     (entry,) = (place / "plans").iterdir()
@@ -333,7 +333,7 @@ def test_folder(monkeypatch, tmp_path):
 
 
 def test_plans_are_kept(monkeypatch):
-    monkeypatch.setattr(kept_plans, "LEAST", 0)
+    monkeypatch.setattr(kept_plans, "MIN_SECONDS", 0)
     model = hwgen.load(DIGITS)
     first = model.plan(board="zedboard")
     with monkeypatch.context() as patch:
