@@ -57,16 +57,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--levels",
         type=int,
         metavar="N",
-        help="design the memories, too: at most N an operand (1 to 5), together as large as --memory",
+        help="design the memories, too: at most N per operand (1 to 5), together as large as --memory",
     )
-    parser.add_argument("--homed", action="store_true", help="with --levels: whole arrays may live on chip")
-    parser.add_argument("--ragged", action="store_true", help="with --memory: blocks that don't divide, too (slower)")
+    parser.add_argument("--homed", action="store_true", help="with --levels: whole arrays can stay on chip")
+    parser.add_argument(
+        "--ragged", action="store_true", help="with --memory: also blocks that don't divide the layer (slower)"
+    )
     parser.add_argument("--common", action="store_true", help="with --levels: one hierarchy for all layers")
-    parser.add_argument("--cores", type=int, metavar="N", help="with --levels: what 1, 2, 4 ... N cores take, too")
-    parser.add_argument("--core", metavar="CxK", help="channels in and out a cycle (default 16x16)")
-    parser.add_argument("--blocking", metavar="STRING", help="only evaluate this one: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
-    parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits a word (default 8)")
-    work_options(parser, "layers searched at a time, of a model with --memory (default: all cores)")
+    parser.add_argument("--cores", type=int, metavar="N", help="with --levels: also the energy on 1, 2, 4 ... N cores")
+    parser.add_argument("--core", metavar="CxK", help="input and output channels per cycle (default 16x16)")
+    parser.add_argument("--blocking", metavar="STRING", help="only evaluate this blocking: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
+    parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits per word (default 8)")
+    work_options(parser, "with --memory: layers of a model searched in parallel (default: all cores)")
     parser.add_argument("--json", metavar="FILE", help="write the result there")
     parser.add_argument("--plot", metavar="FILE", help="draw it there: .svg or .png (needs the extra 'plot')")
 

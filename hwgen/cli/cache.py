@@ -7,7 +7,7 @@ import argparse
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen cache`` to a parser."""
-    parser.add_argument("--clear", action="store_true", help="take all of it away")
+    parser.add_argument("--clear", action="store_true", help="remove all entries")
 
 
 def run(arguments: argparse.Namespace) -> int:

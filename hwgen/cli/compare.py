@@ -18,8 +18,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--random", type=options.positive, metavar="N", help="N random frames instead, of the model's integer type"
     )
-    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: say how many are right")
-    parser.add_argument("--json", metavar="FILE", help="write what is found there")
+    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: count the right answers")
+    parser.add_argument("--json", metavar="FILE", help="write the result there")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -22,10 +22,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen compile`` to a parser."""
     options.model_options(parser)
     options.until_option(parser)
-    parser.add_argument("--engine", required=True, metavar="DIR", help="what hwgen build --template engine wrote")
+    parser.add_argument(
+        "--engine", required=True, metavar="DIR", help="the engine, which hwgen build --template engine wrote"
+    )
     parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
     options.steering_options(parser, "batch")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: NAME.program in DIR)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the program file (default: NAME.program in DIR)")
     options.work_options(parser, options.STEPS)
 
 

@@ -78,11 +78,11 @@ def report_option(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--report",
         metavar="FILE.html",
-        help="write a page for a browser there; what it holds already of the same design, from other commands, stays",
+        help="write a page for a browser there; sections that other commands wrote for the same design stay",
     )
 
 
-STEPS = "steps of a long search at a time, which a plan on an engine has (default: all cores)"
+STEPS = "steps of a long search in parallel, for a plan on an engine (default: all cores)"
 """Help of ``--jobs`` for verbs that plan."""
 
 

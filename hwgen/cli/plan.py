@@ -176,7 +176,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen build`` to a parser."""
     plan_options(parser)
     work_options(parser, STEPS)
-    parser.add_argument("-o", "--output", metavar="DIR", help="where to (default: build/NAME-BOARD)")
+    parser.add_argument("-o", "--output", metavar="DIR", help="the result folder (default: build/NAME-BOARD)")
     parser.add_argument(
         "--force",
         action="store_true",

@@ -36,7 +36,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         "--simulator",
         choices=SIMULATORS,
         default=DEFAULT,
-        help="what runs it (default: verilator, the fastest)",
+        help="simulator (default: verilator, the fastest)",
     )
     options.work_options(
         parser,
@@ -52,7 +52,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .fst (not with amaranth), or .vcd")
     waves.add_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
-    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: say how many are right")
+    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: count the right answers")
     options.report_option(parser)
 
 

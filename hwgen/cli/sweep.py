@@ -20,12 +20,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.board_options(parser, "B,C", "boards (see 'hwgen boards') or .toml files", required=True)
     options.swept_options(parser)
     parser.add_argument(
-        "--front", default="interval,dsp", metavar="NAMES", help="what the front weighs (default: interval,dsp)"
+        "--front", default="interval,dsp", metavar="NAMES", help="figures of the Pareto front (default: interval,dsp)"
     )
     parser.add_argument(
         "-o", "--output", default="sweep.csv", metavar="FILE", help="the table: .csv or .parquet (default: sweep.csv)"
     )
-    options.work_options(parser, "plans made at a time on this machine (default: all cores)")
+    options.work_options(parser, "plans made in parallel on this machine (default: all cores)")
 
 
 def run(arguments: argparse.Namespace) -> int:

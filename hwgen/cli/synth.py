@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     plan_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     report_option(parser)
-    work_options(parser, "runs of Yosys at a time (default: as many as there are cores, and 4 GiB of memory for each)")
+    work_options(parser, "parallel runs of Yosys (default: one per core, with 4 GiB of memory for each)")
     parser.add_argument(
         "--paths", action="store_true", help="also the worst logic delay of each component, wires not included"
     )

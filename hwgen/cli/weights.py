@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--design", required=True, metavar="DIR", help="the design, which hwgen build --weights runtime wrote"
     )
     parser.add_argument("--board", metavar="B", help="a board's .toml file, if the design was planned for one")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: NAME.weights)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file of weights (default: NAME.weights)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -138,7 +138,7 @@ class Aim:
     bandwidth: float | None = option(
         Rate("GB/S", " of GB/s", 1e6),
         SUPPLY,
-        "of off-chip memory, reads and writes (default: the board's; without a limit where streams are simulated)",
+        "bandwidth of off-chip memory, reads and writes (default: the board's; no limit where streams are simulated)",
         swept="of off-chip memory",
         error=InputError,
     )
@@ -157,14 +157,15 @@ class Aim:
     macs_per_dsp: int | str = option(
         Choice(1, 2, "auto"),
         ARITHMETIC,
-        "multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or what makes more of the slices",
+        "multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or auto: what makes more of the slices",
         default=1,
         swept="multiply-adds of a slice in a cycle",
     )
     requantise: str = option(
         Choice("dsp", "lut", "auto"),
         ARITHMETIC,
-        "multiply in requantisers by DSP slices (default), about 1,000 LUTs each, or what serves the goal better",
+        "multiply in requantisers by DSP slices (default), by LUTs (about 1,000 each), or auto: what serves the "
+        "objective better",
         default="dsp",
         swept="what multiplies in requantisers",
     )
