@@ -137,18 +137,18 @@ class Entries:
             self.refuse(f"must be {minimum:,} to {maximum:,}, not {shown(value)}", key)
         return value
 
-    def number(self, key: str, default: Any = _NEEDED) -> Any:
+    def real(self, key: str, default: Any = _NEEDED) -> Any:
         """Return the finite number in a field, as a float."""
         value = self._field(key, float, default)
         if value is default:
             return value
         try:
-            number = float(value)
+            real = float(value)
         except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
+            real = math.inf
+        if not math.isfinite(real):
             self.refuse(f"must be a finite number, not {shown(value)}", key)
-        return number
+        return real
 
     def entries(self, key: str, default: Any = _NEEDED) -> Entries:
         """Return the reader of the object in a field."""

@@ -277,7 +277,7 @@ def _region(entries: Entries) -> Region:
             width=entry.integer("width", 1),
             type=integer_type,
             zero_point=entry.integer("zero_point", integer_type.minimum, integer_type.maximum, default=0),
-            scale=entry.number("scale", None),
+            scale=entry.real("scale", None),
         )
     except ConfigError as error:
         entry.refuse(f"is no map: {error}")
