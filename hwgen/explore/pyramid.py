@@ -346,6 +346,7 @@ def _needs(layer: Op, input_index: int, axis: int, begin: np.ndarray, end: np.nd
 
 
 def _back(size: int, extent: int, stride: int) -> int:
+    """Return the number of input rows or columns under ``size`` neighbouring windows."""
     return stride * size + extent - stride
 
 
@@ -356,6 +357,7 @@ def _overlap(layer: Op) -> Pair:
 
 
 def _check(layers: Layers, tip: Pair) -> None:
+    """Raise InputError if there is no layer, layers do not fit each other, or the tip exceeds the output."""
     linked = Linked.of(layers)
     if not linked.layers:
         raise InputError("a pyramid must have at least one layer, not 0")

@@ -19,7 +19,7 @@ __all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer"]
 
 
 class Report(Protocol):
-    """Result of `hwgen block` that can be shown."""
+    """Result of `hwgen block`, which is shown as a table of text, as JSON or as a picture (``svg`` or ``png``)."""
 
     def table(self) -> str: ...
 
@@ -30,7 +30,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class BufferReport:
-    """Peemen's tiles for several buffer sizes, in the paper's model and in the better one (`peemen.optimise`)."""
+    """Best tiles of a layer for several buffer sizes, by Peemen's model and by a better one (`peemen.optimise`)."""
 
     problem: Problem
     memories: Sequence[int]
@@ -80,7 +80,7 @@ class BufferReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TiledLayer:
-    """Tile of a layer.
+    """Best tile of a layer, with the words that it moves and its time.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class TiledLayer:
     said : float or None
         Words that Cecconi's equations state for the paper's tile.
     truth : int or None
-        Words that the paper's tile really moves.
+        Words that the paper's tile moves, counted exactly.
     times : tuple of float or None
         Seconds per frame with a double buffer, and with everything in sequence.
     """
@@ -105,7 +105,7 @@ class TiledLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class TileReport:
-    """Cecconi's tiles of several layers, in two buffers of ``limit`` words each."""
+    """Best tiles of several layers by Cecconi's model, in two buffers of ``limit`` words each."""
 
     name: str
     limit: int
@@ -181,7 +181,7 @@ class TileReport:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyReport:
-    """Blockings for memory hierarchies, by layer.
+    """Best blockings of several layers for a memory hierarchy, with the energy of their accesses.
 
     Parameters
     ----------
@@ -362,9 +362,9 @@ class EnergyReport:
 
 
 def _spent(blocking: PricedBlocking, operand: str) -> dict[str, float]:
-    """Return the energy of an operand in pJ by memory:
+    """Return the energy of an operand's accesses, in pJ, by the memory that they reach.
 
-    ``level 0`` outwards for its buffers, then ``home`` or ``DRAM``.
+    The memories are ``level 0`` and up for the operand's buffers, from the inside out, and then ``home`` or ``DRAM``.
     """
     chain = [buffer for buffer in blocking.buffers if buffer.operand == operand]
     spent = {f"level {level}": buffer.accesses * buffer.energy for level, buffer in enumerate(chain)}

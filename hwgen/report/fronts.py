@@ -1,4 +1,4 @@
-"""Exploration as tables and as a picture."""
+"""Writer of an exploration's Pareto fronts as tables of text and as a picture."""
 
 from __future__ import annotations
 

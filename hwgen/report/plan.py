@@ -1,4 +1,4 @@
-"""Plan as a table, and as a report in Markdown."""
+"""Writer of a plan as a table of text and as a report in Markdown."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _cell(text: str) -> str:
 
 
 def rows(group: Group) -> list[tuple[str, ...]]:
-    """Return a group's lines of the table."""
+    """Return a group's rows of the plan's table, one per layer, as texts of cells."""
     return group.template.rows(group) or _rows(group)
 
 
@@ -139,7 +139,7 @@ def _spared(plan: Plan) -> list[str]:
 
 
 def summary(plan: Plan) -> list[str]:
-    """Return the lines under the table."""
+    """Return the lines under a plan's table: cycles, use of the board, bytes off chip, notes."""
     lines = []
     with_marks = (group for group in plan.groups if "mult" in legend.of(group.template.name)[0])
     chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}

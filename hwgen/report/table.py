@@ -1,4 +1,4 @@
-"""Tables of text."""
+"""Layout of tables of text: aligned columns."""
 
 from __future__ import annotations
 

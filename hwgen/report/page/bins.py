@@ -1,4 +1,4 @@
-"""Bins of a timeline."""
+"""Encoding of the timeline in ``report.html``: the share of each bin of cycles that is spent in a state."""
 
 from __future__ import annotations
 
