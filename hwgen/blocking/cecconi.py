@@ -249,7 +249,7 @@ def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) 
 
 
 def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
-    """Return the elements, partial blocks and whole blocks along an axis of a feature map, for each block size.
+    """Return the numbers of elements, partial blocks and whole blocks along a map's axis, for each block size.
 
     Elements that several blocks read count in each. A partial block lacks some of the map's elements along the axis. A
     whole block has all of them.
@@ -265,7 +265,7 @@ def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]
 
 
 def printed(problem: Problem, limit: int) -> tuple[dict[str, int], float, int]:
-    """Return the *input* tile that the equations of Cecconi's paper choose, the words they state, and the words moved.
+    """Return the *input* tile that Cecconi's printed equations choose, the words they state, and those really moved.
 
     Sizes divide the map, and the loop order is the printed one. Of equal tiles the one with the fewest transfers is
     chosen. The tile that is really moved has as many windows as the stride fits into the input tile, at least one, plus

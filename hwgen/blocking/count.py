@@ -142,7 +142,10 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return, per dimension, the blocks that a buffer at ``position`` holds before and after each step of a loop."""
+    """Return, per dimension, the blocks that a buffer in a loop nest holds before and after each step of a loop.
+
+    The buffer is at ``position`` of the nest, and ``loop`` is a loop outside it.
+    """
     before, after = {}, {}
     for dim in DIMS:
         steps = nest.steps(dim, position, loop)

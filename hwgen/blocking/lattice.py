@@ -93,9 +93,9 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Length of the longest partial last block of a larger block size that one block of each size can hold.
+        """Longest remainder, per block size, of a dimension cut into larger blocks, if it fits a block of this size.
 
-        The length is 0 if no larger block size has such a last block.
+        The remainder is the length of the partial last block. The value is 0 if no larger size has such a remainder.
         """
         edges = {}
         for dim in DIMS:

@@ -101,7 +101,9 @@ class PricedBlocking:
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Return the words of each operand that a datapath moves if it computes the loops inside ``position`` at once.
+    """Return the words of each operand that a datapath reads and writes if it computes the innermost loops at once.
+
+    These are the loops of the nest inside ``position``.
 
     Outputs count in both directions.
     """

@@ -113,7 +113,7 @@ def _best(
         blocking = _refined(lattice, Prices(hierarchy, lattice, limited), first, width, within, below)
         if blocking is None:
             return None
-        # a result that exceeds a limit is still a bound
+        # a blocking that exceeds a limit still gives a lower bound of the energy
         floor = max(floor, blocking.bound)
         if not (exceeded := _exceeded(hierarchy, blocking)):
             return replace(blocking, bound=floor)
@@ -201,8 +201,8 @@ def _found(lattice: Lattice, prices: Prices, path: Path, best: float, bound: flo
     blocking = evaluate(nest, buffers, inside=inside, tops=tops, bound=bound)
     if isinstance(prices.hierarchy, CoDesign):
         blocking = replace(blocking, homes=prices.hierarchy.homes)
-    # With the fewest possible fetches the count is at least the result, with all fetches at most; if blocks divide,
-    # equal.
+    # The search's result is checked against the exact energy. A search that assumes the fewest fetches gives a lower
+    # bound, one that assumes all fetches an upper bound. If all blocks divide the layer, both are equal.
     is_lower, is_upper = lattice.optimistic or not lattice.ragged, not lattice.optimistic
     if (is_lower and blocking.energy < best * (1 - EXACT)) or (is_upper and blocking.energy > best * (1 + EXACT)):
         raise AssertionError(f"{nest}: found {best}, counted {blocking.energy}")

@@ -195,9 +195,9 @@ class Tiling:
         return words
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
-        """Return, per tile size, the words of all blocks of an operand, less those that neighbours share.
+        """Return, per tile size, the words of all blocks of an operand, less those shared with the next block.
 
-        The neighbours lie in ``direction``; without it nothing is shared.
+        The next block is the neighbour in ``direction``. Without a direction nothing is shared.
         """
         indexed = {dim for dim in DIMS if indexes(operand, dim)}
         if operand != "input":
@@ -232,9 +232,9 @@ class Tiling:
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)
 
     def axis_words(self, dims: tuple[str, str], direction: str | None) -> np.ndarray:
-        """Return, per tile size, the input rows or columns in all tiles, less those that neighbours share.
+        """Return, per tile size, the input rows or columns in all tiles, less those shared with the next tile.
 
-        The neighbours lie in ``direction``; without it nothing is shared.
+        The next tile is the neighbour in ``direction``. Without a direction nothing is shared.
         """
         axis = input_axes(self.problem)[dims]
         cuts = [{step: cut(self.problem.size(dim), step) for step in self.sizes[dim]} for dim in dims]

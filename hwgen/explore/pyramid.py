@@ -295,8 +295,7 @@ def _works_of_tails(linked: Linked, tip: Pair) -> list[Work]:
         layer = layers[index]
         repeated = (rows[index] * columns[index] - layer.output_height * layer.output_width) * layer.weight_count
         base += layer.macs
-        # No pyramid has the rows behind the last window of the following layers. They are not computed, which saves
-        # work.
+        # ``repeated`` can be negative: rows behind the last window of the following layers are not computed at all.
         extra += repeated
         additions += repeated // layer.taps * (layer.taps - 1)
         works[index] = Work(

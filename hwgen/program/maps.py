@@ -142,10 +142,9 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map computed straight into a concatenation's output, the concatenation and the first block.
+    """Return, for each map written straight into a concatenation, the concatenation and the map's first 8-channel block.
 
-    The first block is the index of the map's first 8 channels there. Such a map enters a single concatenation,
-    unchanged, and begins at a whole block.
+    Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """
     copies = {layer.name for layer in network.layers if isinstance(layer, Copy)}
     target_of: dict[str, tuple[str, int]] = {}

@@ -17,9 +17,9 @@ from hwgen.gateware.engine.job import Job
 from hwgen.program.layout import blocks
 from hwgen.program.passes import Pass
 
-#: Maximum values of a job's fields: pixel groups and pixels of a tile, and columns of a pooled tile.
+#: Maximum numbers that fit the fields of a job: pixel groups and pixels of a tile, and columns of a pooled tile.
 MOST_GROUPS, MOST_PIXELS, MOST_POOLED = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1
-#: Estimated cycles of a job beyond its steps.
+#: Estimated number of cycles that each job takes in addition to its array steps.
 JOB_CYCLES = 20
 
 
@@ -87,7 +87,7 @@ class Tilings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Share of the engine's buffers that a layer's pass can use, and conditions of the computation.
+    """Share of the engine's buffers that a layer's pass can use, with constraints on its tilings and the port's pace.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Band:
 
 
 def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
-    """Return the timeline rows of the engine's array, its memory port and each layer, in order of their begin."""
+    """Return the timeline rows of the engine's array, its memory port, and each layer in the order of their begins."""
     names = [work.task.name for work in schedule.works]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups for job in schedule.jobs])

@@ -31,7 +31,7 @@ from hwgen.schedule.solve import MIN_SETTLED_FRAMES, Schedule, Times, check_even
 #: margin.
 IN_FLIGHT = 8
 
-#: Largest slip of a frame, in cycles. The limit ends a failing trial soon.
+#: Largest number of cycles by which a trial can delay the end of a frame. The limit ends a failing trial soon.
 MAX_SLIP_CYCLES = 64
 
 

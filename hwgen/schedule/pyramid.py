@@ -33,7 +33,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         #: Step of the reuse buffer in which each new input beat enters, in the order of the beats.
         self._new = np.concatenate(_new_steps(config))
         first, last, filled, waits, walks = zip(*tiles_of(config.pyramids, config.window.window_cycles), strict=True)
-        #: First and last step, presence of a beat and of a wait, and window cycles of each tile, as in `Tile`.
+        #: First and last step of each tile; whether the tile needs input beats, and whether it waits (as in `Tile`).
         self._first, self._last = np.array(first), np.array(last)
         self._filled, self._waits = np.array(filled), np.array(waits)
         #: Number of output folds up to the last fold of each tile.

@@ -91,7 +91,7 @@ class Wait:
     data: bool = True
 
     def __post_init__(self) -> None:
-        # Bisection finds the events that wait for an event that moves.
+        # The entries must not decrease, because bisection finds the events that wait for an event that moves.
         assert (np.diff(self.index) >= 0).all()
         assert self.index[-1] <= self.index[0] + self.ahead
 
