@@ -36,7 +36,8 @@ __all__ = ["Axis", "Traffic", "capacity", "input_axes", "loads", "traffic"]
 class Axis:
     """Rows or columns of a layer's input map, with the windows (kernel, stride, padding) that slide over them.
 
-    ``outputs`` windows of ``window`` elements over ``size`` elements, ``pad`` in front.
+    There are ``outputs`` windows of ``window`` elements each. The map has ``size`` elements, with padding of ``pad``
+    elements in front.
     """
 
     outputs: int

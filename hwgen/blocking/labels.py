@@ -70,7 +70,7 @@ added.
 class Trail:
     """Store of all partial loop blockings that the search has extended, from which a solution is traced back.
 
-    A solution can be traced back through ``parent``.
+    ``parent`` of each partial blocking is the index of the blocking that it extends.
     """
 
     def __init__(self) -> None:

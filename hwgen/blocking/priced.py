@@ -103,9 +103,7 @@ class PricedBlocking:
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
     """Return the words of each operand that a datapath reads and writes if it computes the innermost loops at once.
 
-    These are the loops of the nest inside ``position``.
-
-    Outputs count in both directions.
+    These are the loops of the nest inside ``position``. Outputs count in both directions.
     """
     words = {operand: count.loads(nest, operand, position, scope=0) for operand in OPERANDS}
     return {**words, "output": 2 * words["output"]}

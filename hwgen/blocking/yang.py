@@ -216,7 +216,7 @@ def _total(
 def _descended(costs: dict[_Sizes, float], total: Callable[[_Sizes, float], float], rounds: int) -> _Sizes:
     """Return the cheapest memory hierarchy after up to ``rounds`` rounds that change one memory at a time.
 
-    Adds the hierarchies that it tried to ``costs``.
+    The hierarchies that the search tries are added to ``costs``.
     """
     best = min(costs, key=lambda sizes: costs[sizes])
     for _ in range(rounds):

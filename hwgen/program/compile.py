@@ -29,7 +29,7 @@ from hwgen.program.tiles import Room, Tiling, chunks
 class Schedule:
     """Jobs and memory addresses with which an engine computes a network, for one frame or several.
 
-    They do not depend on the weights.
+    Neither depends on the weights.
 
     Parameters
     ----------

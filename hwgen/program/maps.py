@@ -142,7 +142,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
-    """Return, for each map written straight into a concatenation, the concatenation and the map's first 8-channel block.
+    """Return the concatenation, and the first 8-channel block there, of each map that is written straight into one.
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """

@@ -319,7 +319,7 @@ def _compute(
     """Compute the cycles of one sequence's scheduled events in order, from the first event that must be recomputed.
 
     The loop ends when an event is later than ``limit``, or when all following events keep their times. Unless
-    ``ordered``, it also ends at an event that waits for an event that has not been computed. Returns the result, the
+    ``ordered``, it also ends at an event that waits for an event that has not been computed. It returns the result, the
     next event, and the range of the events that moved.
     """
     first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
