@@ -213,7 +213,7 @@ class Tiling:
     def input_block(self, dims: tuple[str, str], windows: Mapping[int, int]) -> np.ndarray:
         """Return, per tile size, the most input rows or columns that ``windows[size]`` neighbouring windows read.
 
-        The rows are summed over all tap blocks.
+        The rows or columns of all blocks of taps are summed up.
         """
         axis = input_axes(self.problem)[dims]
         taps = self.problem.size(dims[1])

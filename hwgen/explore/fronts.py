@@ -72,7 +72,7 @@ class Exploration:
         )
 
     def fits(self, *, storage_words: int = 0, dsp: int = 0) -> bool:
-        """Return whether the board has enough block RAM and DSP slices for these needs; ``True`` without a board."""
+        """Return whether the board has the block RAM and DSP slices that a point needs; ``True`` without a board."""
         return storage_words <= self.max_words and (self.board is None or dsp <= self.board.dsp)
 
     def to_json(self) -> dict[str, Any]:

@@ -143,14 +143,14 @@ class CoreSchedule:
     def offer_compute(self, cycle: int) -> None:
         """Record that the next job is offered to the array from ``cycle`` on.
 
-        The offer begins later if the array accepts the previous job only later.
+        If the array has not accepted the previous job by then, the offer begins when it has.
         """
         events.offer(self.tables, events.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
         """Record that the next job is offered to the drain from ``cycle`` on.
 
-        The offer begins later if the drain accepts the previous job only later.
+        If the drain has not accepted the previous job by then, the offer begins when it has.
         """
         events.offer(self.tables, events.DRAIN, cycle)
 

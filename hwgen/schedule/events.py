@@ -136,7 +136,7 @@ class LayerEvents(ABC, Generic[Config]):
         return {}
 
     def beats(self, ports: Ports) -> tuple[Any, ...]:
-        """Return the keys of those of the layer's event sequences whose events are input beats.
+        """Return the keys of the layer's event sequences that consist of input beats.
 
         An early beat still waits for the beats before it.
         """
@@ -165,7 +165,7 @@ class LayerEvents(ABC, Generic[Config]):
 
 
 def back_of(depth: int | None) -> int:
-    """Return how many beats before a given beat is the one that must already have left a FIFO of depth ``depth``."""
+    """Return the distance, in beats, from a beat to the earlier beat that must have left a FIFO of depth ``depth``."""
     return (ENDLESS if depth is None else depth) + 1
 
 
