@@ -234,10 +234,11 @@ class System:
                 journal = np.zeros(0, np.int64), np.zeros(0, np.int64), np.full(1, -1)
             bounds = np.zeros(0, self._times.dtype) if latest is None else latest
             tables = self._sequences, self._waits, self._tables, self._delays, self._into, self._cursors
+            system = self._times, *tables
             if self._solved:
-                end = _settle(self._times, *tables, self._out_of, self._readers, bounds, *journal)
+                end = _settle(system, self._out_of, self._readers, bounds, journal)
             else:
-                end = _solve(self._times, *tables, bounds, *journal)
+                end = _solve(system, bounds, journal)
             if end == _WIDEN:
                 self._times = self._times.astype(np.int64)
                 latest = None if latest is None else _widened(latest)
@@ -313,15 +314,18 @@ def _set_cursors(sequences, waits, cursors, sequence, event, begin, end):
 
 
 @_compiled
-def _compute(
-    times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used, sequence, limit, ordered
-):
+def _compute(system, bounds, journal, sequence, limit, ordered):
     """Compute the cycles of one sequence's scheduled events in order, from the first event that must be recomputed.
 
     The loop ends when an event is later than ``limit``, or when all following events keep their times. Unless
     ``ordered``, it also ends at an event that waits for an event that has not been computed. It returns the result, the
     next event, and the range of the events that moved.
+
+    ``system`` holds the times and the tables of the system, as `System.solve` passes them to all loops. ``journal``
+    records the moves: events, their old times, and the number of entries, negative if nothing is recorded.
     """
+    times, sequences, waits, tables, delays, into, cursors = system
+    moved_events, values, used = journal
     first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
     event, high = sequences[sequence, _LOW], sequences[sequence, _HIGH]
     begin, end = into[sequence], into[sequence + 1]
@@ -385,13 +389,14 @@ def _compute(
 
 
 @_compiled
-def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
+def _solve(system, bounds, journal):
     """Compute the cycle of every scheduled event, each after the events that it waits for.
 
     A sequence is computed as far as its waits allow. Then the sequence that blocks it is computed, up to the event that
     is needed. ``asking`` is the stack of sequences that wait for each other in this way, and ``until`` holds the event
     that each of them must reach.
     """
+    sequences, waits, tables, into, cursors = system[1], system[2], system[3], system[5], system[6]
     asking, until = np.empty(len(sequences), np.int64), np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)
     visits = 0
@@ -402,22 +407,7 @@ def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved
             if visits > VISITS:
                 return _PAUSED
             sequence = asking[depth - 1]
-            status, event, _, _ = _compute(
-                times,
-                sequences,
-                waits,
-                tables,
-                delays,
-                into,
-                cursors,
-                bounds,
-                moved_events,
-                values,
-                used,
-                sequence,
-                0,
-                False,
-            )
+            status, event, _, _ = _compute(system, bounds, journal, sequence, 0, False)
             sequences[sequence, _LOW] = event
             if status and status != _STUCK:
                 return status
@@ -427,9 +417,7 @@ def _solve(times, sequences, waits, tables, delays, into, cursors, bounds, moved
                 continue
             other, source = _blocking(sequences, waits, tables, into, cursors, sequence)
             if listed[other]:
-                return _solve_rest(
-                    times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used
-                )
+                return _solve_rest(system, bounds, journal)
             asking[depth], until[depth], listed[other] = other, source, True
             depth += 1
     return _DONE
@@ -448,8 +436,9 @@ def _blocking(sequences, waits, tables, into, cursors, sequence):
 
 
 @_compiled
-def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, moved_events, values, used):
+def _solve_rest(system, bounds, journal):
     """Compute the cycles of all events that do not depend on a circle of waits, once `_solve` has met such a circle."""
+    sequences = system[1]
     visits, progress = 0, True
     while progress:
         progress = False
@@ -458,22 +447,7 @@ def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, 
             if visits > VISITS:
                 return _PAUSED
             low = sequences[sequence, _LOW]
-            status, event, _, _ = _compute(
-                times,
-                sequences,
-                waits,
-                tables,
-                delays,
-                into,
-                cursors,
-                bounds,
-                moved_events,
-                values,
-                used,
-                sequence,
-                0,
-                False,
-            )
+            status, event, _, _ = _compute(system, bounds, journal, sequence, 0, False)
             sequences[sequence, _LOW] = event
             if status and status != _STUCK:
                 return status
@@ -482,10 +456,9 @@ def _solve_rest(times, sequences, waits, tables, delays, into, cursors, bounds, 
 
 
 @_compiled
-def _settle(
-    times, sequences, waits, tables, delays, into, cursors, out_of, readers, bounds, moved_events, values, used
-):
+def _settle(system, out_of, readers, bounds, journal):
     """Recompute the cycles of events affected by a changed constraint, and of all events that wait for them."""
+    times, sequences, waits, tables, _, _, cursors = system
     active = np.empty(len(sequences), np.int64)
     listed = np.zeros(len(sequences), np.bool_)
     count = 0
@@ -508,22 +481,7 @@ def _settle(
             elif time < following:
                 following = time
         chosen = active[chosen_entry]
-        status, event, moved_from, moved_to = _compute(
-            times,
-            sequences,
-            waits,
-            tables,
-            delays,
-            into,
-            cursors,
-            bounds,
-            moved_events,
-            values,
-            used,
-            chosen,
-            following + SLACK,
-            True,
-        )
+        status, event, moved_from, moved_to = _compute(system, bounds, journal, chosen, following + SLACK, True)
         if moved_to == event and moved_from < moved_to and event < sequences[chosen, _COUNT]:
             sequences[chosen, _HIGH] = max(sequences[chosen, _HIGH], event + 1)
         if event >= sequences[chosen, _HIGH]:
