@@ -100,36 +100,41 @@ def parser() -> Parser:
         sub.set_defaults(run=run)
         add_options(sub)
 
-    summary = "say of each operator of a model whether it is built, folded, on the host, or not supported"
+    summary = "list a model's operators: built in hardware, folded into another, run on the host, or not supported"
     verb("check", check.run, check.add_options, summary)
     summary = "plan an accelerator, and print the plan as a table"
     verb("plan", plan.plan, plan.add_plan_options, summary, legend.text())
     summary = "write Verilog, a test bench and a report"
     verb("build", plan.build, plan.add_build_options, summary, legend.text())
-    summary = "make a program of a model for an engine that was built"
+    summary = "compile a model into a program for an engine that 'hwgen build' wrote"
     verb("compile", engine.compile_program, engine.add_compile_options, summary, legend.text())
-    summary = "make the file of weights that a design loads at run time, of a model of the same shape"
+    summary = "write a retrained model's weights into a file that a design loads at run time"
     verb("weights", weights.run, weights.add_options, summary)
-    summary = "run the generated hardware on real data, and compare with the golden model"
+    summary = "simulate the generated hardware on real data, and compare it with the golden model"
     verb("simulate", simulate.simulate, simulate.add_simulate_options, summary, legend.text())
     summary = "compare ONNX Runtime, the golden model and the hardware on real data, layer by layer"
     verb("compare", compare.run, compare.add_options, summary)
-    summary = "show what Yosys makes of each component, beside the plan's estimate (needs the extra 'synth')"
+    summary = "synthesise each component with Yosys, and compare with the plan's estimates (needs the extra 'synth')"
     verb("synth", synth.run, synth.add_options, summary, legend.text())
-    summary = "show the whole trade-off: every grouping and unrolling, as Pareto fronts"
+    summary = "explore every grouping and unrolling of a network, and print the Pareto fronts"
     verb("explore", explore.run, explore.add_options, summary)
-    summary = "plan many times, with options of several values, and write one table"
+    summary = "plan with every combination of option values, and write one table"
     verb("sweep", sweep.run, sweep.add_options, summary)
-    summary = "find the best loop blocking and tiling for a memory or a hierarchy"
+    summary = "find the best loop blocking and tiling of a layer for a memory hierarchy"
     verb("block", block.run, block.add_options, summary)
-    summary = "write the page of a folder that 'hwgen build' wrote anew, for a browser"
+    summary = "write report.html of a folder that 'hwgen build' wrote again"
     verb("report", report.run, report.add_options, summary)
-    verb("golden", simulate.golden, simulate.add_golden_options, "run the golden model alone")
+    verb("golden", simulate.golden, simulate.add_golden_options, "run the golden model in NumPy, without hardware")
     verb("models", lists.models, lambda sub: None, "list the built-in networks")
     verb("boards", lists.boards, lambda sub: None, "list the boards")
-    summary = "say where compiled simulators, Verilog and plans are kept, and how much that is; or clear it"
+    summary = "show the folder and size of the cache (compiled simulators, Verilog, plans), or clear it"
     verb("cache", cache.run, cache.add_options, summary)
-    verb("doctor", lists.doctor, lambda sub: None, "say which tools were found, and what to install")
+    verb(
+        "doctor",
+        lists.doctor,
+        lambda sub: None,
+        "list the tools that hwgen uses, found or missing, and how to install the missing ones",
+    )
     return top
 
 

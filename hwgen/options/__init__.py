@@ -101,15 +101,16 @@ class Aim:
         Count(),
         RESOURCES,
         "use at most N DSP slices",
-        swept="DSP slices at most, as in 50:220:10 or 50,100",
+        swept="largest number of DSP slices, as in 50:220:10 or 50,100",
         error=InputError,
         details="All of the board's if not given.",
     )
     objective: str | None = option(
         Choice(*OBJECTIVES),
         OBJECTIVE,
-        "what to make small: cycles between frames (default), cycles of one frame, off-chip bytes, DSP slices",
-        swept=f"what to make small: {', '.join(OBJECTIVES)}",
+        "minimise the cycles between frames (interval, the default), the cycles of one frame (latency), the off-chip "
+        "bytes (traffic) or the DSP slices (dsp)",
+        swept=f"figure to minimise: {', '.join(OBJECTIVES)}",
         must_be=f"one of {', '.join(OBJECTIVES)}",
         details="Ties go to DSP slices (interval), to the interval (traffic) or to LUTs (dsp; of groups in turn to the "
         "interval). The default is ``dsp`` where ``fps`` is given.",
@@ -117,64 +118,68 @@ class Aim:
     interval: int | None = option(
         Count(),
         OBJECTIVE,
-        "with --objective dsp: at most N cycles between frames",
-        swept="with --objective dsp: cycles between frames at most",
+        "with --objective dsp: allow at most N cycles between frames",
+        swept="with --objective dsp: largest number of cycles between frames",
         must_be="a positive number of cycles",
     )
     fps: float | None = option(
         Rate(),
         OBJECTIVE,
-        "at least N frames a second, with as few DSP slices as that takes",
-        swept="frames a second at least",
+        "reach N frames per second with as few DSP slices as possible",
+        swept="smallest number of frames per second",
         error=InputError,
     )
     clock: float | None = option(
-        Rate("MHz"), SUPPLY, "run at this clock (default: the board's own)", swept="clocks", error=InputError
+        Rate("MHz"), SUPPLY, "clock frequency (default: the board's)", swept="clock frequencies", error=InputError
     )
-    lut: int | None = option(Count(), RESOURCES, "use at most N LUTs", swept="LUTs at most", error=InputError)
+    lut: int | None = option(Count(), RESOURCES, "use at most N LUTs", swept="largest number of LUTs", error=InputError)
     bram: int | None = option(
-        Count(), RESOURCES, "use at most N block RAMs of 36 kbit", swept="block RAMs at most", error=InputError
+        Count(),
+        RESOURCES,
+        "use at most N block RAMs of 36 kbit",
+        swept="largest number of block RAMs",
+        error=InputError,
     )
     bandwidth: float | None = option(
         Rate("GB/S", " of GB/s", 1e6),
         SUPPLY,
         "bandwidth of off-chip memory, reads and writes (default: the board's; no limit where streams are simulated)",
-        swept="of off-chip memory",
+        swept="bandwidths of the off-chip memory",
         error=InputError,
     )
     groups: str | None = option(
         Text("A-B,C-D", "conv1-pool1,conv2"),
         GROUPS,
-        "fusion groups, by first and last layer: conv1_1-pool1,conv2_1-pool2",
+        "fusion groups, each by its first and last layer: conv1_1-pool1,conv2_1-pool2",
     )
     in_turn: bool = option(
         Flag(),
         GROUPS,
-        "let groups share the board, each with all slices while it runs (planned, but can't be built yet)",
+        "run the groups one after the other, each with the whole board (planned only: can't be built yet)",
         default=False,
-        details="They do so whether or not one group, or all groups together, would fit.",
+        details="This holds whether or not one group, or all groups together, would fit.",
     )
     macs_per_dsp: int | str = option(
         Choice(1, 2, "auto"),
         ARITHMETIC,
-        "multiply-adds of a DSP slice in a cycle: 1 (default), 2 of 8 bits, or auto: what makes more of the slices",
+        "multiply-adds per DSP slice and cycle: 1 (default), 2 (8 bits only), or auto, the better of both",
         default=1,
-        swept="multiply-adds of a slice in a cycle",
+        swept="multiply-adds per DSP slice and cycle",
     )
     requantise: str = option(
         Choice("dsp", "lut", "auto"),
         ARITHMETIC,
-        "multiply in requantisers by DSP slices (default), by LUTs (about 1,000 each), or auto: what serves the "
-        "objective better",
+        "build the multipliers of requantisers from DSP slices (default), from LUTs (about 1,000 each), or from what "
+        "serves the objective better (auto)",
         default="dsp",
-        swept="what multiplies in requantisers",
+        swept="resource of the requantisers' multipliers",
     )
     template: str | None = option(
         Choice(*TEMPLATES, former=FORMER_TEMPLATES),
         TEMPLATE,
-        "build all groups row by row (stream) or tile by tile (pyramid), or compute all layers on an engine from "
-        "off-chip memory (default: the first of these that fits)",
-        swept="how layers are computed",
+        "architecture: stream (a pipeline of layers, row by row), pyramid (a pipeline, tile by tile) or engine (one "
+        "array for all layers, maps in off-chip memory); default: the first that fits",
+        swept="architectures",
         must_be=" or ".join(TEMPLATES),
     )
 
@@ -186,15 +191,16 @@ class Steering:
     tile: tuple[int, int] | None = option(
         Pair("HxW", "rows and columns"),
         TEMPLATE,
-        "of pyramids: rows and columns of the tip",
-        swept="of pyramids: rows and columns of the tip",
+        "pyramid: rows and columns of the output tile of a group",
+        swept="pyramid: rows and columns of the output tile of a group",
         template=PYRAMID,
     )
     overlap: str | None = option(
         Choice(*OVERLAPS),
         TEMPLATE,
-        "of pyramids: keep what neighbours share, fetch it again for the first layer, or compute it again",
-        swept="of pyramids",
+        "pyramid: what happens to values that neighbouring tiles share: kept in buffers (reuse), input pixels fetched "
+        "again (reload), or all layers computed again (recompute)",
+        swept="pyramid: treatment of values that neighbouring tiles share",
         must_be=f"one of {', '.join(OVERLAPS)}",
         template=PYRAMID,
         details=f"The default is ``{REUSE}``, and ``{RECOMPUTE}`` where that does not fit.",
@@ -202,23 +208,23 @@ class Steering:
     array: tuple[int, int] | None = option(
         Pair("MxP", "maps and pixels"),
         TEMPLATE,
-        "of an engine: output maps and pixels at once, such as 32x13",
-        swept="of an engine: output maps and pixels at once",
+        "engine: output maps x pixels that the array computes at once, such as 32x13",
+        swept="engine: output maps x pixels that the array computes at once",
         template=ENGINE,
-        details="The default is the first of some arrays that fits.",
+        details="The default is the largest of a list of arrays that fits.",
     )
     bus_bits: int | None = option(
         Choice(*BUS_BITS),
         TEMPLATE,
-        "of an engine: width of its port to memory (default: 64, or 128 if --bandwidth is more than that moves)",
-        swept="of an engine: the width of its port",
+        "engine: width of the memory port (default: 64, or 128 if --bandwidth exceeds what 64 bits can move)",
+        swept="engine: widths of the memory port",
         template=ENGINE,
     )
     batch: int | None = option(
         Count(),
         TEMPLATE,
-        "of an engine: frames that a program computes; dense layers at its end fetch weights once for all (default: 1)",
-        swept="of an engine: frames that a program computes",
+        "engine: frames that one program computes; dense layers at the end then fetch their weights once (default: 1)",
+        swept="engine: frames that one program computes",
         template=ENGINE,
         is_bounded=False,
     )
@@ -240,9 +246,10 @@ class Options(Steering, Aim):
     weights: str = option(
         Choice(CONSTANT, RUNTIME),
         WEIGHTS,
-        "build weights in (default), or let the hardware take those of a retrained model while it runs",
+        "build the weights into the hardware (constant, the default), or load those of a retrained model at run time "
+        "(runtime)",
         default=CONSTANT,
-        details="Then all layers are one group that is computed row by row.",
+        details="With ``runtime`` all layers are one group that is computed row by row.",
     )
 
     def __post_init__(self) -> None:

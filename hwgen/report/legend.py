@@ -10,14 +10,14 @@ __all__ = ["COLUMNS", "OWN", "UNDER_OWN", "UNDER_TABLE", "of", "text"]
 
 COLUMNS = {
     "Tn": "input channels that the layer takes in a cycle",
-    "Tm": "output channels that it computes in a cycle",
-    "Tk": "kernel taps that it computes in a cycle",
-    "Tp": "output pixels that it computes in a cycle, neighbours in a row",
-    "mult": "DSP slices, its requantiser's too (*: two multiply-adds a slice)",
-    "rows": "image rows in its line buffer; in a pyramid, the rows of its window",
-    "FIFO": "beats stored or in flight behind it at most, x the bits of a beat",
-    "cycles": "cycles that it takes for a frame when nothing holds it up",
-    "busy": "its cycles as a share of the slowest layer's",
+    "Tm": "output channels that the layer computes in a cycle",
+    "Tk": "kernel taps that the layer computes in a cycle",
+    "Tp": "output pixels that the layer computes in a cycle, neighbours in a row",
+    "mult": "DSP slices of the layer and of its requantiser (*: two multiply-adds a slice)",
+    "rows": "image rows in the layer's line buffer; in a pyramid, rows of its window",
+    "FIFO": "depth of the FIFO behind the layer, in beats stored or in flight, x bits of a beat",
+    "cycles": "cycles per frame if nothing stalls the layer",
+    "busy": "cycles of the layer as a share of the slowest layer's",
 }
 """Meaning of each column that its name does not explain, in the order of the table."""
 
@@ -30,13 +30,13 @@ UNDER_TABLE = (
 OWN: Mapping[str, Mapping[str, str]] = {
     ENGINE: {
         "tile": "rows x columns of output pixels that are computed together",
-        "order": "outer loops: boxes of the input, folds of output maps",
+        "order": "order of the outer loops: boxes of the input, folds of output maps",
         "steps": "cycles in which the array multiplies",
         "read": "bytes that are read from off-chip memory for a frame",
-        "written": "bytes that are written there",
-        "cycles": "from the end of the layer that ends before to its own end",
-        "MACs": "multiply-adds a cycle, of all layers side by side",
-        "work": "the share of the array's multipliers that this is",
+        "written": "bytes that are written to off-chip memory for a frame",
+        "cycles": "cycles from the end of the previous layer to the end of this one",
+        "MACs": "multiply-adds per cycle, of all layers that run side by side",
+        "work": "share of the array's multipliers that these multiply-adds occupy",
     }
 }
 """Columns of templates with columns of their own, by the template's name."""
