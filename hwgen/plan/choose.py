@@ -17,7 +17,7 @@ from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import Stream
 from hwgen.templates.task import Goal, Task
-from hwgen.templates.unroll import Way
+from hwgen.templates.unroll import Unrolling
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
@@ -42,8 +42,8 @@ def objective_bound(task: Task) -> float:
     """
     if task.goal.objective == "dsp":
         limit = task.goal.interval
-        way = task.search.cheapest_of_all if limit is None else task.search.cheapest(limit)
-        return inf if way is None else way.cost
+        unrolling = task.search.cheapest_of_all if limit is None else task.search.cheapest(limit)
+        return inf if unrolling is None else unrolling.cost
     fastest = task.search.fastest_within(task.goal.dsp)
     return inf if fastest is None else fastest[0]
 
@@ -106,7 +106,7 @@ def _templates(holds_weights: bool) -> list[type[Template]]:
     return [template for template in TEMPLATES.values() if template.holds_weights == holds_weights]
 
 
-def way_by_slices(task: Task, begin: int, end: int) -> Way | Refusal:
+def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal:
     """Return the best unroll factors of the layers ``begin`` to ``end``, built row by row, by DSP slices alone.
 
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.

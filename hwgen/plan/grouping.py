@@ -15,7 +15,7 @@ import numpy as np
 from hwgen.errors import InputError
 from hwgen.network.graph import Network
 from hwgen.plan import alternatives
-from hwgen.plan.choose import best_group, plan_of, way_by_slices
+from hwgen.plan.choose import best_group, plan_of, unrolling_by_slices
 from hwgen.plan.cuts import Span, front, spans
 from hwgen.progress import tell
 from hwgen.templates.base import Group
@@ -183,20 +183,20 @@ def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
     search = task.search.part(*span)
     for _ in range(MAX_STEPS):
         cycles *= GRID
-        way = search.cheapest(int(cycles))
-        if way is not None and way.cost <= task.goal.dsp:
+        unrolling = search.cheapest(int(cycles))
+        if unrolling is not None and unrolling.cost <= task.goal.dsp:
             windows = [layer.window for layer in task.part(*span).layers]
-            return estimate_latency(search.works, windows, way.unrolls)
+            return estimate_latency(search.works, windows, unrolling.unrolls)
     return inf
 
 
 def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
     """Return the DSP slices of a group, and the estimated cycles of one frame, or why it can't fit."""
-    way = way_by_slices(task, *span)
-    if isinstance(way, Refusal):
-        return way
+    unrolling = unrolling_by_slices(task, *span)
+    if isinstance(unrolling, Refusal):
+        return unrolling
     windows = [layer.window for layer in task.part(*span).layers]
-    return int(way.cost), int(estimate_latency(task.search.part(*span).works, windows, way.unrolls))
+    return int(unrolling.cost), int(estimate_latency(task.search.part(*span).works, windows, unrolling.unrolls))
 
 
 def _is_one(span: Span) -> bool:

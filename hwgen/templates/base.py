@@ -187,6 +187,7 @@ class Group:
 
     @cached_property
     def resources(self) -> Resources:
+        """Resources of the group's hardware on the device, as estimated."""
         return self.config.resources
 
     @cached_property

@@ -1,6 +1,7 @@
-"""The engine: one circuit computes a network layer by layer, tile by tile, from off-chip memory (Peemen, Cecconi).
+"""Engine template: one circuit computes a network layer by layer, tile by tile, from off-chip memory (Peemen, Cecconi).
 
-What it does is told by a program; `hwgen.program` cuts the layers into tiles, `hwgen.schedule.engine` has the cycles.
+A program controls the circuit. `hwgen.program` cuts the layers into tiles and writes the program;
+`hwgen.schedule.engine` predicts its cycles.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ from hwgen.templates.layers import LayerPlan
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Arrays (maps by pixels) that are tried, the one that is wanted most first.
+#: Candidate sizes of the array, as (maps, pixels), in the order of preference.
 ARRAYS = ((32, 13), (32, 7), (16, 13), (16, 7), (16, 5))
 #: Fields of an `EngineConfig` that are depths of buffers.
-BUFFERS = tuple(each.name for each in fields(EngineConfig) if each.name.endswith(("_words", "_steps", "slots")))
-#: Loops from the outermost to the innermost: what of the maps is on chip serves all folds of output maps, or the
-#: weights of a fold serve the whole map.
+BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
+#: Loop order in which a box of the input, once on chip, serves all folds of output maps; outermost loop first.
 MAPS_STAY = ("box", "fold", "tile", "chunk")
+#: Loop order in which the weights of a fold of output maps, once on chip, serve the whole map; outermost loop first.
 WEIGHTS_STAY = ("fold", "box", "tile", "chunk")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTemplate(Template):
-    """A group that an engine computes.
+    """Template of a group that an engine computes.
 
     Parameters
     ----------
     engine : EngineConfig
     memory : MemoryTiming
-        Of the off-chip memory, as it was planned with.
+        Timing of off-chip memory for which the group is planned.
     batch : int
-        Frames of a run.
+        Number of frames that one run computes.
     """
 
     engine: EngineConfig
@@ -88,12 +89,20 @@ class EngineTemplate(Template):
         return Refusal(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
-        """The network on this engine, as given or as the search finds it.
+        """Return the group of a network on this engine.
+
+        Parameters
+        ----------
+        network : Network
+        choices : Choices, optional
+            Tilings of all layers; by default the compiler searches for them.
+        options : Any
+            Other arguments of `hwgen.program.compile.schedule`.
 
         Raises
         ------
         PlanError
-            If it can't compute a layer, or has no room for it.
+            If the engine can't compute a layer, or its buffers are too small for the layer.
         """
         try:
             made = schedule(network, self.engine, choices=choices, pace=self.memory.pace, frames=self.batch, **options)
@@ -105,37 +114,38 @@ class EngineTemplate(Template):
         of, rows = engine_group(group), []
         beside = {name: names for names in of.schedule.choices for name in names}
         cycles = macs = 0
-        for each in of.figures:
-            name = each.layer.name
-            cycles, macs = cycles + each.cycles, macs + each.layer.macs
+        for layer_figures in of.figures:
+            name = layer_figures.layer.name
+            cycles, macs = cycles + layer_figures.cycles, macs + layer_figures.layer.macs
             ends = name in beside and name == [*beside[name]][-1]
-            rows.append((*self._row(each), *(self._work(macs, cycles) if ends else ("", ""))))
+            rows.append((*self._row(layer_figures), *(self._work(macs, cycles) if ends else ("", ""))))
             if ends:
                 cycles = macs = 0
         return rows
 
     def _work(self, macs: int, cycles: int) -> tuple[str, str]:
-        """Multiply-adds a cycle, and the share of the multipliers that this is."""
-        each = macs / max(cycles, 1)
-        return f"{each:,.1f}", f"{each / (self.engine.maps * self.engine.pixels):.0%}"
+        """Return two columns of the plan's table: multiply-adds per cycle, and their share of the array's."""
+        rate = macs / max(cycles, 1)
+        return f"{rate:,.1f}", f"{rate / (self.engine.maps * self.engine.pixels):.0%}"
 
-    def _row(self, each: Figures) -> tuple[str, ...]:
+    def _row(self, figures: Figures) -> tuple[str, ...]:
         """Return a layer's own columns of the plan's table; layers side by side share all other columns."""
-        layer = each.layer
-        said = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
-        if not each.tilings:
-            where = f"with {each.computed_with}" if each.computed_with else "in place"
-            return (*said, where, *("",) * 5)
-        tiles = " ".join(dict.fromkeys(f"{tiling.rows}x{tiling.columns}" for tiling in each.tilings))
-        orders = " ".join(dict.fromkeys(" ".join(order(tiling)[:2]) for tiling in each.tilings))
-        return (*said, tiles, orders, *(f"{count:,}" for count in (each.steps, each.read, each.written, each.cycles)))
+        layer = figures.layer
+        columns = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
+        if not figures.tilings:
+            where = f"with {figures.computed_with}" if figures.computed_with else "in place"
+            return (*columns, where, *("",) * 5)
+        tiles = " ".join(dict.fromkeys(f"{tiling.rows}x{tiling.columns}" for tiling in figures.tilings))
+        orders = " ".join(dict.fromkeys(" ".join(order(tiling)[:2]) for tiling in figures.tilings))
+        counts = (figures.steps, figures.read, figures.written, figures.cycles)
+        return (*columns, tiles, orders, *(f"{count:,}" for count in counts))
 
     def document(self, group: Group) -> dict[str, Any]:
         of = engine_group(group)
         return {
             **self.write(),
             **({"batch": self.batch, "cycles": {"run": of.cycles, "frame": of.frame_cycles}} if self.batch > 1 else {}),
-            "layers": [_written(each) for each in of.figures],
+            "layers": [_layer_entry(layer_figures) for layer_figures in of.figures],
             "side_by_side": [list(names) for names in of.schedule.choices if len(names) > 1],
         }
 
@@ -150,14 +160,14 @@ class EngineTemplate(Template):
         buffers = entry_of(entry, "buffers", dict, "plan engine")
         sizes = {**{key: value for key, value in entry.items() if key != "buffers"}, **buffers}
         try:
-            engine = EngineConfig(**_integers(EngineConfig, sizes, "plan engine"))
+            engine = EngineConfig(**_values(EngineConfig, sizes, "plan engine"))
         except ConfigError as error:
             raise PlanError(f"plan engine: {error}") from None
         memory = entry_of(document, "memory", dict, "plan group") if "memory" in document else {}
         batch = entry_of(document, "batch", int, "plan group") if "batch" in document else 1
         check_batch(batch)
         try:
-            timing = MemoryTiming(**_integers(MemoryTiming, memory, "plan memory"))
+            timing = MemoryTiming(**_values(MemoryTiming, memory, "plan memory"))
             return cls(engine=engine, memory=timing, batch=batch)
         except ConfigError as error:
             raise PlanError(f"plan {error}") from None
@@ -169,7 +179,7 @@ class EngineTemplate(Template):
         return template.grouped(network, _choices(document, network, order))
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
-        """Return the timing of off-chip memory, as planned unless a latency or a bandwidth replaces the plan's.
+        """Return the timing of off-chip memory: the plan's, unless a latency or a bandwidth replaces it.
 
         Parameters
         ----------
@@ -201,7 +211,7 @@ class EngineTemplate(Template):
             f"{written:,} written",
         ]
         if self.batch > 1:
-            once = [each.name for each in of.network.layers if each.name in of.schedule.batch.layers]
+            once = [layer.name for layer in of.network.layers if layer.name in of.schedule.batch.layers]
             lines.append(
                 f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
                 f"{of.traffic_bytes(False)['weights']:,} bytes of weights a frame; for all frames at once: "
@@ -215,10 +225,10 @@ class EngineTemplate(Template):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineGroup(Group):
-    """Layers on an engine, and what it is told.
+    """Group of layers that an engine computes, with the schedule of its program.
 
-    Runs follow each other; cycles are from ``start`` to ``done``. So latency and interval are the same, but if a run
-    computes several frames: then the interval is a frame's share of it.
+    Runs follow each other, and the cycles of a run are those from ``start`` to ``done``. Latency and interval are
+    therefore equal if a run computes one frame. If it computes several, the interval is one frame's share of the run.
     """
 
     template: EngineTemplate
@@ -233,32 +243,32 @@ class EngineGroup(Group):
 
     @cached_property
     def run(self) -> EngineCycles:
-        """Cycles and bytes of a run, job by job."""
+        """Cycles and bytes of a run of the program, job by job."""
         return EngineSchedule(self.template.engine, self.schedule.jobs, self.template.memory).run()
 
     @cached_property
     def figures(self) -> tuple[Figures, ...]:
-        """The same layer by layer."""
+        """Cycles, array steps and bytes of a run of the program, layer by layer."""
         return figures(self.schedule, self.run)
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
-        """Return the bands of the timeline: the states of the array, the port and the layers."""
+        """Bands of the timeline: states of the array, the port and the layers over a run."""
         return bands(self.schedule, self.run)
 
     @property
     def cycles(self) -> int:
-        """Number of cycles of a run, from ``start`` to ``done``."""
+        """Number of cycles of a run of the program, from ``start`` to ``done``."""
         return START_CYCLES + self.run.cycles + DONE_CYCLES
 
     @property
     def run_bytes(self) -> tuple[int, int]:
-        """Read and written in a run."""
+        """Number of bytes that a run of the program reads, jobs included, and number of bytes that it writes."""
         return int(self.run.read.sum()) + self.run.fetched, int(self.run.written.sum())
 
     @property
     def map_bytes(self) -> int:
-        """Feature maps, all that are read and written for a frame."""
+        """Bytes of feature maps that are read and written for one frame."""
         return self._a_frame(self._run_map_bytes)
 
     @cached_property
@@ -271,12 +281,12 @@ class EngineGroup(Group):
         return {name: self._a_frame(count) for name, count in of_run.items()}
 
     def _a_frame(self, of_run: int) -> int:
-        """A frame's share, rounded up."""
+        """Return one frame's share of a run's cycles or bytes, rounded up."""
         return -(-of_run // self.template.batch)
 
     @property
     def design(self) -> EngineDesign:
-        """The circuit."""
+        """Configuration of the engine's circuit."""
         return EngineDesign(engine=self.template.engine)
 
     @property
@@ -304,23 +314,24 @@ class EngineGroup(Group):
 
 
 def engine_group(group: Group) -> EngineGroup:
-    """Return a group of this template as what it is."""
+    """Return ``group``, which must be a group of the engine template, with its type narrowed."""
     assert isinstance(group, EngineGroup)
     return group
 
 
 def check_batch(frames: object) -> None:
-    """Refuse what is no number of frames of a run.
+    """Refuse ``frames`` unless it is a permitted number of frames per run of a program.
 
     Raises
     ------
     PlanError
+        If it is no integer, or out of range.
     """
     check_frames(frames)
 
 
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
-    """Return the assumed pace of the port: a whole number of cycles per word, no faster than the board's memory.
+    """Return the memory timing for the port: cycles per word, rounded up, at the bandwidth of the board's memory.
 
     Raises
     ------
@@ -330,10 +341,10 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
     cycles = engine.bus_bytes * board.clock_mhz / (1000 * board.memory_gb_s)
     pace = max(1, ceil(cycles - 1e-9))
     if pace >= 1 << PACE_BITS:
-        most = (1 << PACE_BITS) - 1
+        max_pace = (1 << PACE_BITS) - 1
         raise PlanError(
-            f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * most):.3g} GB/s at least, "
-            f"{engine.bus_bytes} bytes in {most} cycles, not {board.memory_gb_s:g}"
+            f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * max_pace):.3g} GB/s at least, "
+            f"{engine.bus_bytes} bytes in {max_pace} cycles, not {board.memory_gb_s:g}"
         )
     return MemoryTiming(pace=pace)
 
@@ -344,7 +355,7 @@ def order(tiling: Tiling) -> tuple[str, ...]:
 
 
 def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
-    """The array as unroll factors: every layer has all of it in its turn."""
+    """Return each layer's plan, with the array's size as unroll factors: each layer in turn uses the whole array."""
     return tuple(
         LayerPlan(
             name=layer.name,
@@ -365,41 +376,52 @@ def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
 # plan.json
 
 
-def _written(each: Figures) -> dict[str, Any]:
-    """A layer's entry."""
-    layer, tilings = each.layer, list(dict.fromkeys(each.tilings))
+def _layer_entry(figures: Figures) -> dict[str, Any]:
+    """Return a layer's entry in ``plan.json``."""
+    layer, tilings = figures.layer, list(dict.fromkeys(figures.tilings))
     entry: dict[str, Any] = {"name": layer.name, "kind": layer.kind, "output": list(layer.output.shape)}
     if not tilings:
-        entry |= {"tile": None, "order": None, "computed_with": each.computed_with or None}
+        entry |= {"tile": None, "order": None, "computed_with": figures.computed_with or None}
     elif len(tilings) == 1:
-        entry |= _written_tiling(tilings[0])
+        entry |= _tiling_entry(tilings[0])
     else:
-        entry["passes"] = [_written_tiling(tiling) for tiling in each.tilings]
+        entry["passes"] = [_tiling_entry(tiling) for tiling in figures.tilings]
     return entry | {
-        "cycles": each.cycles,
-        "steps": each.steps,
-        "read_bytes": each.read,
-        "written_bytes": each.written,
+        "cycles": figures.cycles,
+        "steps": figures.steps,
+        "read_bytes": figures.read,
+        "written_bytes": figures.written,
     }
 
 
-def _written_tiling(tiling: Tiling) -> dict[str, Any]:
+def _tiling_entry(tiling: Tiling) -> dict[str, Any]:
     return {
         "tile": [tiling.rows, tiling.columns],
         "box_rows": tiling.box_rows,
         "chunk": [tiling.channels, tiling.taps],
         "order": list(order(tiling)),
-        **{each.name: value for each in _more() if (value := getattr(tiling, each.name)) != each.default},
+        **{field.name: value for field in _optional() if (value := getattr(tiling, field.name)) != field.default},
     }
 
 
-def _more() -> list[Field[Any]]:
-    """Choices of a tiling that are written only where they are not as always."""
-    return [each for each in fields(Tiling) if each.default is not MISSING]
+def _optional() -> list[Field[Any]]:
+    """Return the fields of a tiling that ``plan.json`` has only if they differ from their defaults."""
+    return [field for field in fields(Tiling) if field.default is not MISSING]
 
 
 def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -> Choices:
-    """Return the tilings of all layers and the groups side by side; ``order`` has the names of layers that compute."""
+    """Return the choices in ``plan.json``: for each group of layers side by side, the tilings of each layer's passes.
+
+    Parameters
+    ----------
+    order : sequence of str
+        Names of the layers with passes of their own, in the order in which the engine computes them.
+
+    Raises
+    ------
+    PlanError
+        If a field is missing or out of range, or the plan is of another network.
+    """
     entries = {entry["name"]: entry for entry in document["layers"]}
     for layer in network.layers:
         shape = list(layer.output.shape)
@@ -409,25 +431,26 @@ def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -
                 f"in the plan, but {shape} in the model"
             )
     ahead = [*order, *(name for name in entries if name not in order)]
-    tilings = {name: found for name in ahead if (found := _tilings(entries[name], f"plan layer {name}"))}
+    all_tilings = {name: _tilings(entries[name], f"plan layer {name}") for name in ahead}
+    tilings = {name: layer_tilings for name, layer_tilings in all_tilings.items() if layer_tilings}
     beside = document.get("side_by_side", [])
     if not isinstance(beside, list) or not all(isinstance(names, list) for names in beside):
         raise PlanError("plan group: side_by_side must be a list of lists of layers")
     group_of: dict[str, int] = {}
-    for number, names in enumerate(beside):
+    for group_index, names in enumerate(beside):
         for name in names:
             if not isinstance(name, str) or name not in tilings or name in group_of:
                 raise PlanError(f"plan group: side_by_side must have layers with a tile, each once, not {shown(name)}")
-            group_of[name] = number
+            group_of[name] = group_index
     choices: list[dict[str, list[Tiling]]] = []
-    last = None
-    for name, found in tilings.items():
-        number = group_of.get(name)
-        if number is None or number != last:
+    last_index = None
+    for name, layer_tilings in tilings.items():
+        index = group_of.get(name)
+        if index is None or index != last_index:
             choices.append({})
-        choices[-1][name] = found
-        last = number
-    if [[*each] for each in choices if len(each) > 1] != [names for names in beside if len(names) > 1]:
+        choices[-1][name] = layer_tilings
+        last_index = index
+    if [[*group] for group in choices if len(group) > 1] != [names for names in beside if len(names) > 1]:
         raise PlanError("plan group: side_by_side must have layers that follow each other, in the network's order")
     return choices
 
@@ -437,17 +460,17 @@ def _tilings(entry: dict[str, Any], where: str) -> list[Tiling]:
     if "passes" not in entry and entry.get("tile") is None:
         return []
     passes = entry_of(entry, "passes", list, where) if "passes" in entry else [entry]
-    return [_tiling(each, where) for each in passes]
+    return [_tiling(pass_entry, where) for pass_entry in passes]
 
 
 def _tiling(entry: Any, where: str) -> Tiling:
     (rows, columns), (channels, taps) = (_pair(entry, key, where) for key in ("tile", "chunk"))
     loops = tuple(entry_of(entry, "order", list, where))
     if loops not in (MAPS_STAY, WEIGHTS_STAY):
-        allowed = " or ".join(shown(" ".join(each)) for each in (MAPS_STAY, WEIGHTS_STAY))
+        allowed = " or ".join(shown(" ".join(permitted)) for permitted in (MAPS_STAY, WEIGHTS_STAY))
         raise PlanError(f"{where}: order must be {allowed}, as a list, not {shown(' '.join(map(str, loops)))}")
     more: dict[str, Any] = {
-        each.name: _number(entry, each.name, each.default, where) for each in _more() if each.name in entry
+        field.name: _value(entry, field.name, field.default, where) for field in _optional() if field.name in entry
     }
     return Tiling(
         rows=rows,
@@ -462,21 +485,27 @@ def _tiling(entry: Any, where: str) -> Tiling:
 
 def _pair(entry: Any, key: str, where: str) -> tuple[int, int]:
     value = entry_of(entry, key, list, where)
-    if len(value) != 2 or not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+    if len(value) != 2 or not all(isinstance(size, int) and not isinstance(size, bool) for size in value):
         raise PlanError(f"{where}: {key} must be two integers, not {value}"[:200])
     return value[0], value[1]
 
 
-def _integers(kind: type, entry: dict[str, Any], where: str) -> dict[str, int]:
-    """The fields of a configuration that an object gives."""
-    known = {each.name: each.default for each in fields(kind)}
+def _values(config_type: type, entry: dict[str, Any], where: str) -> dict[str, int]:
+    """Return the values of a configuration's fields that a JSON object has.
+
+    Raises
+    ------
+    PlanError
+        If the object has an unknown key or a value of another type. The message begins with ``where``.
+    """
+    known = {field.name: field.default for field in fields(config_type)}
     if unknown := [key for key in entry if key not in known]:
         raise PlanError(f"{where} has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
-    return {key: _number(entry, key, known[key], where) for key in entry}
+    return {key: _value(entry, key, known[key], where) for key in entry}
 
 
-def _number(entry: dict[str, Any], key: str, default: Any, where: str) -> Any:
-    """An integer, or what is true or false, as its default is."""
+def _value(entry: dict[str, Any], key: str, default: Any, where: str) -> Any:
+    """Return the value of a key, which must be an integer, or a boolean if its default is one."""
     if isinstance(default, bool):
         if not isinstance(entry[key], bool):
             raise PlanError(f"{where}: {key} must be true or false, not {shown(entry[key])}")

@@ -17,12 +17,12 @@ _KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer
 
 
 def bounded(document: Any, key: str, where: str, low: int, high: int, reason: str) -> int:
-    """Return the integer ``key``, which must be from ``low`` to ``high``.
+    """Return the integer value of ``key``, which must be from ``low`` to ``high``.
 
     Raises
     ------
     PlanError
-        If it is out of range; the message has ``reason``.
+        If the value is missing, no integer or out of range; the message has ``reason`` for the range.
     """
     value = field(document, key, int, where)
     if not low <= value <= high:
@@ -31,7 +31,7 @@ def bounded(document: Any, key: str, where: str, low: int, high: int, reason: st
 
 
 def field(document: Any, key: str, expected: type, where: str) -> Any:
-    """Return the value of ``key``.
+    """Return the value of ``key`` in a JSON object, and check its type.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def field(document: Any, key: str, expected: type, where: str) -> Any:
 
 
 def read_input_pixels(group: Any, network: Network, layers: Sequence[LayerPlan]) -> int:
-    """Return the number of neighbouring pixels of a beat of a group's input.
+    """Return the number of neighbouring pixels of a beat of a group's input, from the group's entry in ``plan.json``.
 
     Raises
     ------

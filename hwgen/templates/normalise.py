@@ -42,8 +42,11 @@ class Sums:
     terms: np.ndarray
     """Term of each magnitude, int64."""
     start: int
+    """Integer with which each sum starts: the bias, or 0 if integers count steps above the bias."""
     low: int
+    """Smallest sum."""
     high: int
+    """Largest sum."""
     origin: int
     """Bits of the float32 scale that the hardware represents as 0."""
 
@@ -69,7 +72,7 @@ def sums_of(scale: Scale) -> Sums:
 
 @dataclass(frozen=True)
 class Tables:
-    """Tables of a `NormaliseConfig`."""
+    """Tables of the normalisation's circuit; `NormaliseConfig` describes the fields."""
 
     factors: tuple[int, ...]
     shift: int

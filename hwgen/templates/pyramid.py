@@ -36,7 +36,7 @@ from hwgen.templates.stage import Stage
 from hwgen.templates.stages import IN_TILES, stage_of
 from hwgen.templates.task import Task, lanes_out
 from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, largest, tips
-from hwgen.templates.unroll import Search, Way, interval
+from hwgen.templates.unroll import Search, Unrolling, interval
 from hwgen.templates.work import LayerWork, ceil_div
 
 #: Candidate treatments of overlaps, in the order of preference.
@@ -227,23 +227,25 @@ class PyramidSearch(GroupSearch):
     def _tiled_works(self) -> list[PyramidWork]:
         return [PyramidWork(tiles, 1 if index else self.template.pixels) for index, tiles in enumerate(self._tiles)]
 
-    def estimate(self, way: Way) -> int:
+    def estimate(self, unrolling: Unrolling) -> int:
         """Return the cycles of a frame: the sum, over all pyramids, of the slowest layer's cycles."""
-        layers = zip(self._tiled_works, self.works, way.unrolls, strict=True)
+        layers = zip(self._tiled_works, self.works, unrolling.unrolls, strict=True)
         return int(np.max([tiled.cycles(work, unroll) for tiled, work, unroll in layers], axis=0).sum())
 
     @cached_property
     def _tiles(self) -> list[tuple[Axis, Axis]]:
         return self.template.tiles(self.network)
 
-    def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
+    def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
         """Return the layers' plans, with ample FIFOs. In place of line buffers, they have the rows of a window."""
         return tuple(
             replace(plan, line_rows=min(layer.window.extent[0], layer.input.height), fifo_lanes=lanes)
-            for plan, layer, lanes in zip(super()._layers(way), self.network.layers, self._lanes(way), strict=True)
+            for plan, layer, lanes in zip(
+                super()._layers(unrolling), self.network.layers, self._lanes(unrolling), strict=True
+            )
         )
 
-    def _fastest(self, search: Search) -> Way | Refusal:
+    def _fastest(self, search: Search) -> Unrolling | Refusal:
         """Return the fastest unroll factors within the DSP budget.
 
         Intervals are tried one by one from a lower bound on, because the slices for wider FIFOs do not fall steadily as
@@ -253,25 +255,25 @@ class PyramidSearch(GroupSearch):
         if lower_bound is None:
             return self._too_few_slices(search)
         for cycles in search.intervals[bisect_left(search.intervals, lower_bound[0]) :]:
-            way = search.cheapest(cycles)
-            if way is not None and self._slices(way) <= self.goal.dsp:
-                return way
+            unrolling = search.cheapest(cycles)
+            if unrolling is not None and self._slices(unrolling) <= self.goal.dsp:
+                return unrolling
         return self._too_few_slices(search)
 
-    def _slices(self, way: Way) -> int:
+    def _slices(self, unrolling: Unrolling) -> int:
         """Return the number of DSP slices, with the slices of requantisers for wider FIFOs."""
         extra_slices = 0
-        for work, unroll, lanes in zip(self.works, way.unrolls, self._lanes(way), strict=True):
+        for work, unroll, lanes in zip(self.works, unrolling.unrolls, self._lanes(unrolling), strict=True):
             if lanes is not None:
                 extra_slices += int(self.task.finish_slices(work, unroll)) * (lanes - int(lanes_out(work, unroll)))
-        return super()._slices(way) + extra_slices
+        return super()._slices(unrolling) + extra_slices
 
-    def _lanes(self, way: Way) -> list[int | None]:
+    def _lanes(self, unrolling: Unrolling) -> list[int | None]:
         """Return each FIFO's channels per beat if pixels must leave faster than their layer computes them, or ``None``.
 
         New pixels wait while kept pixels enter a tile, and must enter faster afterwards.
         """
-        works, unrolls = self.works, way.unrolls
+        works, unrolls = self.works, unrolling.unrolls
         cycles = interval(works, unrolls) // self._pyramids
         result: list[int | None] = []
         for index, (rows, columns) in enumerate(self._tiles[1:]):
@@ -283,7 +285,7 @@ class PyramidSearch(GroupSearch):
             result.append(lanes if lanes > int(lanes_out(work, unroll)) else None)
         return [*result, None]
 
-    def _soonest(self, fastest: Way) -> Way:
+    def _soonest(self, fastest: Unrolling) -> Unrolling:
         """Return the fastest choice: a frame has many pyramids, so that its latency is close to the interval."""
         return fastest
 
@@ -315,7 +317,7 @@ def _with_tip(
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid) -> PyramidSearch | Refusal:
     """Return the search with the best number of pixels per input beat for the objective, by DSP slices alone."""
-    options: list[tuple[float, int, bool, PyramidSearch, Way]] = []
+    options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None
     minimises_cost = task.goal.objective == "dsp"
     for in_all, pixels in product((False, True), INPUT_PIXELS):
@@ -323,14 +325,14 @@ def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: Pyram
         if pixels > choice.network.input.width:
             continue
         try:
-            way = choice.quick()
+            unrolling = choice.quick()
         except ConfigError:  # tiles don't begin at whole beats
             continue
-        if isinstance(way, Refusal):
-            refusal = way
+        if isinstance(unrolling, Refusal):
+            refusal = unrolling
             continue
-        cost = way.cost if minimises_cost else interval(choice.works, way.unrolls)
-        options.append((cost, pixels, in_all, choice, way))
+        cost = unrolling.cost if minimises_cost else interval(choice.works, unrolling.unrolls)
+        options.append((cost, pixels, in_all, choice, unrolling))
     if not options:
         assert refusal is not None
         return refusal

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 from hwgen.errors import PlanError
 
 Fit = TypeVar("Fit")
-"""Type of what a search returns where something fits: a `Way`, a `Group` or a `Plan`."""
+"""Type of what a search returns where something fits: an `Unrolling`, a `Group` or a `Plan`."""
 
 Parameters = ParamSpec("Parameters")
 

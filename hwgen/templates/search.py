@@ -1,4 +1,4 @@
-"""The search for the best group: unroll factors by objective, within the budgets, and the buffers that they need."""
+"""Search for the best fusion group: unroll factors by the plan's objective, within the board, and buffer sizes."""
 
 from __future__ import annotations
 
@@ -23,24 +23,34 @@ from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.task import Goal, Task
-from hwgen.templates.unroll import Rank, Search, Way, interval, least_text
+from hwgen.templates.unroll import Rank, Search, Unrolling, interval, least_text
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
-#: Ways whose buffers are sized in vain before another price is tried.
+#: Maximum number of unrollings whose buffers are sized in vain, before another price of block RAM is tried.
 MOST_SIZED = 3
 
-#: Ways whose latency is estimated, from the least interval upward; and those of them that are scheduled exactly.
-LATENCY_WAYS, EXACT_WAYS = 8, 3
+#: Approximate number of unrollings whose latency is estimated, and number of the best ones that are scheduled exactly.
+LATENCY_UNROLLINGS, EXACT_UNROLLINGS = 8, 3
 
-#: Share of the latency that a faster layer must gain, for the whole budget of slices.
+#: Minimum share of the latency that a faster layer must save if it takes the whole budget of DSP slices. With fewer
+#: slices, the minimum is proportionally smaller.
 LEAST_GAIN = 0.05
 
 
 @dataclass(frozen=True)
 class GroupSearch:
-    """The search for one group's unroll factors and buffers, under one template.
+    """Search for one group's unroll factors and buffers, under one template.
 
-    What is said here holds for groups that are computed row by row; other templates refine it.
+    This class is for groups that are computed row by row; other templates refine it.
+
+    Parameters
+    ----------
+    task : Task
+    begin, end : int
+        Index of the group's first layer, and index behind its last layer.
+    in_turn : bool
+        Whether other groups run before and after this group. Its time is then the latency of one frame.
+    template : Template
     """
 
     task: Task
@@ -49,10 +59,10 @@ class GroupSearch:
     in_turn: bool
     template: Template
     tables_in: str | None = None
-    """Memory of the channels' parameters; ``lut`` where block RAM is short."""
+    """Memory of the channels' parameters; ``lut`` if block RAM runs out."""
     moves: bool = False
-    """Whether memories go into LUTs where block RAM runs out."""
-    most: int | None = None
+    """Whether memories move into LUTs if block RAM runs out."""
+    max_interval: int | None = None
     """Maximum interval of the search, in cycles."""
 
     @property
@@ -76,15 +86,15 @@ class GroupSearch:
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
-        """The group with these choices."""
+        """Return the group with given choices for its layers."""
         return Group(network=self.network, layers=layers, template=self.template)
 
     def best(self) -> Group | Refusal:
         """Return the best group that fits."""
-        way = self.quick()
-        if isinstance(way, Refusal):
-            return way
-        group = self._of(way)
+        unrolling = self.quick()
+        if isinstance(unrolling, Refusal):
+            return unrolling
+        group = self._of(unrolling)
         if not isinstance(group, Refusal):
             return group
         if self.in_turn:
@@ -94,116 +104,122 @@ class GroupSearch:
         return self._with_moves(group)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with memories in LUTs, or without, if that is as good.
+        """Return the best group with memories moved into LUTs, or the best group without moves if it is as good.
 
-        Nothing of what fits without is moved, and of what doesn't as little as will do.
+        A group that fits without moves has none, and other groups move as little as possible.
 
         Parameters
         ----------
         refusal : Refusal
-            Why the best group by DSP slices alone does not fit.
+            Refusal of the best group by DSP slices alone.
         """
         moved = replace(self, moves=True)._first_or_slower(refusal)
         if isinstance(moved, Refusal):
             return self._slower(refusal)
-        most = moved.slowest if self.goal.objective in ("interval", "traffic") else None
-        plain = replace(self, most=most)._slower(refusal)
+        max_interval = moved.slowest if self.goal.objective in ("interval", "traffic") else None
+        plain = replace(self, max_interval=max_interval)._slower(refusal)
         return moved if isinstance(plain, Refusal) or self._worth(moved) < self._worth(plain) else plain
 
     def _worth(self, group: Group) -> int:
-        """Return the objective's value of a group, of which less is better."""
+        """Return the value of the plan's objective for a group: the smaller, the better."""
         if self.goal.objective == "latency":
             return group.steady.latency
         return group.resources.dsp if self.goal.objective == "dsp" else group.slowest
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group by DSP slices alone, or else the best that fits; ``refusal``: of a better one."""
+        """Return the best group by DSP slices alone, or else the best group that fits.
+
+        ``refusal`` is the refusal of a better group.
+        """
         group = self.first()
         return self._slower(refusal) if isinstance(group, Refusal) else group
 
     def _slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group that fits where the best one by DSP slices was refused."""
+        """Return the best group that fits, after the best group by DSP slices alone has been refused."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
                 return group
-        # The price of block RAM changes nothing where it is logic that runs out.
+        # If logic runs out, a price of block RAM changes nothing.
         prices = (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
         tried = (self.within(search) for search in prices)
-        found = [group for group in tried if group is not None]
-        if not found:
+        groups = [group for group in tried if group is not None]
+        if not groups:
             return self.least_refusal(refusal)
-        return min(found, key=lambda group: (group.slowest, group.resources.dsp))
+        return min(groups, key=lambda group: (group.slowest, group.resources.dsp))
 
     def first(self) -> Group | Refusal:
-        """Return the best group by DSP slices alone, if the rest of the board suffices for it."""
-        way = self.quick()
-        return way if isinstance(way, Refusal) else self._of(way)
+        """Return the best group by DSP slices alone, or a refusal if another resource of the board runs out."""
+        unrolling = self.quick()
+        return unrolling if isinstance(unrolling, Refusal) else self._of(unrolling)
 
-    def _of(self, way: Way) -> Group | Refusal:
-        """Return the group of the best way by DSP slices, made soon where the objective wants that."""
+    def _of(self, unrolling: Unrolling) -> Group | Refusal:
+        """Return the group of an unrolling with sized buffers, or a refusal if the group exceeds the board.
+
+        If latency counts, spare DSP slices first shorten the latency (`_soonest`).
+        """
         soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
-        if soon and self._lack(way) is None:
-            way = self._soonest(way)
-        if (refusal := self._lack(way)) is not None:
+        if soon and self._lack(unrolling) is None:
+            unrolling = self._soonest(unrolling)
+        if (refusal := self._lack(unrolling)) is not None:
             return refusal
-        group = self._sized(way)
+        group = self._sized(unrolling)
         return shortage(group.resources, self.task.board, self.goal.dsp) or group
 
-    def quick(self) -> Way | Refusal:
-        """Return the best way by DSP slices alone: of the least interval, or of the fewest slices."""
+    def quick(self) -> Unrolling | Refusal:
+        """Return the unrolling of the shortest interval within the DSP slices (objective ``dsp``: of fewest slices)."""
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def within(self, search: Search) -> Group | None:
-        """The first group that fits all of the board, with each interval's cheapest way in ``search``.
+        """Return the first group that fits all of the board, with each interval's cheapest unrolling by ``search``.
 
-        Block RAM need not fall as the interval grows, so intervals are tried one after the other, some per cent apart:
-        from the least upward, or for the fewest slices from the longest downward.
+        ``None`` if no group fits. Block RAM need not fall as the interval grows. So intervals are tried one after the
+        other, 2 to 25 % apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
         """
         sized, before = 0, None
         for cycles in self._steps(search):
-            way = search.cheapest(cycles)
-            if way is None or way.unrolls == before or not self._fits(way):
+            unrolling = search.cheapest(cycles)
+            if unrolling is None or unrolling.unrolls == before or not self._fits(unrolling):
                 continue
-            before = way.unrolls
-            group, sized = self._sized(way), sized + 1
+            before = unrolling.unrolls
+            group, sized = self._sized(unrolling), sized + 1
             if shortage(group.resources, self.task.board, self.goal.dsp) is None:
                 return group
-            if sized == MOST_SIZED:  # rows or FIFOs beyond the least are too many
+            if sized == MOST_SIZED:  # the sized line buffers and FIFOs, above the minimum, are too large
                 break
         return None
 
     def _steps(self, search: Search) -> list[int]:
-        """Intervals to be tried, in order."""
+        """Return the intervals to be tried, in order."""
         goal = self.goal
         fewest = goal.objective == "dsp"
-        found = search.fastest(lambda way: self._slices(way) <= goal.dsp, self._floor)
-        if found is None:
+        fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._floor)
+        if fastest is None:
             return []
         last = goal.interval if fewest and goal.interval is not None and not self.in_turn else search.intervals[-1]
-        if self.most is not None:
-            last = min(last, self.most)
-        steps, cycles = [], found[0]
+        if self.max_interval is not None:
+            last = min(last, self.max_interval)
+        steps, cycles = [], fastest[0]
         while cycles < last:
             steps.append(cycles)
-            cycles = ceil(cycles * (1.02 if cycles < 4 * found[0] else 1.25))
+            cycles = ceil(cycles * (1.02 if cycles < 4 * fastest[0] else 1.25))
         steps.append(last)
         return steps[::-1] if fewest else steps
 
-    def _slices(self, way: Way) -> int:
-        return sum(int(self.task.slices(*choice)) for choice in zip(self.works, way.unrolls, strict=True))
+    def _slices(self, unrolling: Unrolling) -> int:
+        return sum(int(self.task.slices(*choice)) for choice in zip(self.works, unrolling.unrolls, strict=True))
 
     @property
     def _floor(self) -> int:
-        """Cycles a frame that the maps take over the boundary: being faster gains nothing."""
+        """Cycles per frame of the group's off-chip transfers of maps; a shorter interval gains nothing."""
         return self.task.board.transfer_cycles(self.network.map_bytes)
 
-    def _fewest(self, search: Search) -> Way | Refusal:
+    def _fewest(self, search: Search) -> Unrolling | Refusal:
         limit = None if self.in_turn else self.goal.interval
-        way = search.cheapest_of_all if limit is None else search.cheapest(limit)
-        if way is not None and self._slices(way) <= self.goal.dsp:
-            return way
-        nearest = search.fastest(lambda way: self._slices(way) <= self.goal.dsp)
+        unrolling = search.cheapest_of_all if limit is None else search.cheapest(limit)
+        if unrolling is not None and self._slices(unrolling) <= self.goal.dsp:
+            return unrolling
+        nearest = search.fastest(lambda unrolling: self._slices(unrolling) <= self.goal.dsp)
         if nearest is None:
             return self._too_few_slices(search)
         return Refusal(
@@ -211,115 +227,118 @@ class GroupSearch:
             f"{nearest[0]:,}"
         )
 
-    def _fastest(self, search: Search) -> Way | Refusal:
-        found = search.fastest_within(self.goal.dsp, self._floor)
-        return self._too_few_slices(search) if found is None else found[1]
+    def _fastest(self, search: Search) -> Unrolling | Refusal:
+        fastest = search.fastest_within(self.goal.dsp, self._floor)
+        return self._too_few_slices(search) if fastest is None else fastest[1]
 
     def _too_few_slices(self, search: Search) -> Refusal:
         reason = f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}"
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def least_refusal(self, refusal: Refusal) -> Refusal:
-        """Return ``refusal``, or that of the fewest slices if it needs less of the same."""
+        """Return ``refusal``, or the refusal of the cheapest unrolling if that needs less of the same resource."""
         least = self.least_lack()
         if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
             return least
         return refusal
 
     def may_fit(self) -> bool:
-        """Whether the fewest slices, or the fastest way within the slices, fit with the least buffers."""
+        """Whether the cheapest unrolling, or the best one by DSP slices alone, fits with the smallest buffers."""
         if self.least_lack() is None:
             return True
-        way = self.quick()
-        return not isinstance(way, Refusal) and self._lack(way) is None
+        unrolling = self.quick()
+        return not isinstance(unrolling, Refusal) and self._lack(unrolling) is None
 
     def least_lack(self) -> Refusal | None:
         """Return a refusal if the cheapest factors, with the smallest buffers, exceed the board; else ``None``."""
         return self._lack(self.search.cheapest_of_all)
 
-    def _soonest(self, fastest: Way) -> Way:
-        """The least latency found: slices that the interval leaves over make fills and drains shorter.
+    def _soonest(self, fastest: Unrolling) -> Unrolling:
+        """Return the unrolling with the lowest latency among those tried: spare DSP slices shorten fills and drains.
 
-        From several intervals on, one layer after the other is made faster where the estimate says that it helps
-        most; the best few are scheduled exactly, and so is the plain choice of the least interval. (A group in turn is
-        one of many, and its frames come alone: the estimate decides.)
+        From several intervals on, the layer whose speed-up has the best estimated gain is made faster, again and again
+        (`climb`). The best few results are scheduled exactly, and so is ``fastest``. A group that runs in turn with
+        others is one of many, and has one frame at a time; the estimate then decides.
         """
         search = self.search
         windows = [layer.window for layer in self.network.layers]
         if self.in_turn:
             return climb(search, windows, fastest, self.goal.dsp, self._floor)[1]
-        ways = self._slower_ways(search, fastest)
-        found = [climb(search, windows, way, self.goal.dsp, 0) for way in ways]
-        found.sort(key=lambda entry: (entry[0], entry[1].order))
-        ways = [fastest, *(way for _, way in found[:EXACT_WAYS])]
-        return min(ways, key=lambda way: (self._exact_latency(way), way.order))
+        unrollings = self._slower_unrollings(search, fastest)
+        climbed = [climb(search, windows, unrolling, self.goal.dsp, 0) for unrolling in unrollings]
+        climbed.sort(key=lambda entry: (entry[0], entry[1].order))
+        candidates = [fastest, *(unrolling for _, unrolling in climbed[:EXACT_UNROLLINGS])]
+        return min(candidates, key=lambda unrolling: (self._exact_latency(unrolling), unrolling.order))
 
-    def _slower_ways(self, search: Search, fastest: Way) -> Iterator[Way]:
-        """The fastest way, and some with somewhat longer intervals, whose slices may do more elsewhere."""
+    def _slower_unrollings(self, search: Search, fastest: Unrolling) -> Iterator[Unrolling]:
+        """Yield ``fastest``, then unrollings with up to 1.2 times its interval, which leave more slices to spare."""
         yield fastest
         cycles = interval(search.works, fastest.unrolls)
         slower = [count for count in search.intervals if cycles < count <= 1.2 * cycles]
         seen = {fastest.unrolls}
-        for count in slower[:: max(len(slower) // LATENCY_WAYS, 1)]:
-            way = search.cheapest(count)
-            if way is not None and way.unrolls not in seen:
-                seen.add(way.unrolls)
-                yield way
+        for count in slower[:: max(len(slower) // LATENCY_UNROLLINGS, 1)]:
+            unrolling = search.cheapest(count)
+            if unrolling is not None and unrolling.unrolls not in seen:
+                seen.add(unrolling.unrolls)
+                yield unrolling
 
-    def _exact_latency(self, way: Way) -> int:
-        config = self.make(self._layers(way)).config
+    def _exact_latency(self, unrolling: Unrolling) -> int:
+        config = self.make(self._layers(unrolling)).config
         return Schedule(config, 1, depths=[None] * len(config.links)).cycles.latency
 
-    def _lack(self, way: Way) -> Refusal | None:
+    def _lack(self, unrolling: Unrolling) -> Refusal | None:
         """Return a refusal if the factors, with the smallest buffers, exceed the board; else ``None``."""
-        layers = self._layers(way)
+        layers = self._layers(unrolling)
         rows = [self.template.stage(layer).least_rows for layer in self.network.layers]
         group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
         group = memory_moves.moved(group, self.task.board) if self.moves else group
         return shortage(group.resources, self.task.board, self.goal.dsp)
 
-    def _fits(self, way: Way) -> bool:
-        """Whether the way fits with the least buffers; what its weights alone exceed costs no composing."""
-        weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, way.unrolls, strict=True))
+    def _fits(self, unrolling: Unrolling) -> bool:
+        """Whether the unrolling fits with the smallest buffers.
+
+        DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
+        """
+        weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, unrolling.unrolls, strict=True))
         board = self.task.board
         memories = board.family.memories
         room = board.bram36 + (board.lut * memories.lut_bits / memories.block_bits if self.moves else 0)
-        if self._slices(way) > self.goal.dsp or weights > room:
+        if self._slices(unrolling) > self.goal.dsp or weights > room:
             return False
-        return self._lack(way) is None
+        return self._lack(unrolling) is None
 
     @property
     def works(self) -> Sequence[LayerWork]:
         """Work of each layer of the group."""
         return self.search.works
 
-    def _layers(self, way: Way) -> tuple[LayerPlan, ...]:
+    def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
         """Return the layers' plans for the factors, with ample buffers."""
         network = self.network
         multipliers = [self.task.multipliers[layer.name] for layer in network.layers]
-        pixels = {layer.name: unroll.tp for layer, unroll in zip(network.layers, way.unrolls, strict=True)}
+        pixels = {layer.name: unroll.tp for layer, unroll in zip(network.layers, unrolling.unrolls, strict=True)}
         readers = [
             len(network.readers[layer.name]) + len(network.output_indices(layer.name)) for layer in network.layers
         ]
         stages = [self.template.stage(layer) for layer in network.layers]
         # An input of the group has its reader's pixels.
-        chosen = zip(network.edges, way.unrolls, strict=True)
+        chosen = zip(network.edges, unrolling.unrolls, strict=True)
         sources = [pixels.get(edges[0], unroll.tp) for edges, unroll in chosen]
-        plans = map(layer_plan, stages, way.unrolls, sources, multipliers, readers)
+        plans = map(layer_plan, stages, unrolling.unrolls, sources, multipliers, readers)
         return tuple(
             replace(plan, tables_in=self.tables_in, requantise_in="lut" if plan.name in self.goal.in_luts else "dsp")
             for plan in plans
         )
 
-    def _sized(self, way: Way) -> Group:
+    def _sized(self, unrolling: Unrolling) -> Group:
         """Return the group of the factors, with the buffer sizes that the exact schedule determines."""
-        layers = self._layers(way)
+        layers = self._layers(unrolling)
         group = self._buffered(layers)
         while self.moves:
             moved = memory_moves.moved(group, self.task.board)
             if memory_moves.latencies(moved) == memory_moves.latencies(group):
                 return moved
-            # With other latencies other FIFOs will do; where those lie is found anew.
+            # Other latencies need other FIFO depths. The FIFOs' memories are then chosen anew.
             group = self._buffered(tuple(replace(layer, fifos_in=()) for layer in moved.layers))
         return group
 
@@ -328,27 +347,42 @@ class GroupSearch:
         return self.make(with_buffers(layers, rows, depths))
 
 
-def climb(search: Search, windows: list[Window], way: Way, budget: int, floor: int) -> tuple[float, Way]:
-    """Make layers faster, the most gain first, while slices are left and it is worth them; with the latency estimated.
+def climb(
+    search: Search, windows: list[Window], unrolling: Unrolling, budget: int, floor: int
+) -> tuple[float, Unrolling]:
+    """Return the estimated latency and the unrolling after layers have been made faster, the largest gain first.
 
-    ``floor``: cycles that the transfers take anyhow.
+    Each step makes one layer faster, the one that saves the most latency per DSP slice. The steps end if no slices are
+    left, or no layer saves enough (`LEAST_GAIN`).
+
+    Parameters
+    ----------
+    windows : list of Window
+        Window of each layer.
+    unrolling : Unrolling
+        Unroll factors to start from.
+    budget : int
+        Number of DSP slices that may be used.
+    floor : int
+        Cycles of the off-chip transfers, below which no latency counts as shorter.
     """
     works = search.works
-    best = max(estimate_latency(works, windows, way.unrolls), floor)
+    best = max(estimate_latency(works, windows, unrolling.unrolls), floor)
     while True:
         gains = []
-        for number, unroll, rank in _faster(search, way, budget - way.cost):
-            unrolls = (*way.unrolls[:number], unroll, *way.unrolls[number + 1 :])
+        for index, unroll, rank in _faster(search, unrolling, budget - unrolling.cost):
+            unrolls = (*unrolling.unrolls[:index], unroll, *unrolling.unrolls[index + 1 :])
             latency = max(estimate_latency(works, windows, unrolls), floor)
-            work, before = works[number], way.unrolls[number]
-            extra = rank[0] - way.ranks[number][0] + _pool_slices(work, unroll) - _pool_slices(work, before)
+            work, before = works[index], unrolling.unrolls[index]
+            extra = rank[0] - unrolling.ranks[index][0] + _pool_slices(work, unroll) - _pool_slices(work, before)
             if budget * (best - latency) > LEAST_GAIN * best * max(extra, 1):
-                ranks = (*way.ranks[:number], rank, *way.ranks[number + 1 :])
-                gains.append(((best - latency) / max(extra, 1), latency, replace(way, unrolls=unrolls, ranks=ranks)))
+                ranks = (*unrolling.ranks[:index], rank, *unrolling.ranks[index + 1 :])
+                faster = replace(unrolling, unrolls=unrolls, ranks=ranks)
+                gains.append(((best - latency) / max(extra, 1), latency, faster))
         if not gains:
-            return best, way
-        _, best, way = max(gains, key=lambda gain: gain[0])
-        way = replace(way, cost=sum(rank[0] for rank in way.ranks))
+            return best, unrolling
+        _, best, unrolling = max(gains, key=lambda gain: gain[0])
+        unrolling = replace(unrolling, cost=sum(rank[0] for rank in unrolling.ranks))
 
 
 def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
@@ -356,32 +390,35 @@ def _pool_slices(work: LayerWork, unroll: Unroll) -> float:
     return 0 if work.weighted else (1.7 if work.whole_windows else 0.14) * unroll.tn * unroll.tk * unroll.tp
 
 
-def _faster(search: Search, way: Way, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
-    """Yield, for each layer, the next few faster choices of equal ``Tp``, and the fastest one, within the slices."""
-    for number, (work, unroll, rank) in enumerate(zip(search.works, way.unrolls, way.ranks, strict=True)):
-        options = next(options for options in search.options(number) if options.tp == unroll.tp)
+def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple[int, Unroll, Rank]]:
+    """Yield, for each layer, the next four faster choices of equal ``Tp``, and the fastest one.
+
+    A choice is the layer's index, its unroll factors and their rank. It costs at most ``left`` DSP slices more.
+    """
+    for layer, (work, unroll, rank) in enumerate(zip(search.works, unrolling.unrolls, unrolling.ranks, strict=True)):
+        options = next(options for options in search.options(layer) if options.tp == unroll.tp)
         now = work.output_steps(unroll.tp) * work.pixel_cycles(unroll)
         usable = (options.cost <= rank[0] + left) & (options.cycles < now) & (options.beats <= work.beats(unroll))
-        places = np.flatnonzero(usable)
-        if len(places):
-            places = places[np.argsort(-options.cycles[places], kind="stable")]
-            for index in {*places[:4].tolist(), int(places[-1])}:
-                yield number, options.unroll(index), options.rank(index)
+        indices = np.flatnonzero(usable)
+        if len(indices):
+            indices = indices[np.argsort(-options.cycles[indices], kind="stable")]
+            for index in {*indices[:4].tolist(), int(indices[-1])}:
+                yield layer, options.unroll(index), options.rank(index)
 
 
 def layer_plan(
     stage: Stage[Any], unroll: Unroll, source: int, multiplier: Multiplier = PLAIN, readers: int = 1
 ) -> LayerPlan:
-    """A layer's choices with ample buffers.
+    """Return the plan of one layer for given unroll factors, with ample buffers.
 
     Parameters
     ----------
     source : int
-        Pixels of an input beat.
+        Number of pixels per input beat.
     multiplier : Multiplier
-        Multiplier of the layer, where it has enough output channels at once.
+        Multiplier of the layer, if ``Tm`` is at least its number of lanes.
     readers : int
-        Layers that take the output, or whatever is behind the group.
+        Number of readers of the output: layers, and outputs of the group.
     """
     layer = stage.op
     folds = stage.groups * ceil_div(layer.input.channels // stage.groups, unroll.tn)

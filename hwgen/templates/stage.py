@@ -1,4 +1,4 @@
-"""Base classes of stages: a stage builds the hardware of one layer, in templates with hardware for every layer."""
+"""Base classes of stages: a stage builds the hardware of one layer, if each layer has hardware of its own."""
 
 from __future__ import annotations
 
@@ -41,32 +41,35 @@ def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: in
 
 @dataclass(frozen=True)
 class Stage(ABC, Generic[Kind]):
-    """A layer's place in a pipeline. What the base says holds for a layer without weights."""
+    """Pipeline stage of one layer. The base class has the values of a layer without weights."""
 
     op: Kind
 
     in_step: ClassVar[int] = 0
-    """Inputs, the first ones, of which as many pixels come in a cycle as leave: all steps take a beat of theirs."""
+    """Number of inputs, from the first one on, without a line buffer.
+
+    The layer reads as many of their pixels per cycle as it writes: each step takes one beat of each of them.
+    """
     has_rows: ClassVar[bool] = True
-    """Whether it stands behind a line buffer."""
+    """Whether the layer has a line buffer."""
 
     @property
     def channelwise(self) -> bool:
-        """Whether lanes keep their channels: each output channel comes out of the input lane of the same number."""
+        """Whether lanes keep their channels: each output channel is computed from the input lane of its own index."""
         return self.op.channelwise
 
     @property
     def groups(self) -> int:
-        """Groups of channels that beats keep apart; lanes that keep their channels need none."""
+        """Number of groups of channels that share no beat; 1 if lanes keep their channels."""
         return 1 if self.channelwise else self.op.groups
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
-        """Return the layer's multiplier: ``wanted``, or its fallback where that can't compute the layer."""
+        """Return the layer's multiplier: ``wanted``, or its fallback if ``wanted`` can't compute the layer."""
         return PLAIN
 
     @property
     def whole_windows(self) -> bool:
-        """Whether all taps of a window must be taken in one cycle."""
+        """Whether the layer must read all taps of a window in one cycle."""
         return False
 
     @property
@@ -75,47 +78,48 @@ class Stage(ABC, Generic[Kind]):
         return {"whole_windows": self.whole_windows, "in_step": self.in_step, "channelwise": self.channelwise}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
-        """Return the DSP slices for each channel that the layer finishes in a cycle, if its requantiser takes slices.
+        """Return the DSP slices of a requantiser built of slices, for each channel that is finished per cycle.
 
-        Width and offset of the sums depend on the multiplier in front of the requantiser.
+        Width and offset of the sums depend on ``multiplier``, which computes them.
         """
         return self.least_finish_slices
 
     @property
     def least_finish_slices(self) -> int:
-        """The same where a requantiser is built of LUTs."""
+        """Number of DSP slices for each channel that is finished per cycle, if the requantiser is built of LUTs."""
         return 0
 
     @property
     def product_bits(self) -> int:
-        """Width of what a requantiser multiplies, before any clamp."""
+        """Number of bits of a convolution's sums before its requantiser, without any clamp; 0 for other layers."""
         return 0
 
     @property
     def least_luts(self) -> int:
-        """LUTs that the arithmetic takes at least, where that may be more than a board has."""
+        """Minimum number of LUTs of the arithmetic, if this can exceed a board's; else 0."""
         return 0
 
     @property
     def least_rows(self) -> int:
-        """Rows of a line buffer that holds one window; a map may have fewer than it covers."""
+        """Number of rows of the smallest line buffer: rows of one window, or of the map if it has fewer."""
         return min(self.op.window.extent[0], self.op.input.height) if self.has_rows else 0
 
     @property
     def most_lanes(self) -> tuple[int, int]:
-        """The greatest ``Tn`` and ``Tm``."""
+        """Maximum ``Tn`` and maximum ``Tm``."""
         return self.op.channels // self.groups, self.op.outputs // self.groups
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Block RAM of the weights; factors may be arrays."""
+        """Return the number of 36-kbit block RAMs that store the layer's weights; factors can be arrays."""
         return 0
 
     def check(self, plan: LayerPlan) -> None:
-        """Refuse choices that this kind can't have.
+        """Refuse a plan with choices that this kind of layer can't have.
 
         Raises
         ------
         PlanError
+            If a choice can't be built. The message has the choice and its permitted values.
         """
         what = (
             "a layer without a window"
@@ -142,12 +146,15 @@ class Stage(ABC, Generic[Kind]):
 
     @abstractmethod
     def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
-        """The hardware between the streams that come in and those that leave to each reader.
+        """Return the configuration of the layer's hardware, between its input streams and the streams to its readers.
 
         Parameters
         ----------
+        plan : LayerPlan
+        sources : sequence of BeatFormat
+            Beats of each input.
         sinks : sequence of BeatFormat or None
-            ``None`` at an output of the group: it has the beats of the FIFO.
+            Beats that each reader takes; ``None`` for an output of the group, which has the beats of the FIFO.
 
         Raises
         ------
@@ -161,7 +168,7 @@ class WindowStage(Stage[Kind]):
     """Stage of a layer behind a line buffer."""
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
-        """Return the number of output folds per pixel: how often the layer reads each window."""
+        """Return the number of output folds per output pixel. The layer reads each window once per output fold."""
         if self.channelwise:
             return source.folds
         return source.groups * -(-self.op.outputs // source.groups // plan.tm)
@@ -170,14 +177,19 @@ class WindowStage(Stage[Kind]):
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[Compute, Finish | None]:
-        """The arithmetic, and what makes outputs of its sums.
+        """Return the configurations of the layer's arithmetic and of its finish, which makes outputs of results.
+
+        The finish is ``None`` if results are the outputs.
 
         Parameters
         ----------
+        plan : LayerPlan
+        window : LineBufferConfig
+            Line buffer that delivers the windows.
         lanes : int
-            Channels that are finished in a cycle.
+            Number of channels that are finished per cycle.
         beats : tuple of tuple of int
-            Channels in each beat of a pixel that leaves.
+            Channels in each beat of an output pixel.
         """
 
     def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:

@@ -1,7 +1,7 @@
-"""Stages of all kinds of layers, in templates with hardware for every layer: their arithmetic and their costs.
+"""Registry of stages by kind of layer, and the stages of layers with a window: their arithmetic and its costs.
 
-A kind is registered by its class in `STAGES`. Everything else about a stage, its window, FIFO and streams, is the same
-for all kinds with a window (`hwgen.templates.stage`); those that join streams are in `hwgen.templates.joins`.
+A kind is registered by its class in `STAGES`. Window, FIFO and streams of a stage are equal for all kinds with a window
+(`hwgen.templates.stage`). Stages of layers without a window are in `hwgen.templates.joins`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from hwgen.templates.work import LayerWork, Unroll
 
 
 class MaxPoolStage(WindowStage[MaxPool | Crop]):
-    """Comparators; of windows of one tap there are none."""
+    """Stage of a maximum pool: comparators. A crop or a padding has windows of one tap, and no comparators."""
 
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
@@ -86,11 +86,11 @@ class MaxPoolStage(WindowStage[MaxPool | Crop]):
 
 @dataclass(frozen=True)
 class ConvStage(WindowStage[Conv]):
-    """Multiply-add chains, and a requantiser."""
+    """Stage of a convolution: multiply-add chains, and a requantiser."""
 
     @property
     def channelwise(self) -> bool:
-        """A depthwise convolution, of one output channel for each input channel."""
+        """Whether the layer is a depthwise convolution with one output channel per input channel."""
         return 1 < self.op.groups == self.op.channels == self.op.outputs
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
@@ -103,7 +103,7 @@ class ConvStage(WindowStage[Conv]):
 
     @cached_property
     def _lane_slices(self) -> dict[Multiplier, int]:
-        """DSP slices of a requantiser's lane that can finish any of the channels, as far as they are known."""
+        """Cache of `finish_slices`: DSP slices of a requantiser's lane that can finish any channel, by multiplier."""
         return {}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
@@ -118,7 +118,7 @@ class ConvStage(WindowStage[Conv]):
         return self._lane_slices[multiplier]
 
     def _offset(self, multiplier: Multiplier) -> int:
-        """Return what a multiplier subtracts from an activation."""
+        """Return the integer that a multiplier subtracts from each activation (`Multiplier.offset`)."""
         return multiplier.offset(Shape(self.op.input.type.bits, self.op.input.type.signed))
 
     @property
@@ -135,9 +135,9 @@ class ConvStage(WindowStage[Conv]):
         )
 
     def sum_bits(self, multiplier: Multiplier = PLAIN) -> int:
-        """Return the bits that hold every partial sum of ``w * x``, in any order of summing, proved from the weights.
+        """Return the number of bits that hold every partial sum of ``w * x``, in any order of summing.
 
-        The operands ``x`` are the activations less the multiplier's offset.
+        The bound follows from the weights. The operands ``x`` are the activations less the multiplier's offset.
         """
         offset = self._offset(multiplier)
         low, high = self.op.input.type.minimum - offset, self.op.input.type.maximum - offset
@@ -146,7 +146,10 @@ class ConvStage(WindowStage[Conv]):
         return max(signed_bits(int(least), int(most)), 2)
 
     def _signed_sums(self, multiplier: Multiplier) -> tuple[np.ndarray, np.ndarray]:
-        """`Conv.signed_sums`, or what any weights that may be loaded come to at most."""
+        """Return the sums of positive and of negative weights per output channel (`Conv.signed_sums`).
+
+        If weights are loaded at run time, return the largest magnitudes of these sums over all weights.
+        """
         op = self.op
         if not op.loaded:
             return op.signed_sums
@@ -184,7 +187,7 @@ class ConvStage(WindowStage[Conv]):
     def _finish(
         self, accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
     ) -> AddBiasConfig | RequantiseConfig | LoadedRequantiseConfig:
-        kind, rule = self.op.output.type, self.op.requantisation
+        integer_type, rule = self.op.output.type, self.op.requantisation
         if self.op.loaded:
             return _loaded_requantiser(self.op, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
         if rule is None:
@@ -192,15 +195,15 @@ class ConvStage(WindowStage[Conv]):
                 lanes=lanes,
                 accumulator_bits=accumulator_bits,
                 bias=tuple(bias),
-                bits=kind.bits,
+                bits=integer_type.bits,
                 beats=beats,
                 pixels=pixels,
             )
-        return _requantiser(kind, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
+        return _requantiser(integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
 
 
 def _requantiser(
-    kind: IntegerType,
+    integer_type: IntegerType,
     rule: Requantisation,
     accumulator_bits: int,
     bias: Sequence[int],
@@ -209,7 +212,7 @@ def _requantiser(
     pixels: int,
     fraction: int = 0,
 ) -> RequantiseConfig:
-    """A requantiser that does what ``rule`` says, for outputs of ``kind``."""
+    """Return the requantiser that applies ``rule`` to sums, with outputs of ``integer_type``."""
     return RequantiseConfig(
         lanes=lanes,
         accumulator_bits=accumulator_bits,
@@ -219,8 +222,8 @@ def _requantiser(
         zero_point=rule.zero_point,
         low=rule.low,
         high=rule.high,
-        bits=kind.bits,
-        signed=kind.signed,
+        bits=integer_type.bits,
+        signed=integer_type.signed,
         float32=rule.float32,
         beats=beats,
         pixels=pixels,
@@ -238,12 +241,18 @@ def _loaded_requantiser(
     pixels: int,
     fraction: int = 0,
 ) -> LoadedRequantiseConfig:
-    """The same with constants that are loaded; a PlanError if that can't be."""
-    kind = op.output.type
-    if rule is None or not rule.float32 or kind.bits > OUTPUT_BITS:
+    """Return the requantiser of a layer whose biases, factors and shifts are loaded at run time.
+
+    Raises
+    ------
+    PlanError
+        If outputs have more than `OUTPUT_BITS` bits, or the rule is missing or does not round in float32.
+    """
+    integer_type = op.output.type
+    if rule is None or not rule.float32 or integer_type.bits > OUTPUT_BITS:
         raise PlanError(
             f"{op.name}: outputs must have at most {OUTPUT_BITS} bits where weights are loaded at run time, not "
-            f"{kind.bits}"
+            f"{integer_type.bits}"
         )
     return LoadedRequantiseConfig(
         lanes=lanes,
@@ -254,8 +263,8 @@ def _loaded_requantiser(
         zero_point=rule.zero_point,
         low=rule.low,
         high=rule.high,
-        bits=kind.bits,
-        signed=kind.signed,
+        bits=integer_type.bits,
+        signed=integer_type.signed,
         beats=beats,
         pixels=pixels,
         fraction=fraction,
@@ -266,7 +275,7 @@ _KNOWN: WeakKeyDictionary[Conv, Weights] = WeakKeyDictionary()
 
 
 def _weights(op: Conv) -> Weights:
-    """A layer's weights, the same object each time."""
+    """Return a convolution's weights for its circuit; repeated calls return one object."""
     if op not in _KNOWN:
         _KNOWN[op] = Weights(op.weights.astype(np.intc).tobytes())
     return _KNOWN[op]
@@ -274,11 +283,14 @@ def _weights(op: Conv) -> Weights:
 
 @dataclass(frozen=True)
 class AveragePoolStage(WindowStage[AveragePool]):
-    """Sums, in integers where float32 rounds none of them, and the thresholds between outputs."""
+    """Stage of an average pool: sums of windows, and thresholds between outputs.
+
+    Sums are integers if float32 rounds none of them, else float32.
+    """
 
     @cached_property
     def _unit(self) -> tuple[int, int]:
-        """The input's scale as ``unit * 2**exponent``, with an odd unit."""
+        """Odd ``unit`` and ``exponent`` of the input's scale, which is ``unit * 2**exponent``."""
         fraction, exponent = np.frexp(self.op.x_scale)
         unit = int(np.ldexp(fraction, 24))
         zeros = trailing_zeros(unit)
@@ -286,7 +298,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
 
     @cached_property
     def _counts(self) -> tuple[int, ...]:
-        """All numbers by which sums are divided."""
+        """Divisors of the windows' sums, without repetition."""
         return tuple(np.unique(self.op.counts).tolist())
 
     @property
@@ -335,35 +347,37 @@ class AveragePoolStage(WindowStage[AveragePool]):
     def _finish(
         self, compute: SumConfig | FloatSumConfig, unit: int, offset: int, lanes: int, beats: Beats
     ) -> ThresholdConfig:
-        """The thresholds of sums that stand for ``unit * (sum - offset)``."""
-        op, (least, most), counts = self.op, compute.sum_range, self._counts
+        """Return the thresholds between the outputs of sums, each of which represents ``unit * (sum - offset)``."""
+        op, (low_sum, high_sum), counts = self.op, compute.sum_range, self._counts
 
         def outputs(sums: np.ndarray, count: int) -> np.ndarray:
             reals = np.ldexp((unit * (sums - offset)).astype(np.float64), self._unit[1])
             return op.rounded(reals.astype(np.float32), count).astype(np.int64)
 
-        ends = [outputs(np.array([least, most]), count) for count in counts]
+        ends = [outputs(np.array([low_sum, high_sum]), count) for count in counts]
         low, high = int(min(end[0] for end in ends)), int(max(end[1] for end in ends))
-        kind, bits, varying = op.output.type, signed_bits(least, most), len(counts) > 1
+        integer_type, bits, varying = op.output.type, signed_bits(low_sum, high_sum), len(counts) > 1
         return ThresholdConfig(
             lanes=lanes,
             accumulator_bits=bits,
             thresholds=tuple(
-                first_sums(lambda sums, count=count: outputs(sums, count), least, most, np.arange(low + 1, high + 1))
+                first_sums(
+                    lambda sums, count=count: outputs(sums, count), low_sum, high_sum, np.arange(low + 1, high + 1)
+                )
                 for count in counts
             ),
             counts=counts if varying else (),
             count_bits=op.taps.bit_length() if varying else 0,
             low=low,
-            bits=kind.bits,
-            signed=kind.signed,
+            bits=integer_type.bits,
+            signed=integer_type.signed,
             beats=beats,
             pixels=compute.window.pixels,
         )
 
 
 class WholeMapStage(Stage[GlobalAveragePool]):
-    """Sums that are added up as the map comes in, and a requantiser."""
+    """Stage of a global average pool: one running sum per channel while the map comes in, and a requantiser."""
 
     has_rows = False
 
@@ -399,12 +413,12 @@ class WholeMapStage(Stage[GlobalAveragePool]):
 
 @dataclass(frozen=True)
 class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
-    """Sums in integers over a window that is the map, and a requantiser: of pyramids, in which tiles come anyhow."""
+    """Stage of a global average pool in a pyramid: integer sums of a window as large as the map, and a requantiser."""
 
     @cached_property
     def _lane_slices(self) -> int:
-        kind, pixels = self.op.input.type, self.op.taps
-        bits = signed_bits(pixels * kind.minimum, pixels * kind.maximum)
+        integer_type, pixels = self.op.input.type, self.op.taps
+        bits = signed_bits(pixels * integer_type.minimum, pixels * integer_type.maximum)
         return self.finish(bits, pixels, 1, tuple((channel,) for channel in range(self.op.outputs)), 1).multipliers
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
@@ -419,7 +433,7 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
     def finish(
         self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int
     ) -> RequantiseConfig | LoadedRequantiseConfig:
-        """The requantiser of sums of so many values."""
+        """Return the requantiser of sums of ``terms`` values, each sum of ``bits`` bits."""
         bias = [-terms * self.op.input.zero_point] * self.op.outputs
         if self.op.loaded:
             return _loaded_requantiser(self.op, self.op.requantisation, bits, bias, lanes, beats, pixels)
@@ -448,7 +462,7 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     DepthToSpace: ReorderStage,
     SpaceToDepth: ReorderStage,
 }
-
+"""Stages of the layers that are computed row by row, by class of layer."""
 
 IN_TILES: dict[type[Op], type[Stage[Any]]] = {
     Conv: ConvStage,
@@ -460,12 +474,12 @@ IN_TILES: dict[type[Op], type[Stage[Any]]] = {
 
 
 def stage_of(op: Op, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:
-    """The stage of a layer, by its class.
+    """Return the stage of a layer, found by the layer's class in ``stages``.
 
     Raises
     ------
     PlanError
-        If this kind has none.
+        If ``stages`` has no stage for the layer's class.
     """
     if type(op) not in stages:
         if type(op) in STAGES:

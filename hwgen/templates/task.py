@@ -18,7 +18,7 @@ from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import Search
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
-#: DSP slices that a block RAM is worth, tried in turn where block RAM runs out.
+#: Candidate prices of a block RAM, in DSP slices, for a search in which block RAM runs out.
 BRAM_PRICES = (0.25, 1, 4, 16)
 
 
@@ -29,17 +29,17 @@ class Goal(Steering):
     Parameters
     ----------
     objective : str
-        ``interval``, ``latency``, ``traffic`` or ``dsp``: what to make small.
+        Quantity that the search minimises: ``interval``, ``latency``, ``traffic`` or ``dsp``.
     dsp : int
-        DSP slices that may be used.
+        Number of DSP slices that may be used.
     interval : int, optional
-        With ``dsp``: cycles between frames at most.
+        Maximum number of cycles between frames, for the objective ``dsp``.
     macs_per_dsp : int or str
         Name of the multiplier of all layers that it can compute.
     in_luts : frozenset of str
-        Layers whose requantisers multiply by LUTs, not by DSP slices.
+        Names of layers whose requantisers multiply in LUTs instead of DSP slices.
     template : str, optional
-        ``stream`` or ``pyramid``: how all groups are built. By default row by row, where that fits.
+        Template of all groups, ``stream`` or ``pyramid``. By default groups are computed row by row if that fits.
     """
 
     objective: str
@@ -51,7 +51,7 @@ class Goal(Steering):
 
     @property
     def products(self) -> int:
-        """Multiply-adds a cycle at most."""
+        """Maximum number of multiply-adds per cycle."""
         return self.dsp * multiplier_of(self.macs_per_dsp).lanes
 
 
@@ -70,12 +70,12 @@ class Task:
         copies = {index: copy for index in network.cuts if (copy := network.copy_at(index)) is not None}
         self._stages = {layer.name: stage_of(layer) for layer in (*network.layers, *copies.values())}
         self.multiplier = multiplier_of(goal.macs_per_dsp)
-        """Multiplier that is asked for."""
+        """Multiplier that the goal asks for."""
         self.multipliers: dict[str, Multiplier] = {
             name: stage.multiplier(self.multiplier) for name, stage in self._stages.items()
         }
-        """Multiplier of each layer, by the layers' names; copies in front of groups have names of theirs."""
-        self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        """Multiplier of each layer, by the layer's name. Copies in front of groups have names of their own."""
+        self._indices = {layer.name: index for index, layer in enumerate(network.layers)}
         self.works = [self.work(self._stages[layer.name]) for layer in network.layers]
         self._copies = {
             index: LayerWork.of(copy, CHAIN, **self._stages[copy.name].work) for index, copy in copies.items()
@@ -84,23 +84,23 @@ class Task:
         self._parts: dict[tuple[int, int], Network] = {}
 
     def part(self, begin: int, end: int) -> Network:
-        """The layers ``begin`` to ``end`` as a network of their own (`Network.part`)."""
+        """Return the layers ``begin`` to ``end`` as a network of their own (`Network.part`)."""
         if (begin, end) not in self._parts:
             self._parts[begin, end] = self.network.part(begin, end)
         return self._parts[begin, end]
 
     def work(self, stage: Stage[Any]) -> LayerWork:
-        """Return the work of a layer of the network that a stage builds."""
-        number = self._numbers[stage.op.name]
+        """Return the work of the layer that ``stage`` builds, one of the network's."""
+        index = self._indices[stage.op.name]
         return LayerWork.of(
             stage.op,
             self.multipliers[stage.op.name].longest_chain(CHAIN),
-            back=tuple(number - self._numbers.get(edge, -1) for edge in self.network.edges[number]),
+            back=tuple(index - self._indices.get(edge, -1) for edge in self.network.edges[index]),
             **stage.work,
         )
 
     def aiming(self, **changes: Any) -> Task:
-        """The same for another goal, but for ``macs_per_dsp``; what both know is computed once."""
+        """Return this task with ``changes`` to its goal, except to ``macs_per_dsp``; both tasks share their data."""
         other = copy(self)
         other.goal = replace(self.goal, **changes)
         return other
@@ -111,17 +111,18 @@ class Task:
         return Search(self.works, self.slices, self._copies)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
-        """DSP slices of a layer, with those of its requantiser; factors may be arrays.
+        """Return the DSP slices of a layer and its requantiser; factors can be arrays.
 
-        Never too few; too many where some of a requantiser's lanes get by with smaller factors than others.
+        The number is an upper bound: some lanes of a requantiser can need fewer slices than its most expensive channel.
         """
         multipliers = work.multipliers(unroll, self.multipliers[work.name])
         return unroll.tp * (multipliers + self.finish_slices(work, unroll) * lanes_out(work, unroll))
 
     def finish_slices(self, work: LayerWork, unroll: Unroll) -> Any:
-        """DSP slices of what finishes a layer's channels, for each that is finished in a cycle; factors may be arrays.
+        """Return the DSP slices of a layer's finish for each channel that is finished per cycle; factors can be arrays.
 
-        A single output channel a cycle has no partner to share slices with.
+        The sums, and so the slices of the finish, depend on the multiplier. With fewer output channels per cycle than
+        share a slice, the layer has the fallback of its multiplier.
         """
         stage = self._stages[work.name]
         if work.name in self.goal.in_luts:
@@ -131,11 +132,11 @@ class Task:
         return alone + (stage.finish_slices(multiplier) - alone) * (unroll.tm >= multiplier.lanes)
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Block RAM of a layer's weights; factors may be arrays."""
+        """Return the number of 36-kbit block RAMs that store a layer's weights; factors can be arrays."""
         return self._stages[work.name].weight_bram36(work, unroll)
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> float:
-        """The same of one choice, looked up where it was asked for before."""
+        """Return the number of 36-kbit block RAMs that store a layer's weights, from a cache after the first call."""
         key = work, unroll
         if key not in self._weight_bram36:
             self._weight_bram36[key] = float(self.bram36(work, unroll))
@@ -147,7 +148,14 @@ class Task:
         return self.price(self.works, self._copies)
 
     def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:
-        """Searches by DSP slices and block RAM together, at several prices; ``copies`` as of `Search`."""
+        """Return searches at the cost of DSP slices and block RAM together, one for each of `BRAM_PRICES`.
+
+        Parameters
+        ----------
+        works : sequence of LayerWork
+        copies : mapping of int to LayerWork, optional
+            Layers that stand for the previous layer at the front of a part (see `Search`).
+        """
 
         def search(price: float) -> Search:
             return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice), copies)
@@ -156,5 +164,5 @@ class Task:
 
 
 def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
-    """``r``: channels a cycle that a layer finishes, ``ceil(Tm / cycles of an output fold)``."""
+    """Return the number of channels that a layer finishes per cycle: ``ceil(Tm / cycles of an output fold)``."""
     return ceil_div(unroll.tm, work.steps(unroll))

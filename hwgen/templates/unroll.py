@@ -189,7 +189,7 @@ def choices(work: LayerWork, cost: Cost) -> list[Choice]:
 
 
 @dataclass(frozen=True)
-class Way:
+class Unrolling:
     """Unroll factors of all layers of a group, with their total cost and LUTs.
 
     `order` compares the cost, then the LUTs by `fabric`, then the layers' ranks.
@@ -207,17 +207,17 @@ class Way:
 
 
 class _Longer:
-    """A `Way` with a choice for one more layer, whose ranks and factors are joined only if it is the best."""
+    """Candidate `Unrolling` of some layers and one more; its ranks and factors are joined only if it is the best."""
 
     __slots__ = ("_before", "_index", "_options", "_order", "_rank", "cost", "luts")
 
-    def __init__(self, before: Way, options: _Options, index: int, order: Sequence[int]):
+    def __init__(self, before: Unrolling, options: _Options, index: int, order: Sequence[int]):
         self._before, self._options, self._index, self._order = before, options, index, order
         self._rank = options.rank(index)
         self.cost, self.luts = before.cost + self._rank[0], before.luts + self._rank[1]
 
     def is_before(self, other: _Longer) -> bool:
-        """Whether it precedes another one for the same layers, by `Way.order`."""
+        """Whether this candidate precedes another candidate for the same layers, by `Unrolling.order`."""
         if self.cost != other.cost:
             return self.cost < other.cost
         if self.luts != other.luts:
@@ -230,11 +230,11 @@ class _Longer:
         return _in_order(self._order, (*self._before.ranks, self._rank))
 
     @property
-    def way(self) -> Way:
-        """The longer `Way`, with its layers in the order in which they were added."""
+    def unrolling(self) -> Unrolling:
+        """Candidate as an `Unrolling`, with its layers in the order in which they were added."""
         before = self._before
         unroll = self._options.unroll(self._index)
-        return Way(self.cost, self.luts, (*before.ranks, self._rank), (*before.unrolls, unroll))
+        return Unrolling(self.cost, self.luts, (*before.ranks, self._rank), (*before.unrolls, unroll))
 
 
 def _in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -263,7 +263,7 @@ class Search:
         self._tables: dict[tuple[LayerWork, bool], list[_Options]] = {}
         self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
         self._counts: dict[tuple[LayerWork, bool, Pixels], np.ndarray] = {}
-        self._ways: dict[tuple[int, int, int], Way | None] = {}
+        self._unrollings: dict[tuple[int, int, int], Unrolling | None] = {}
 
     def part(self, begin: int, end: int) -> Search:
         """Return the search for the layers ``begin`` to ``end`` alone; both searches share their caches."""
@@ -321,18 +321,18 @@ class Search:
             self._counts[key] = np.unique(np.concatenate(counts))
         return self._counts[key]
 
-    def cheapest(self, max_cycles: int, budget: float = inf) -> Way | None:
+    def cheapest(self, max_cycles: int, budget: float = inf) -> Unrolling | None:
         """Return the cheapest factors with an interval of at most ``max_cycles``; ``None`` above ``budget``."""
         key = self._begin, self._end, max_cycles
-        if key not in self._ways:
-            way = self._cheapest(max_cycles, budget)
-            if way is None and budget < inf:
+        if key not in self._unrollings:
+            unrolling = self._cheapest(max_cycles, budget)
+            if unrolling is None and budget < inf:
                 return None
-            self._ways[key] = way
-        way = self._ways[key]
-        return None if way is None or way.cost > budget else way
+            self._unrollings[key] = unrolling
+        unrolling = self._unrollings[key]
+        return None if unrolling is None or unrolling.cost > budget else unrolling
 
-    def _cheapest(self, max_cycles: int, budget: float) -> Way | None:
+    def _cheapest(self, max_cycles: int, budget: float) -> Unrolling | None:
         """Return the result of `cheapest`, without the cache.
 
         With many combinations, a search over a few of them gives a bound first. The exact search then skips all
@@ -344,17 +344,19 @@ class Search:
         rest = [0.0, *accumulate(reversed(least_costs))][::-1]
         if rest[0] == inf:
             return None
-        way, is_exact = self._best_way(max_cycles, rest, budget, MOST_COMBINATIONS)
+        unrolling, is_exact = self._best_unrolling(max_cycles, rest, budget, MOST_COMBINATIONS)
         if not is_exact:
-            way, _ = self._best_way(max_cycles, rest, budget if way is None else way.cost * (1 + ROUNDING), None)
-        if way is None:
+            unrolling, _ = self._best_unrolling(
+                max_cycles, rest, budget if unrolling is None else unrolling.cost * (1 + ROUNDING), None
+            )
+        if unrolling is None:
             return None
-        ranks, unrolls = (_in_order(self._order, values) for values in (way.ranks, way.unrolls))
-        return Way(way.cost, way.luts, ranks, unrolls)
+        ranks, unrolls = (_in_order(self._order, values) for values in (unrolling.ranks, unrolling.unrolls))
+        return Unrolling(unrolling.cost, unrolling.luts, ranks, unrolls)
 
-    def _best_way(
+    def _best_unrolling(
         self, max_cycles: int, remaining_costs: Sequence[float], bound: float, max_kept: int | None
-    ) -> tuple[Way | None, bool]:
+    ) -> tuple[Unrolling | None, bool]:
         """Return the cheapest factors within a bound, with the layers in `_order`, and whether the search is exact.
 
         The search adds one layer after the other. It keeps the best factors for each combination of ``Tp`` of the
@@ -371,14 +373,18 @@ class Search:
         max_kept : int, optional
             Maximum number of combinations of ``Tp`` that are kept; by default all, and the search is exact.
         """
-        ways: dict[Pixels, Way] = {(): Way(0, 0, (), ())}
+        unrollings: dict[Pixels, Unrolling] = {(): Unrolling(0, 0, (), ())}
         is_exact = True
         for step, (index, source, equal, read_later) in enumerate(self._sweep):
             work = self.works[index]
             best: dict[Pixels, _Longer] = {}
             for options in self.options(index):
                 tp = options.tp
-                fitting = [(pixels, way) for pixels, way in ways.items() if all(pixels[index] == tp for index in equal)]
+                fitting = [
+                    (pixels, unrolling)
+                    for pixels, unrolling in unrollings.items()
+                    if all(pixels[index] == tp for index in equal)
+                ]
                 fast = options.within(max_cycles)
                 if not len(fast.index) or not fitting:
                     continue
@@ -387,10 +393,10 @@ class Search:
                     max_cycles // work.input_steps(pixels[source] if source >= 0 else tp) for pixels, _ in fitting
                 ]
                 first_choices = np.searchsorted(-fast.fewest_beats, np.negative(limits))
-                for choice, (pixels, way) in zip(first_choices.tolist(), fitting, strict=True):
+                for choice, (pixels, unrolling) in zip(first_choices.tolist(), fitting, strict=True):
                     if choice == len(fast.index):
                         continue
-                    longer = _Longer(way, options, int(fast.index[choice]), self._order)
+                    longer = _Longer(unrolling, options, int(fast.index[choice]), self._order)
                     if longer.cost + remaining_costs[step + 1] > bound:
                         continue
                     known = (*pixels, tp)
@@ -400,8 +406,8 @@ class Search:
             if max_kept is not None and len(best) > max_kept:
                 best = dict(sorted(best.items(), key=lambda entry: (entry[1].cost, entry[1].luts))[:max_kept])
                 is_exact = False
-            ways = {still_read: longer.way for still_read, longer in best.items()}
-        return min(ways.values(), key=lambda way: way.order, default=None), is_exact
+            unrollings = {still_read: longer.unrolling for still_read, longer in best.items()}
+        return min(unrollings.values(), key=lambda unrolling: unrolling.order, default=None), is_exact
 
     @cached_property
     def _sweep(self) -> list[tuple[int, int, list[int], list[int]]]:
@@ -467,20 +473,20 @@ class Search:
                     readers[index - back].add(index)
         return readers
 
-    def fastest(self, fits: Callable[[Way], bool], floor: int = 0) -> tuple[int, Way] | None:
+    def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
         """Return the shortest interval from ``floor`` on whose cheapest factors fit, and these factors; else ``None``.
 
         ``fits`` must not turn false as the interval grows.
         """
 
         def is_good(max_cycles: int) -> bool:
-            way = self.cheapest(max_cycles)
-            return way is not None and fits(way)
+            unrolling = self.cheapest(max_cycles)
+            return unrolling is not None and fits(unrolling)
 
         # `True` sorts after `False`: the first interval that fits.
         return self._at(bisect_left(self.intervals, True, self._first(floor), key=is_good))
 
-    def fastest_within(self, budget: float, floor: int = 0) -> tuple[int, Way] | None:
+    def fastest_within(self, budget: float, floor: int = 0) -> tuple[int, Unrolling] | None:
         """Return the shortest interval from ``floor`` on whose cheapest factors are within ``budget``, and the factors.
 
         ``None`` if no interval fits. The interval at which a lower bound of the cost meets the budget is mostly a few
@@ -504,13 +510,13 @@ class Search:
         """Return the index of the shortest interval that is not below ``floor``, or of the last one."""
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
-    def _at(self, index: int) -> tuple[int, Way] | None:
+    def _at(self, index: int) -> tuple[int, Unrolling] | None:
         """Return the interval of an index and its cheapest factors; ``None`` behind the last index."""
         if index == len(self.intervals):
             return None
-        way = self.cheapest(self.intervals[index])
-        assert way is not None
-        return self.intervals[index], way
+        unrolling = self.cheapest(self.intervals[index])
+        assert unrolling is not None
+        return self.intervals[index], unrolling
 
     def _least_cost(self, max_cycles: int) -> float:
         """Return a lower bound of the cost within ``max_cycles`` cycles: the sum of each layer's lowest cost."""
@@ -526,11 +532,11 @@ class Search:
         return [self._front(work, work.source(index) == index) for index, work in enumerate(self.works)]
 
     @property
-    def cheapest_of_all(self) -> Way:
+    def cheapest_of_all(self) -> Unrolling:
         """Cheapest factors at any interval."""
-        way = self.cheapest(self.intervals[-1])
-        assert way is not None
-        return way
+        unrolling = self.cheapest(self.intervals[-1])
+        assert unrolling is not None
+        return unrolling
 
 
 def least_text(search: Search) -> str:

@@ -37,19 +37,19 @@ class Walk:
     """
 
     def group_channels(self, work: LayerWork) -> int:
-        """Return the channels among which the lanes of an input beat are chosen."""
+        """Return the number of channels among which the lanes of an input beat are chosen."""
         return work.channels if work.channelwise else work.channels // work.groups
 
     def group_outputs(self, work: LayerWork) -> int:
-        """Return the channels among which the lanes of an output fold are chosen."""
+        """Return the number of channels among which the lanes of an output fold are chosen."""
         return work.outputs if work.channelwise else work.outputs // work.groups
 
     def beats(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the input beats of each step of input pixels."""
+        """Return the number of input beats for each step of input pixels."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_channels(work), unroll.tn)
 
     def steps(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the cycles of an output fold."""
+        """Return the number of cycles of an output fold."""
         folds = 1 if work.channelwise else ceil_div(self.group_channels(work), unroll.tn)
         return folds * ceil_div(work.taps, unroll.tk)
 
@@ -58,11 +58,11 @@ class Walk:
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_outputs(work), unroll.tm)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the cycles of each step of output pixels."""
+        """Return the number of cycles of each step of output pixels."""
         return self.output_folds(work, unroll) * self.steps(work, unroll)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return LUTs that depend on the factors, roughly, see `hwgen.templates.unroll.fabric`."""
+        """Return a rough number of the LUTs that depend on the factors (`hwgen.templates.unroll.fabric`)."""
         if not work.weighted:
             return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
         chains = ceil_div(work.products(unroll), work.chain)
@@ -71,7 +71,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class TurnWalk(Walk):
-    """Walk of inputs whose channels come one behind the other (concatenation).
+    """Walk of a concatenation: for each pixel, the channels of all inputs come in, one input after the other.
 
     Parameters
     ----------
@@ -96,7 +96,10 @@ class TurnWalk(Walk):
 
 @dataclass(frozen=True)
 class SelectWalk(Walk):
-    """Walk that takes beats while output folds of a cycle each leave, each with lanes of their own (selections)."""
+    """Walk of a selection of channels: input beats come in while output folds, of one cycle each, leave.
+
+    Input beats and output folds have different numbers of lanes.
+    """
 
     def steps(self, work: LayerWork, unroll: Unroll) -> Any:
         return ceil_div(work.taps, unroll.tk)
@@ -133,12 +136,12 @@ class BlockWalk(Walk):
 
 @dataclass(frozen=True)
 class SerialWalk(Walk):
-    """Walk of a pixel whose channels come and leave one after the other.
+    """Walk of a layer that reads and writes the channels of a pixel one after the other (normalisation).
 
     Parameters
     ----------
     pixel_cycles : int
-        Cycles of a pixel.
+        Number of cycles per pixel.
     """
 
     pixel_cycles: int
@@ -260,31 +263,31 @@ class LayerWork:
         return unroll.tk if self.channelwise else unroll.tn * unroll.tk
 
     def multipliers(self, unroll: Unroll, multiplier: Multiplier = PLAIN) -> Any:
-        """Return the DSP slices of a multiplier for each of the ``Tp`` pixels; factors may be arrays."""
+        """Return the number of DSP slices that multiply for one of the ``Tp`` pixels; factors can be arrays."""
         if not self.weighted:
             return 0
         return self.products(unroll) * ceil_div(unroll.tm, multiplier.lanes) * multiplier.slices
 
     def pixel_cycles(self, unroll: Unroll) -> Any:
-        """Return the cycles of each step of output pixels; factors may be arrays."""
+        """Return the number of cycles of each step of output pixels; factors can be arrays."""
         return self.walk.cycles(self, unroll)
 
     def output_folds(self, unroll: Unroll) -> Any:
-        """Return the number of output folds of a pixel, over all groups; factors may be arrays."""
+        """Return the number of output folds per output pixel, over all groups; factors can be arrays."""
         return self.walk.output_folds(self, unroll)
 
     def steps(self, unroll: Unroll) -> Any:
-        """Return the cycles of an output fold; factors may be arrays."""
+        """Return the number of cycles of an output fold; factors can be arrays."""
         return self.walk.steps(self, unroll)
 
     def beats(self, unroll: Unroll) -> Any:
-        """Return the input beats of each step of input pixels; factors may be arrays."""
+        """Return the number of input beats for each step of input pixels; factors can be arrays."""
         return self.walk.beats(self, unroll)
 
     def output_steps(self, pixels: int) -> int:
-        """Return the number of steps of ``pixels`` output pixels; no step covers two rows."""
+        """Return the number of steps per frame, with ``pixels`` output pixels per step; no step covers two rows."""
         return self.height * ceil_div(self.width, pixels)
 
     def input_steps(self, pixels: int) -> int:
-        """Return the number of steps of ``pixels`` input pixels; no step covers two rows."""
+        """Return the number of steps per frame, with ``pixels`` input pixels per step; no step covers two rows."""
         return self.input_height * ceil_div(self.input_width, pixels)
