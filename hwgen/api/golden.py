@@ -206,7 +206,7 @@ class GoldenModel:
         given = quantise.by_input(self.network, x)
         quantise.check_inputs(self.network, given)
         host = self.network.host
-        for begin, part in mapped.parts(given, (host and host.batch) or 1):
+        for begin, part in mapped.frame_parts(given, (host and host.batch) or 1):
             prepared = self._prepared(part)
             maps = golden.outputs(self.network, prepared, begin, len(given[0]))
             yield self._integers(maps) if integers else self._outputs(maps, part, prepared)
@@ -231,7 +231,7 @@ class GoldenModel:
         """
         from hwgen.network import host, quantise
 
-        made = host.given(self.network, maps, quantise.by_input(self.network, x), prepared)
+        made = host.all_outputs(self.network, maps, quantise.by_input(self.network, x), prepared)
         return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
 
     def _integers(self, maps: Sequence[np.ndarray]) -> Values:

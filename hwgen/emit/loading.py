@@ -70,10 +70,12 @@ class LoadingConfig:
 
     @property
     def output_ports(self) -> tuple[Port, ...]:
+        """Output ports, which are the accelerator's."""
         return self.inner.output_ports
 
     @property
     def error_ports(self) -> tuple[str, ...]:
+        """Names of the error ports, which are the accelerator's."""
         return self.inner.error_ports
 
     @cached_property

@@ -17,28 +17,28 @@ class Layout:
     ----------
     map : tuple of int
         Shape of the map, ``(C, H, W)``.
-    parts : tuple of int
+    factors : tuple of int
         Factors of the map's dimensions, in order. A frame is reshaped to these dimensions.
     order : tuple of int
-        Permutation of ``parts`` in the tensor: index into ``parts`` of each of the tensor's factors.
+        Permutation of ``factors`` in the tensor: index into ``factors`` of each of the tensor's factors.
     shape : tuple of int
         Shape of a frame of the tensor, without the batch.
     """
 
     map: tuple[int, int, int]
-    parts: tuple[int, ...]
+    factors: tuple[int, ...]
     order: tuple[int, ...]
     shape: tuple[int, ...]
 
     def to_frames(self, maps: np.ndarray) -> np.ndarray:
         """Return the ONNX tensor ``(n, *shape)`` whose values the hardware's feature maps ``(n, C, H, W)`` hold."""
-        split = maps.reshape(len(maps), *self.parts)
-        return split.transpose(0, *(1 + part for part in self.order)).reshape(len(maps), *self.shape)
+        split = maps.reshape(len(maps), *self.factors)
+        return split.transpose(0, *(1 + factor for factor in self.order)).reshape(len(maps), *self.shape)
 
     def to_maps(self, frames: np.ndarray) -> np.ndarray:
         """Return the hardware's feature maps ``(n, C, H, W)`` that hold the values of a tensor ``(n, *shape)``."""
-        split = frames.reshape(len(frames), *(self.parts[part] for part in self.order))
-        axes = [1 + self.order.index(part) for part in range(len(self.order))]
+        split = frames.reshape(len(frames), *(self.factors[factor] for factor in self.order))
+        axes = [1 + self.order.index(factor) for factor in range(len(self.order))]
         return split.transpose(0, *axes).reshape(len(frames), *self.map)
 
 
@@ -113,7 +113,7 @@ class Remainder:
         Inputs of the remainder that are also inputs of the hardware, as integers.
     integers_of : tuple of str
         Name of the model's input for each of ``integers``.
-    given : tuple of str
+    raw_inputs : tuple of str
         Names of the model's inputs that the remainder reads unchanged, mostly floats.
     outputs : tuple of str
         Names of all outputs of the model. Outputs among ``maps`` or ``integers`` are not outputs of ``model``.
@@ -130,7 +130,7 @@ class Remainder:
     maps: tuple[str, ...]
     integers: tuple[OutputEnd, ...] = ()
     integers_of: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
+    raw_inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...]
     operators: tuple[str, ...]
     macs_covered: float

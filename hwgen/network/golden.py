@@ -11,7 +11,7 @@ import numpy as np
 
 from hwgen.errors import InputError
 from hwgen.network.graph import Network
-from hwgen.network.mapped import parts
+from hwgen.network.mapped import frame_parts
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.progress import tell
@@ -57,7 +57,7 @@ def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None 
     sources = check_frames(network, frames)
     total = len(sources[0]) if total is None else total
     results = tuple(np.empty((len(sources[0]), *end.shape), end.type.dtype) for end in network.output_maps)
-    for first, part in parts(sources):
+    for first, part in frame_parts(sources):
         for frame_index, frame in enumerate(zip(*part, strict=True), first):
             tell(f"{network.name}: golden model", begin + frame_index, total, "frame")
             for layer, values in _layers(network, [values[None] for values in frame]):
@@ -122,7 +122,7 @@ def check_input(what: str, expected: FeatureMap, frames: np.ndarray) -> None:
         raise InputError(f"{what} must be of shape (frames, {_sizes(expected)}), not {shape}")
     if frames.dtype != expected.type.dtype:
         raise InputError(f"{what} must be {expected.type.dtype} here, not {frames.dtype}")
-    ends = [(int(part.min()), int(part.max())) for _, (part,) in parts([frames])]
+    ends = [(int(part.min()), int(part.max())) for _, (part,) in frame_parts([frames])]
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     if low < expected.type.minimum or high > expected.type.maximum:
         raise InputError(f"{what} must lie in {expected.type}, not reach from {low} to {high}")

@@ -2,7 +2,7 @@
 
 The hardware reads and writes integers. NumPy computes QuantizeLinear in front of it (`hwgen.network.quantise`). The
 importer cuts the operators behind it (DequantizeLinear, Softmax, reshaping ..) off the model
-(`hwgen.network.onnx.host`). ONNX Runtime runs them, so that outputs equal ONNX Runtime's in every bit.
+(`hwgen.network.onnx.tail`). ONNX Runtime runs them, so that outputs equal ONNX Runtime's in every bit.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def names(network: Network) -> tuple[str, ...]:
     return network.output_names if remainder is None else remainder.outputs
 
 
-def given(
+def all_outputs(
     network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """Compute all outputs of the ONNX model on the host, each ``(n, ...)``, from all output maps of the hardware.
@@ -122,8 +122,8 @@ def given(
     maps_of = dict(zip(network.input_names, prepared, strict=True))
     again = zip(remainder.integers, remainder.integers_of, strict=True)
     known |= {end.tensor: _frames(end, maps_of[name]) for end, name in again}
-    given_as = dict(zip((end.name for end in inputs(network)), frames, strict=True))
-    feeds = [*known.values(), *(as_model(network, name, given_as[name]) for name in remainder.given)]
+    frames_of = dict(zip((end.name for end in inputs(network)), frames, strict=True))
+    feeds = [*known.values(), *(as_model(network, name, frames_of[name]) for name in remainder.raw_inputs)]
     left = [name for name in remainder.outputs if name not in known]
     if left:
         session = _Session(network, remainder.operators, remainder.model)
@@ -266,7 +266,7 @@ def _tensor(feature_map: FeatureMap, name: str, shape: tuple[int, ...], layout: 
     """Return the JSON description of a tensor for ``plan.json``, with its layout if this differs from the map's."""
     reordered: dict[str, Any] = {}
     if layout is not None:
-        reordered = {"map": list(layout.map), "parts": list(layout.parts), "order": list(layout.order)}
+        reordered = {"map": list(layout.map), "parts": list(layout.factors), "order": list(layout.order)}
     return {
         "name": name,
         "shape": list(shape),

@@ -11,7 +11,7 @@ PART_VALUES = 1 << 22
 """Number of array values that are read from memory-mapped frames at once, summed over all arrays."""
 
 
-def parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
+def frame_parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
     """Yield slices of several arrays of frames, one after the other, each with the index of its first frame.
 
     There is at least one part.

@@ -17,7 +17,7 @@ from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, host
 from hwgen.network.ends import InputEnd
 from hwgen.network.graph import Network
-from hwgen.network.mapped import parts
+from hwgen.network.mapped import frame_parts
 from hwgen.network.maps import FeatureMap
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape
@@ -114,7 +114,7 @@ def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> Non
     if end.layout is not None or x.ndim != 4 or x.shape[1:] != expected.shape or not len(x):
         _check_shape(x, end.shape, what)
     if x.dtype == expected.type.dtype:
-        for _, (part,) in parts([x]):
+        for _, (part,) in frame_parts([x]):
             golden.check_input(what, expected, _maps(end, expected, part))
         return
     if expected.scale is None:
@@ -131,7 +131,7 @@ def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> 
     if x.dtype == expected.type.dtype and not end.limits and end.layout is None:
         return _maps(end, expected, x)
     integers = np.empty((len(x), *expected.shape), expected.type.dtype)
-    for begin, (part,) in parts([x]):
+    for begin, (part,) in frame_parts([x]):
         integers[begin : begin + len(part)] = _integers(end, expected, part)
     return integers
 
@@ -296,7 +296,7 @@ def _check_shape(x: np.ndarray, shape: tuple[int, ...], what: str) -> None:
 
 def _check_finite(x: np.ndarray, what: str) -> None:
     count, first = 0, ()
-    for begin, (part,) in parts([x]):
+    for begin, (part,) in frame_parts([x]):
         bad = ~np.isfinite(part)
         if bad.any():
             frame, *rest = (int(index) for index in np.argwhere(bad)[0])

@@ -2,8 +2,8 @@
 
 Exploration groups and tiles layers, for which shapes suffice. Shapes come from the tables of built-in networks
 (`hwgen.network.zoo.tables`), from an ONNX file, or from a ``light`` model of the onnx package
-(`hwgen.network.onnx.shapes`). By default, a chain ends in front of its first fully connected layer: each output depends
-on the whole map, so that fusion gains nothing. ``left_out`` names the missing layers.
+(`hwgen.network.onnx.model_shapes`). By default, a chain ends in front of its first fully connected layer: each output
+depends on the whole map, so that fusion gains nothing. ``left_out`` names the missing layers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
-from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.onnx import model_shapes
 from hwgen.network.ops import Op
 from hwgen.network.zoo import graphs, tables
 
@@ -27,7 +27,7 @@ def names() -> list[tuple[str, str]]:
     named = [(name, entry.description) for name, entry in (*tables.TABLES.items(), *graphs.GRAPHS.items())]
     return named + [
         (name, "from the onnx package: the whole graph, or its linear part :partN")
-        for name in onnx_shapes.light_names()
+        for name in model_shapes.light_names()
     ]
 
 
@@ -47,7 +47,7 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
     if not isinstance(source, str) or path.suffix.lower() == ".onnx" or os.sep in name:
         if path.suffix.lower() != ".onnx":
             raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
-        return onnx_shapes.read(path, dense=dense)
+        return model_shapes.read(path, dense=dense)
     base = tables.base(name)
     if base in tables.TABLES:
         specs, shape = tables.find(name, classifier=dense)
@@ -57,9 +57,9 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
         return Network(name=name, layers=layers[:count], left_out=left_out)
     if base in graphs.GRAPHS:
         model, _ = graphs.model(name)
-        return onnx_shapes.of(model, name, dense=dense)
-    if base in onnx_shapes.light_names():
-        return onnx_shapes.light(name, dense=dense)
+        return model_shapes.of(model, name, dense=dense)
+    if base in model_shapes.light_names():
+        return model_shapes.light(name, dense=dense)
     raise tables.unknown(name, dict(names()))
 
 
@@ -75,10 +75,10 @@ def graph(source: str | os.PathLike[str]) -> Network:
     """
     path, name = Path(source), str(source)
     if path.suffix.lower() == ".onnx":
-        return onnx_shapes.whole(path)
+        return model_shapes.whole(path)
     if isinstance(source, str) and os.sep not in name and tables.base(name) in graphs.GRAPHS:
         model, _ = graphs.model(name)
-        return onnx_shapes.whole_of(model, name)
+        return model_shapes.whole_of(model, name)
     return load(source)
 
 

@@ -146,7 +146,7 @@ class _Falls:
         ripples = falls.ripples >> np.minimum(before, RIPPLE)
         lengths = np.array([int(ripple).bit_length() for ripple in ripples], np.int64)
         split = [np.split(values, falls.first[1:-1])[:count] for values in (at, at + lengths, ripples)]
-        return cls(falls.least[:count].tolist(), *split, never=never)
+        return cls(falls.last_distance[:count].tolist(), *split, never=never)
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from hwgen.explore import fusion, pyramid
 from hwgen.explore.fronts import explore, listing
 from hwgen.network import shapes
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.onnx import model_shapes
 from hwgen.network.ops import Op
 from hwgen.network.zoo.drawing import Drawing
 
 
 def of(draw, shape=(2, 16, 16)) -> Network:
     drawing = Drawing("drawn", shape)
-    return onnx_shapes.whole_of(drawing.model(draw(drawing)), "drawn")
+    return model_shapes.whole_of(drawing.model(draw(drawing)), "drawn")
 
 
 def residual(net: Drawing) -> str:
@@ -288,7 +288,7 @@ def test_a_pixel_may_be_the_first_factor():
     model = drawing.model(excited(drawing))
     (product_node,) = (node for node in model.graph.node if node.op_type == "Mul")
     product_node.input[:] = product_node.input[::-1]
-    network = onnx_shapes.whole_of(model, "drawn")
+    network = model_shapes.whole_of(model, "drawn")
     assert network.edges == of(excited, (2, 6, 6)).edges
     assert dict(zip((layer.name for layer in network.layers), network.edges, strict=True))["scale"] == (
         "first",
@@ -302,7 +302,7 @@ def test_what_is_no_graph_is_its_first_linear_part():
     model = drawing.model(residual(drawing))
     (sum_node,) = (node for node in model.graph.node if node.op_type == "Add")
     sum_node.op_type = "Pow"
-    network = onnx_shapes.whole_of(model, "drawn")
+    network = model_shapes.whole_of(model, "drawn")
     assert [layer.name for layer in network.layers] == ["stem"]
     assert network.left_out[0].startswith("a fork behind Relu stem_relu into ")
 

@@ -14,8 +14,7 @@ from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, load, shapes
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, UINT16
-from hwgen.network.onnx import constants
-from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.onnx import constants, model_shapes
 from hwgen.network.ops import Conv
 from hwgen.network.quantise import prepare_inputs
 from hwgen.network.zoo import builtin, dense, light, tables
@@ -36,7 +35,7 @@ def macs(network: Network) -> int:
 
 def test_names() -> None:
     names = [name for name, _ in builtin.names()]
-    assert names == [*tables.TABLES, *GRAPHS, *onnx_shapes.light_names()]
+    assert names == [*tables.TABLES, *GRAPHS, *model_shapes.light_names()]
     assert all(description for _, description in builtin.names())
     assert {tables.base(name) for name in SMALL} >= set(tables.TABLES)
 

@@ -13,7 +13,7 @@ from exporters import MODELS, quantised
 
 import hwgen
 from hwgen.errors import ModelError
-from hwgen.network.onnx.shapes import light_names
+from hwgen.network.onnx.model_shapes import light_names
 from hwgen.network.zoo import builtin
 
 FORMS = ("QDQ", "QOperator")

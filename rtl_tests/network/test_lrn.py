@@ -362,7 +362,7 @@ def test_outputs_at_all_scales(case: str) -> None:
         max(layer.high - layer.output.zero_point, layer.output.zero_point - layer.low),
     )
     seen = set()
-    for size in range(1, len(layer.falls.least), 11):
+    for size in range(1, len(layer.falls.last_distance), 11):
         least, most = (int(end[size]) for end in layer.scale.ranges)
         falls = layer.falls.at[layer.falls.first[size] : layer.falls.first[size + 1], None]
         bits = np.concatenate([rng.integers(least, most + 1, 5000), (falls + np.arange(-9, 30)).ravel()])
@@ -602,7 +602,7 @@ BEFORE = FeatureMap(channels=4, height=3, width=2, type=UINT8)
 def test_layers_are_what_they_must_be() -> None:
     terms, none = np.arange(256, dtype=np.float32), np.zeros(0, np.int64)
     scale = Scale(bias=1.0, size=3, channels=4, terms=terms)
-    falls = Falls(least=np.arange(256), first=np.zeros(257, np.int64), at=none, ripples=none)
+    falls = Falls(last_distance=np.arange(256), first=np.zeros(257, np.int64), at=none, ripples=none)
     parameters = {"name": "lrn", "input": BEFORE, "output": BEFORE, "window": Window(kernel=(1, 1))}
     good = LRN(**parameters, scale=scale, falls=falls, low=0, high=255)  # type: ignore[arg-type]
     for message, changes in (
@@ -611,7 +611,7 @@ def test_layers_are_what_they_must_be() -> None:
         ("terms must be for 256 magnitudes, not for 9", {"scale": replace(scale, terms=terms[:9])}),
         (
             "falls must be for 256 magnitudes, not for 9",
-            {"falls": replace(falls, least=np.arange(9), first=falls.first[:10])},
+            {"falls": replace(falls, last_distance=np.arange(9), first=falls.first[:10])},
         ),
         ("scale must be of 4 channels, not 5", {"scale": replace(scale, channels=5)}),
     ):

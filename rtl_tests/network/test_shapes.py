@@ -16,7 +16,7 @@ from hwgen.errors import ConfigError, InputError, ModelError, PlanError
 from hwgen.network import shapes
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
-from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.onnx import model_shapes
 from hwgen.network.ops import KINDS
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
@@ -160,7 +160,7 @@ def test_light_models_equal_the_tables():
     assert light.weight_count == shapes.load("alexnet").weight_count
 
 
-@pytest.mark.parametrize("name", onnx_shapes.light_names())
+@pytest.mark.parametrize("name", model_shapes.light_names())
 def test_every_light_model_has_a_linear_part(name):
     loaded = shapes.load(name)
     assert loaded.layers[0].channels == 3

@@ -23,8 +23,8 @@ from hwgen.errors import ModelError
 from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied, data_inputs, line, title
-from hwgen.network.onnx.host import may_run
 from hwgen.network.onnx.runtime import session
+from hwgen.network.onnx.tail import may_run
 from hwgen.network.onnx.work import MOST_WORK, column_bytes, work
 
 MOST_BYTES = 1 << 29

@@ -61,7 +61,7 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
     first = np.concatenate([[0], np.cumsum(counts)])
     falling = _first(outputs, owner, left, low[owner], high[owner])
     at, ripples = _around(outputs, owner, left, falling, reach)
-    return Falls(least=lowest, first=first, at=at, ripples=ripples)
+    return Falls(last_distance=lowest, first=first, at=at, ripples=ripples)
 
 
 def _first(
@@ -201,7 +201,7 @@ def _emit(build: Builder, node: onnx.NodeProto, output: Map, scale: Scale, falls
         build.emit(node, LRN, window, output, scale=scale, falls=falls, low=low, high=high)
     else:  # the output doesn't depend on the channels around
         values = np.arange(here.type.minimum, here.type.maximum + 1) - (here.zero_point or 0)
-        table = np.clip((output.zero_point or 0) + np.sign(values) * falls.least[np.abs(values)], low, high)
+        table = np.clip((output.zero_point or 0) + np.sign(values) * falls.last_distance[np.abs(values)], low, high)
         build.emit(node, Lookup, window, output, table=table[None])
     build.steps[-1].low, build.steps[-1].high = low, high
 

@@ -22,7 +22,7 @@ from hwgen.network.onnx import transposed as onnx_transposed
 from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import DOMAINS, title
-from hwgen.network.onnx.host import may_run
+from hwgen.network.onnx.tail import may_run
 from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
 from hwgen.network.onnx.views import View
 

@@ -18,7 +18,7 @@ from hwgen.network.ends import OutputEnd, Remainder
 from hwgen.network.fates import Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
-from hwgen.network.onnx.host import dequantised, in_bytes, may_join
+from hwgen.network.onnx.tail import dequantised, in_bytes, may_join
 from hwgen.network.onnx.values import Map, Reals, Value, steps_before
 from hwgen.network.onnx.walk import FoldedModel, Walk
 
@@ -165,7 +165,7 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
         maps=tuple(named_.values()),
         integers=integers,
         integers_of=tuple(maps[tensor].map.origin for tensor in rest.integers),
-        given=rest.model_inputs,
+        raw_inputs=rest.model_inputs,
         outputs=walk.outputs,
         operators=tuple(operators),
         macs_covered=covered(walk, rest.maps, model.operators()),

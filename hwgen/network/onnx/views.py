@@ -180,7 +180,7 @@ class View:
         """Permutation that converts arrays of this layout to feature maps and back."""
         factors = [atom for atoms in self._factors for atom in atoms]
         order = tuple(factors.index(atom) for atoms in self.dims for atom in atoms)
-        return Layout(map=self.sizes, parts=tuple(atom.size for atom in factors), order=order, shape=self.shape)
+        return Layout(map=self.sizes, factors=tuple(atom.size for atom in factors), order=order, shape=self.shape)
 
     def channel_order(self) -> np.ndarray | None:
         """Return the map channel, int64, of each index of the tensor's first dimension.

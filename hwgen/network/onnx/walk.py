@@ -23,12 +23,12 @@ from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
 from hwgen.network.onnx.fold import unfolded
-from hwgen.network.onnx.host import Ends, Tail, dequantised, may_run
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.sizes import note_shape, note_sizes
+from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run
 from hwgen.network.onnx.values import (
     Floats,
     Foreign,

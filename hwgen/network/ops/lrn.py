@@ -55,7 +55,7 @@ class Scale:
             raise ConfigError(f"size must be odd and positive, not {self.size!r}")
         if not 0 < self.bias < np.inf or float(np.float32(self.bias)) != self.bias:
             raise ConfigError(f"bias must be a positive float32 number, not {self.bias!r}")
-        if not np.isfinite(self.most) or not self.bias > self._error:
+        if not np.isfinite(self.max_sum) or not self.bias > self._error:
             raise ConfigError(
                 f"bias {self.bias:g} must be more than float32 may lose while it adds up terms of up to "
                 f"{self.terms.max():g}: {self._error:g}"
@@ -93,7 +93,7 @@ class Scale:
         return largest < 1 << _SIGNIFICAND_BITS and not (np.abs(units - np.floor(units)) == 0.5).any()
 
     @property
-    def most(self) -> float:
+    def max_sum(self) -> float:
         """Maximum exact value of LRN's running sum, with one term more than the window has.
 
         A term is added before another one is subtracted.
@@ -103,7 +103,7 @@ class Scale:
     @property
     def _error(self) -> float:
         """Bound on the accumulated float32 rounding error of LRN's running sum over a pixel's channels."""
-        unit = float(np.spacing(np.float32(self.most * (1 + 2.0**-20))))
+        unit = float(np.spacing(np.float32(self.max_sum * (1 + 2.0**-20))))
         return 0.0 if self.steady else (2 * self.channels + self.size) * unit / 2
 
     @cached_property
@@ -125,7 +125,7 @@ class Scale:
     @property
     def passed(self) -> int:
         """Maximum intermediate value of LRN's running sum, with its rounding errors, as bits of a float32 number."""
-        return int(to_bits(np.nextafter(np.float32(self.most + self._error), np.float32(np.inf))))
+        return int(to_bits(np.nextafter(np.float32(self.max_sum + self._error), np.float32(np.inf))))
 
     def of(self, magnitudes: np.ndarray) -> np.ndarray:
         """Return the base of LRN's power for each value of a frame, float32 ``(C, H, W)``, from its magnitude."""
@@ -153,7 +153,7 @@ class Falls:
 
     Parameters
     ----------
-    least : ndarray
+    last_distance : ndarray
         Distance at the maximum scale, int64 ``(magnitudes,)``.
     first : ndarray
         Index of each magnitude's first fall, int64 ``(magnitudes + 1,)``: magnitude ``v`` has the falls ``first[v]`` to
@@ -170,7 +170,7 @@ class Falls:
         If two falls of a magnitude are less than `RIPPLE` scales apart.
     """
 
-    least: np.ndarray
+    last_distance: np.ndarray
     first: np.ndarray
     at: np.ndarray
     ripples: np.ndarray
@@ -194,7 +194,7 @@ class Falls:
         bits = to_bits(scale)
         behind = np.searchsorted(self._ordered, magnitudes.astype(np.int64) << 32 | bits, side="right")
         fallen = behind - self.first[magnitudes]
-        distances = self.least[magnitudes] + self.count[magnitudes] - fallen
+        distances = self.last_distance[magnitudes] + self.count[magnitudes] - fallen
         if not len(self.at):
             return distances
         last = np.maximum(behind - 1, 0)
@@ -251,7 +251,7 @@ class LRN(Op):
         if max(side.type.bits for side in (self.input, self.output)) > MOST_BITS:
             raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.input}")
         wanted = magnitudes(self.input.type.minimum, self.input.type.maximum, self.input.zero_point)
-        for what, table in (("terms", self.scale.terms), ("falls", self.falls.least)):
+        for what, table in (("terms", self.scale.terms), ("falls", self.falls.last_distance)):
             if len(table) < wanted:
                 raise ConfigError(f"{self.name}: {what} must be for {wanted} magnitudes, not for {len(table)}")
         if self.scale.channels != self.channels:
@@ -261,7 +261,7 @@ class LRN(Op):
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
         count, none = magnitudes(UINT8.minimum, UINT8.maximum, 0), np.zeros(0, np.int64)
         terms = np.zeros(count, np.float32)
-        falls = Falls(least=np.arange(count), first=np.zeros(count + 1, np.int64), at=none, ripples=none)
+        falls = Falls(last_distance=np.arange(count), first=np.zeros(count + 1, np.int64), at=none, ripples=none)
         scale = Scale(bias=1.0, size=5, channels=channels, terms=terms)
         return {"scale": scale, "falls": falls, "low": UINT8.minimum, "high": UINT8.maximum}
 

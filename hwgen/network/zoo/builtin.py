@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.network import shapes
 from hwgen.network.graph import Network
-from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.onnx import model_shapes
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Op
 from hwgen.network.quantise import quantise, run
@@ -60,7 +60,7 @@ def load(name: str) -> Network:
         If the name is unknown or malformed.
     """
     network = to_network(quantised(name), title(name), name)
-    left_out = onnx_shapes.light(name).left_out if ":part" in name else ()
+    left_out = model_shapes.light(name).left_out if ":part" in name else ()
     assert network.host is not None
     ends = tuple(replace(end, behind=(), tail=None) for end in network.host.outputs)
     return replace(network, left_out=left_out, host=replace(network.host, outputs=ends))
@@ -165,7 +165,7 @@ def _quantised_in_slices(name: str, layers: Sequence[_Layer], bits: int) -> onnx
 
 
 def _is_light_whole(name: str) -> bool:
-    return tables.precision(name)[0] in onnx_shapes.light_names()
+    return tables.precision(name)[0] in model_shapes.light_names()
 
 
 def _images(shape: Sequence[int]) -> np.ndarray:
@@ -181,8 +181,8 @@ def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
         chain = shapes.chain(name, specs, shape)
         layers = [_Layer(layer, spec.dense, spec.relu) for layer, spec in zip(chain, specs, strict=True)]
         whole = shapes.load(base).layers
-    elif base in onnx_shapes.light_names():
-        whole = onnx_shapes.light(name).layers
+    elif base in model_shapes.light_names():
+        whole = model_shapes.light(name).layers
         layers = [_Layer(layer) for layer in whole]
     else:
         raise tables.unknown(name, dict(names()))

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, version_converter
 
-from hwgen.network.onnx import shapes as onnx_shapes
+from hwgen.network.onnx import model_shapes
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.zoo.drawing import SEED
 
@@ -33,7 +33,7 @@ def model(name: str) -> onnx.ModelProto:
     ModelError
         If there is no light model of that name.
     """
-    filled = onnx_shapes.light_model(name)
+    filled = model_shapes.light_model(name)
     filled.ir_version = 10  # early versions list every constant among the inputs
     filled = version_converter.convert_version(filled, OPSET)
     graph = filled.graph
@@ -62,7 +62,7 @@ def weight_counts(name: str) -> list[tuple[str, int]]:
     ModelError
         If there is no light model of that name.
     """
-    graph = onnx_shapes.light_model(name).graph
+    graph = model_shapes.light_model(name).graph
     sizes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     shapes: dict[str, np.ndarray] = {}
     for node in graph.node:
