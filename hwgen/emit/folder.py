@@ -17,7 +17,7 @@ from hwgen.emit.bus_package import AcceleratorPackage
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.load.store import PART_BITS
+from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
 

@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.guard import FRAME_ERROR
-from hwgen.gateware.load.store import PART_BITS
+from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.stream import BeatFormat, Order, Port
 
@@ -84,6 +84,7 @@ class LoadingConfig:
         return [word for (word,) in iter_unpack("<I", self.load)]
 
     def component(self) -> Loading:
+        """Return the hardware, an Amaranth component."""
         return Loading(self)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from amaranth.lib import wiring
 
 from hwgen.errors import InputError
-from hwgen.gateware.load.store import PART_BITS
+from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.names import identifier
 from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.verilog import convert, kept

@@ -19,7 +19,7 @@ from hwgen.gateware.credits import CreditsConfig, count_credits
 from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
-from hwgen.gateware.load.store import CHAIN, Store
+from hwgen.gateware.load.loaded_memory import CHAIN, LoadedMemory
 from hwgen.gateware.lookup import check_memory, delayed
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.stream import BeatFormat, Order, at_pixel, channels_layout, join, numbered, pipeline_ports
@@ -39,7 +39,7 @@ class ComponentConfig(Protocol):
         ...
 
 
-class Compute(ComponentConfig, Protocol):
+class LayerCompute(ComponentConfig, Protocol):
     """Interface of a layer's arithmetic: in passes over ``Tm`` output channels (folds), it computes results from taps.
 
     A new kind of arithmetic is a new file with a configuration and its component. The configuration is a frozen
@@ -86,15 +86,15 @@ class Compute(ComponentConfig, Protocol):
         ...
 
 
-AnyCompute = TypeVar("AnyCompute", bound=Compute)
+AnyCompute = TypeVar("AnyCompute", bound=LayerCompute)
 
 
 class Arithmetic(ConfiguredComponent[AnyCompute]):
-    """Base class of components that implement a layer's arithmetic (`Compute`), with its stream ports ``i``, ``o``.
+    """Base class of components that implement a layer's arithmetic (`LayerCompute`), with stream ports ``i`` and ``o``.
 
     Parameters
     ----------
-    config : Compute
+    config : LayerCompute
         Configuration of the component.
     ports : Member
         Further ports, by name.
@@ -145,7 +145,7 @@ class Weightless:
         return self.window.input.lanes
 
 
-class Finish(ComponentConfig, Protocol):
+class LayerFinish(ComponentConfig, Protocol):
     """Interface of a layer's last stage, such as requantisation, which turns results into outputs, a beat per cycle.
 
     The component has two ports, both streams that are always ready. Port ``i`` reads a beat in any cycle. Port ``o``
@@ -171,9 +171,9 @@ class LayerConfig:
     ----------
     name : str
         Name of the layer in the model.
-    compute : Compute
+    compute : LayerCompute
         Arithmetic, whose ``window`` is the layer's line buffer.
-    finish : Finish or None
+    finish : LayerFinish or None
         Stage that computes outputs from the results of the arithmetic. ``None`` where the results are the outputs,
         as for max pooling.
     fifo_lanes : int
@@ -193,8 +193,8 @@ class LayerConfig:
     """
 
     name: str
-    compute: Compute
-    finish: Finish | None
+    compute: LayerCompute
+    finish: LayerFinish | None
     fifo_lanes: int
     fifo_depths: tuple[int, ...]
     outputs: tuple[BeatFormat, ...]
@@ -242,7 +242,7 @@ class LayerConfig:
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
     @property
-    def stores(self) -> tuple[Store, ...]:
+    def stores(self) -> tuple[LoadedMemory, ...]:
         """Memories of the layer, such as weight memories, that are loaded at run time."""
         return tuple(store for part in self.loaded_parts.values() for store in part.stores)
 

@@ -23,7 +23,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.load.store import Store, stored, writes_of
+from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
 from hwgen.gateware.lookup import check_memory, default_memory, delayed, delayed_fast, rom_attributes
 from hwgen.gateware.multipliers import Demand, Multiplier, Operands, multiplier_of
 from hwgen.gateware.naming import named
@@ -422,13 +422,13 @@ class MultiplyConfig:
         return self.multiplier.for_lanes(len(outputs)).stored(weights, self.operands)
 
     @cached_property
-    def stores(self) -> tuple[Store, ...]:
+    def stores(self) -> tuple[LoadedMemory, ...]:
         """Memories that are loaded at run time: the weight memories if ``loaded``, otherwise none."""
         if not self.loaded:
             return ()
         names = ["weights"] if self.weights_joined else [f"weights_{position}" for position in range(self.positions)]
         return tuple(
-            Store(name=name, width=width, depth=self.rom_depth)
+            LoadedMemory(name=name, width=width, depth=self.rom_depth)
             for name, width in zip(names, self.memory_widths, strict=True)
         )
 
@@ -1002,6 +1002,7 @@ class Chains(Part[MultiplyConfig]):
         return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
 
     def circuit(self):
+        """Return the circuit as a module."""
         m = Module()
         _Sums(self.config, self.i, self.o, self.words).add_to(m)
         return m

@@ -99,10 +99,12 @@ class Bounds(Weights):
 
     @property
     def extremes(self) -> tuple[int, int]:
+        """Smallest and largest weight."""
         return self._extremes
 
     @property
     def digest(self) -> bytes:
+        """SHA-256 digest of the number and the extremes of the weights."""
         return hashlib.sha256(repr((self._count, self._extremes)).encode()).digest()
 
     def __len__(self) -> int:

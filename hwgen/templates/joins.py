@@ -16,7 +16,7 @@ from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
-from hwgen.gateware.layer import Compute, Finish
+from hwgen.gateware.layer import LayerCompute, LayerFinish
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
@@ -67,10 +67,10 @@ class StepStage(Stage[Kind]):
         return channels, channels
 
     @abstractmethod
-    def compute(self, sources: Sequence[BeatFormat]) -> Compute:
+    def compute(self, sources: Sequence[BeatFormat]) -> LayerCompute:
         """Return the configuration of the layer's arithmetic; its ``window`` says how input beats are read."""
 
-    def finish(self, compute: Compute, lanes: int) -> Finish | None:
+    def finish(self, compute: LayerCompute, lanes: int) -> LayerFinish | None:
         """Return the finish that makes outputs of results, ``lanes`` channels per beat; ``None`` if there is none."""
         return None
 
@@ -80,7 +80,7 @@ class StepStage(Stage[Kind]):
         return self._layer(JoinLayerConfig, self.compute(sources), plan, sinks)
 
     def _layer(
-        self, config_type: type[Built], compute: Compute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]
+        self, config_type: type[Built], compute: LayerCompute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]
     ) -> Built:
         lanes = plan.fifo_lanes or plan.tm
         return config_type(
@@ -158,19 +158,19 @@ class MulStage(StepStage[Mul]):
         window = JoinConfig(inputs=tuple(sources), spread=bool(self.op.spread))
         return ProductConfig(window=window, zeros=(first.zero, second.zero))
 
-    def finish(self, compute: Compute, lanes: int) -> ThresholdConfig:
+    def finish(self, compute: LayerCompute, lanes: int) -> ThresholdConfig:
         return thresholds(self.op, compute, lanes, self.op.rounded, self.op.reach)
 
 
 def thresholds(
-    op: Op, compute: Compute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], sum_range: tuple[int, int]
+    op: Op, compute: LayerCompute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], sum_range: tuple[int, int]
 ) -> ThresholdConfig:
     """Return the thresholds between the outputs of integers.
 
     Parameters
     ----------
     op : Op
-    compute : Compute
+    compute : LayerCompute
         Arithmetic whose results are the integers.
     lanes : int
         Channels per output beat.
@@ -225,7 +225,7 @@ class SumStage(StepStage[Sum]):
             )
         return compute
 
-    def finish(self, compute: Compute, lanes: int) -> ThresholdConfig:
+    def finish(self, compute: LayerCompute, lanes: int) -> ThresholdConfig:
         assert isinstance(compute, FloatJoinConfig)
         exponent = self._terms[1]
 

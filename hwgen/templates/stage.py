@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from hwgen.errors import PlanError
 from hwgen.gateware.channels import ChannelsConfig
-from hwgen.gateware.layer import Compute, Finish, LayerConfig
+from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, Multiplier
 from hwgen.gateware.requantise import RequantiseConfig
@@ -176,7 +176,7 @@ class WindowStage(Stage[Kind]):
     @abstractmethod
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
-    ) -> tuple[Compute, Finish | None]:
+    ) -> tuple[LayerCompute, LayerFinish | None]:
         """Return the configurations of the layer's arithmetic and of its finish, which makes outputs of results.
 
         The finish is ``None`` if results are the outputs.

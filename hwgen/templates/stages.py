@@ -19,7 +19,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.cost import trailing_zeros
-from hwgen.gateware.layer import Compute, Finish
+from hwgen.gateware.layer import LayerCompute, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.loaded_requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
@@ -80,7 +80,7 @@ class MaxPoolStage(WindowStage[MaxPool | Crop]):
 
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
-    ) -> tuple[Compute, Finish | None]:
+    ) -> tuple[LayerCompute, LayerFinish | None]:
         return MaxPoolConfig(window=window), None
 
 
@@ -163,7 +163,7 @@ class ConvStage(WindowStage[Conv]):
 
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
-    ) -> tuple[Compute, Finish | None]:
+    ) -> tuple[LayerCompute, LayerFinish | None]:
         op = self.op
         compute = MultiplyConfig(
             window=window,
@@ -335,7 +335,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
 
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
-    ) -> tuple[Compute, Finish | None]:
+    ) -> tuple[LayerCompute, LayerFinish | None]:
         zero, (unit, _) = self.op.input.zero_point, self._unit
         if self.whole_windows:
             window = replace(window, inside=len(self._counts) > 1)
@@ -426,7 +426,7 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
 
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
-    ) -> tuple[Compute, Finish | None]:
+    ) -> tuple[LayerCompute, LayerFinish | None]:
         compute = SumConfig(window=window)
         return compute, self.finish(compute.result.width, compute.term_count, lanes, beats, window.pixels)
 

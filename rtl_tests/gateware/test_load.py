@@ -34,10 +34,10 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
+from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loaded_requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
-from hwgen.gateware.load.store import Store
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -54,11 +54,11 @@ from hwgen.templates.stages import stage_of
 from hwgen.templates.work import Unroll
 
 STORES = st.lists(st.tuples(st.integers(1, 100), st.sampled_from([1, 1, 2, 3, 5, 8])), min_size=1, max_size=4).map(
-    lambda sizes: tuple(Store(name=f"s{n}", width=width, depth=depth) for n, (width, depth) in enumerate(sizes))
+    lambda sizes: tuple(LoadedMemory(name=f"s{n}", width=width, depth=depth) for n, (width, depth) in enumerate(sizes))
 )
 
 
-def contents_of(stores: Sequence[Store], rng: random.Random) -> list[tuple[int, ...]]:
+def contents_of(stores: Sequence[LoadedMemory], rng: random.Random) -> list[tuple[int, ...]]:
     return [tuple(rng.getrandbits(store.width) for _ in range(store.depth)) for store in stores]
 
 
@@ -75,7 +75,7 @@ def test_words(stores, seed):
 
 def test_negative_words():
     """Two's complement, of the memory's width."""
-    assert list(Store(name="s", width=33, depth=2).cut([-1, 1])) == [0xFFFFFFFF, 1, 1, 0]
+    assert list(LoadedMemory(name="s", width=33, depth=2).cut([-1, 1])) == [0xFFFFFFFF, 1, 1, 0]
 
 
 @settings(max_examples=20)
@@ -687,7 +687,9 @@ def test_inputs_that_are_ahead_wait():
 
 def distributes(*sizes: tuple[int, int]) -> DistributeConfig:
     return DistributeConfig(
-        stores=tuple(Store(name=f"s{number}", width=width, depth=depth) for number, (width, depth) in enumerate(sizes))
+        stores=tuple(
+            LoadedMemory(name=f"s{number}", width=width, depth=depth) for number, (width, depth) in enumerate(sizes)
+        )
     )
 
 
@@ -775,7 +777,7 @@ def test_refused_constants(change, message):
 
 def test_refusals():
     for make, message in (
-        (lambda: Store(name="s", width=0, depth=1), "width must be a positive integer, not 0"),
+        (lambda: LoadedMemory(name="s", width=0, depth=1), "width must be a positive integer, not 0"),
         (lambda: DistributeConfig(stores=()), "stores must be one or more, with names of their own, not []"),
         (lambda: replace(sums(1, 1, 8), rounding=(0,)), "rounding must be 256 fractions from 0 to a whole, not (0,)"),
         (

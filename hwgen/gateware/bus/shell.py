@@ -24,8 +24,8 @@ from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.guard import Guard, GuardConfig
+from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import STATE, WORD
-from hwgen.gateware.load.store import PART_BITS
 from hwgen.gateware.naming import named
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.load.store import CHAIN, PART_BITS, Store, writes_of
+from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS, LoadedMemory, writes_of
 from hwgen.gateware.lookup import dense_table
 
 
@@ -21,7 +21,7 @@ class DistributeConfig:
 
     Parameters
     ----------
-    stores : tuple of Store
+    stores : tuple of LoadedMemory
         Memories of the link, in the order in which their words arrive.
 
     Raises
@@ -30,7 +30,7 @@ class DistributeConfig:
         If there is no memory, or two memories have the same name.
     """
 
-    stores: tuple[Store, ...]
+    stores: tuple[LoadedMemory, ...]
 
     #: Cycles from a word to the next link, and from the last part of a memory's word to its write.
     latency = 1
@@ -48,7 +48,7 @@ class DistributeConfig:
     @property
     def max_parts(self) -> int:
         """Number of 32-bit load words that make up one word of the link's widest memory."""
-        return max(store.parts for store in self.stores)
+        return max(store.word_parts for store in self.stores)
 
     @cached_property
     def resources(self) -> Resources:
@@ -57,7 +57,7 @@ class DistributeConfig:
         index = counter_bits(len(stores))
         # The assembled word, a beat of the chain, counters, the write address and the enables. Bits of the highest part
         # that no memory stores are removed.
-        joined = max(PART_BITS * (self.max_parts - store.parts) + store.width for store in stores)
+        joined = max(PART_BITS * (self.max_parts - store.word_parts) + store.width for store in stores)
         cost.ff += joined + PART_BITS + 3 + 1 + part + 2 * address + index + len(stores)
         cost.lut += 2 * part + 1.5 * address + 1.5 * index + (1 if part < 2 else 1.5) * len(stores) + 5
         return cost.resources
@@ -110,7 +110,9 @@ class Distribute(ConfiguredComponent[DistributeConfig]):
         written = Signal(range(deepest), name="write_address", reset_less=True)
         complete, filled = Signal(name="word_complete"), Signal(name="store_filled")
         m.d.comb += [
-            complete.eq(own & (part == dense_table(m, "last_part_index", store, [item.parts - 1 for item in stores]))),
+            complete.eq(
+                own & (part == dense_table(m, "last_part_index", store, [item.word_parts - 1 for item in stores]))
+            ),
             filled.eq(
                 complete & (address == dense_table(m, "last_word_address", store, [item.depth - 1 for item in stores]))
             ),
@@ -131,7 +133,7 @@ class Distribute(ConfiguredComponent[DistributeConfig]):
             write, enable = getattr(self.writes, item.name), Signal(name=f"{item.name}_write_enable")
             m.d.sync += enable.eq(complete & (store == index))
             # Parts enter the shift register at the top.
-            start = PART_BITS * (max_parts - item.parts)
+            start = PART_BITS * (max_parts - item.word_parts)
             m.d.comb += [
                 write.enable.eq(enable),
                 write.address.eq(written),

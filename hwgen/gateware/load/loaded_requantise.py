@@ -17,7 +17,7 @@ from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, PLACES, SHIFT_BITS, ScaleConfig
 from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.load.store import Store, stored, writes_of
+from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, scale_sum
 
@@ -96,6 +96,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
+        """Shape of an output."""
         return Shape(self.bits, self.signed)
 
     @property
@@ -111,13 +112,13 @@ class LoadedRequantiseConfig(ChannelsConfig):
     # Loaded memories.
 
     @property
-    def stores(self) -> tuple[Store, ...]:
+    def stores(self) -> tuple[LoadedMemory, ...]:
         """Memories that are loaded at run time: biases and scales of all channels, and a word of layer constants."""
         depth = len(self.beats)
         return (
-            Store(name="bias", width=BIAS_BITS * self.lanes, depth=depth),
-            Store(name="scale", width=(SIGNIFICAND_BITS + SHIFT_BITS) * self.lanes, depth=depth),
-            Store(name="rule", width=3 * OUTPUT_BITS, depth=1),
+            LoadedMemory(name="bias", width=BIAS_BITS * self.lanes, depth=depth),
+            LoadedMemory(name="scale", width=(SIGNIFICAND_BITS + SHIFT_BITS) * self.lanes, depth=depth),
+            LoadedMemory(name="rule", width=3 * OUTPUT_BITS, depth=1),
         )
 
     @cached_property

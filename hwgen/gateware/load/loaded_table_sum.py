@@ -20,7 +20,7 @@ from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
-from hwgen.gateware.load.store import Store, stored, writes_of
+from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
 from hwgen.gateware.lookup import by_bits, delayed
 from hwgen.gateware.value_tables import MAX_BITS, PairTables
 
@@ -85,18 +85,18 @@ class LoadedTableSumConfig(PairTables):
     # Loaded memories.
 
     @property
-    def stores(self) -> tuple[Store, ...]:
+    def stores(self) -> tuple[LoadedMemory, ...]:
         """Memories that are loaded at run time: a table for each operand, the rounding table, and a word of constants.
 
         Each exists once per lane and pixel, with the same contents.
         """
         return (
             *(
-                Store(name=f"share_{operand}", width=SHARE_BITS, depth=len(table))
+                LoadedMemory(name=f"share_{operand}", width=SHARE_BITS, depth=len(table))
                 for operand, table in enumerate(self.tables)
             ),
-            Store(name="rounding", width=FRACTION + 1, depth=len(self.rounding)),
-            Store(name="rule", width=3 * MAX_BITS, depth=1),
+            LoadedMemory(name="rounding", width=FRACTION + 1, depth=len(self.rounding)),
+            LoadedMemory(name="rule", width=3 * MAX_BITS, depth=1),
         )
 
     @cached_property

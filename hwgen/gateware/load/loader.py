@@ -22,7 +22,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.load.store import CHAIN, PART_BITS
+from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS
 from hwgen.gateware.naming import named
 
 #: Size of the digest in a load, in words, and in bits.

@@ -28,7 +28,7 @@ CHAIN = stream.Signature(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Store:
+class LoadedMemory:
     """Memory of a layer whose words (weights, constants or tables) are loaded at run time.
 
     Parameters
@@ -54,14 +54,14 @@ class Store:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
 
     @property
-    def parts(self) -> int:
+    def word_parts(self) -> int:
         """Number of 32-bit parts (words of a load) that make up one word of the memory."""
         return -(-self.width // PART_BITS)
 
     @property
     def words(self) -> int:
         """Number of 32-bit parts (words of a load) that fill the memory."""
-        return self.parts * self.depth
+        return self.word_parts * self.depth
 
     @property
     def write(self) -> wiring.Signature:
@@ -76,27 +76,27 @@ class Store:
         mask = (1 << PART_BITS) - 1
         for word in contents:
             rest = word % (1 << self.width)
-            for _ in range(self.parts):
+            for _ in range(self.word_parts):
                 yield rest & mask
                 rest >>= PART_BITS
 
     def joined(self, words: Sequence[int]) -> tuple[int, ...]:
         """Return the memory's contents, as unsigned words, from the 32-bit parts into which `cut` divides them."""
-        starts = range(0, self.words, self.parts)
+        starts = range(0, self.words, self.word_parts)
         return tuple(
-            sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.parts]))
+            sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.word_parts]))
             for start in starts
         )
 
 
-def writes_of(stores: Iterable[Store]) -> wiring.Signature:
+def writes_of(stores: Iterable[LoadedMemory]) -> wiring.Signature:
     """Return the signature with one write port for each loaded memory, by name, from the side of the writer."""
     return wiring.Signature({store.name: Out(store.write) for store in stores})
 
 
 def stored(
     m: Module,
-    store: Store,
+    store: LoadedMemory,
     contents: Sequence[int],
     write: wiring.PureInterface,
     address: Value,
