@@ -187,7 +187,7 @@ class Falls:
     @property
     def owner(self) -> np.ndarray:
         """Input magnitude to which each threshold (fall) of the base of LRN's power belongs."""
-        return np.repeat(np.arange(len(self.least)), self.count)
+        return np.repeat(np.arange(len(self.last_distance)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Return LRN outputs as distances from the zero point, int64, for input magnitudes and bases of the power."""
