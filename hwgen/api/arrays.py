@@ -121,6 +121,11 @@ def read_array(path: str | Path, what: str = "input") -> np.ndarray:
 def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
     """Return the array of an open ``.npy`` file of ``size`` bytes, mapped into memory; messages name it ``called``.
 
+    Returns
+    -------
+    numpy.ndarray
+        Read-only array in the file's type and shape.
+
     Raises
     ------
     InputError
@@ -141,6 +146,11 @@ def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
     """Return the array of an open ``.npy`` file of ``size`` bytes, read into memory; messages name it ``called``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Array in the file's type and shape.
 
     Raises
     ------

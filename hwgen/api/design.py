@@ -53,7 +53,13 @@ class Design(ABC):
         )
 
     def _repr_html_(self) -> str:
-        """Return the design's plan as HTML, for a notebook."""
+        """Return the design's plan as HTML, for a notebook.
+
+        Returns
+        -------
+        str
+            HTML table.
+        """
         from hwgen.report import notebook
 
         return notebook.plan(self.plan)
@@ -456,7 +462,13 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
-        """Return the maps between the plan's groups by the golden model: the input, then the output of each group."""
+        """Return the maps between the plan's groups by the golden model: the input, then the output of each group.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            Integer maps ``(n, C, H, W)``, one entry more than the plan has groups.
+        """
         from hwgen.network import golden
 
         maps = [frames]
@@ -533,7 +545,13 @@ class AcceleratorDesign(Design):
         return run.maps, seen, cycles_entry(run.latency, run.interval, prediction.latency, interval)
 
     def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Simulate the accelerator on frames."""
+        """Simulate the accelerator on frames.
+
+        Returns
+        -------
+        Run
+            Outputs, cycles and traffic of the simulated hardware.
+        """
         from hwgen import simulate
 
         return simulate.run_groups(self.plan.configs(), frames, options)

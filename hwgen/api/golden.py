@@ -219,7 +219,13 @@ class GoldenModel:
         return host.names(self.network)
 
     def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
-        """Return the integers ``(n, C, H, W)`` of each of the hardware's inputs, in order, for frames of the model."""
+        """Return the integers ``(n, C, H, W)`` of each of the hardware's inputs, in order, for frames of the model.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Integers, one array per input of the hardware.
+        """
         from hwgen.network import quantise
 
         return quantise.prepare_inputs(self.network, x)
@@ -228,6 +234,11 @@ class GoldenModel:
         """Return the model's own outputs, computed by the host's operators from the hardware's output maps.
 
         If the model has several outputs, they are a dict by name.
+
+        Returns
+        -------
+        numpy.ndarray or dict
+            Outputs in the model's type and shape.
         """
         from hwgen.network import host, quantise
 
@@ -238,6 +249,11 @@ class GoldenModel:
         """Return the last integer tensors in the model's shape, from the hardware's output maps.
 
         If the hardware has several outputs, they are a dict by name.
+
+        Returns
+        -------
+        numpy.ndarray or dict
+            Integers in the shape of the model's outputs.
         """
         from hwgen.network import host
 

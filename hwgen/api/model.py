@@ -259,6 +259,11 @@ class Model(GoldenModel):
 def _plan_text(plan: str | Path) -> str:
     """Return the text of a ``plan.json`` file.
 
+    Returns
+    -------
+    str
+        Text of the file.
+
     Raises
     ------
     PlanError

@@ -79,7 +79,13 @@ class Result:
     difference: dict[str, Any] | None = None
 
     def _repr_html_(self) -> str:
-        """Return the simulation's result as HTML, for a notebook."""
+        """Return the simulation's result as HTML, for a notebook.
+
+        Returns
+        -------
+        str
+            HTML table.
+        """
         from hwgen.report import notebook
 
         head = ("", "measured", "without stalls" if self.stalled else "predicted")

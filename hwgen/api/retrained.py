@@ -34,7 +34,13 @@ class Retrained(AcceleratorDesign):
         return weights.write(self.config, host.describe(self.network), self.model.name)
 
     def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Run frames through the existing design's own Verilog, after it has loaded the model's weights."""
+        """Run frames through the existing design's own Verilog, after it has loaded the model's weights.
+
+        Returns
+        -------
+        Run
+            Outputs, cycles and traffic of the simulated hardware.
+        """
         from hwgen import simulate
         from hwgen.emit import weights
         from hwgen.emit.loading import Loading, LoadingConfig

@@ -174,6 +174,11 @@ def sweep(
 def _several(sequence: Any, type_: Any, name: str, what: str) -> list[Any]:
     """Return the entries of the argument ``name``, a sequence that must not be empty, all of type ``type_``.
 
+    Returns
+    -------
+    list
+        Entries of the argument.
+
     Raises
     ------
     InputError

@@ -41,7 +41,7 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
     Returns
     -------
     Run
-        Result of all groups. ``parts`` has the results of the groups, each with its own count of cycles. Taps and busy
+        Result of all groups. ``group_runs`` has the results of the groups, each with its own count of cycles. Taps and busy
         cycles are numbered through the layers of all groups.
 
     Raises
@@ -109,5 +109,5 @@ def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
         },
         busy=np.vstack([run.busy for run in runs]),
         steps=tuple(count for run in runs for count in run.steps),
-        parts=tuple(runs),
+        group_runs=tuple(runs),
     )

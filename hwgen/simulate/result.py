@@ -129,7 +129,7 @@ class Run:
         end of the frame before to the end of the frame.
     steps : tuple of int
         With ``Options.taps``: number of such cycles in the whole run, by layer.
-    parts : tuple of Run
+    group_runs : tuple of Run
         Results of the groups, if several groups ran one after the other.
     """
 
@@ -145,7 +145,7 @@ class Run:
     taps: dict[int, np.ndarray]
     busy: np.ndarray
     steps: tuple[int, ...]
-    parts: tuple[Run, ...] = ()
+    group_runs: tuple[Run, ...] = ()
 
     @property
     def outputs(self) -> np.ndarray:

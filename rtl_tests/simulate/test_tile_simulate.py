@@ -241,7 +241,7 @@ def test_groups_in_turn(memory):
     trace = [(layer.name, values) for layer, values in golden.trace(whole.network, frames)]
     orders = [order for config in configs for order in config.tap_orders]
     assert check.compare_layers(run.taps, trace, orders) is None
-    assert len(run.parts) == 2
+    assert len(run.group_runs) == 2
     maps = [map_bytes(group, 3) for group in groups]
     assert (run.read_bytes, run.written_bytes) == (maps[0][0] + maps[1][0], maps[0][1] + maps[1][1])
     alone = []
@@ -266,7 +266,7 @@ def test_one_group_is_a_plain_run():
     frames = frames_for(case.network, 3, 0)
     run = simulate.run_groups([case.config], frames, simulate.Options(simulator="amaranth"))
     assert run.frame_ends == simulate.run(case.config, frames, simulate.Options(simulator="amaranth")).frame_ends
-    assert run.parts == ()
+    assert run.group_runs == ()
     with pytest.raises(InputError, match=r"^configs must be at least one"):
         simulate.run_groups([], frames)
 
