@@ -41,8 +41,8 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
     Returns
     -------
     Run
-        Result of all groups. ``group_runs`` has the results of the groups, each with its own count of cycles. Taps and busy
-        cycles are numbered through the layers of all groups.
+        Result of all groups. ``group_runs`` has the results of the groups, each with its own count of cycles. Taps and
+        busy cycles are numbered through the layers of all groups.
 
     Raises
     ------
