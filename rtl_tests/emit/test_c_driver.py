@@ -59,7 +59,7 @@ def test_small(tmp_path):
 
 @needs_gcc
 @needs_cocotb
-@pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_digits(tmp_path, count):
     """Held-out digits are told apart as by ``hwgen simulate``."""
     model = hwgen.load(DIGITS / "digits.onnx")

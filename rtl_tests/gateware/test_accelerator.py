@@ -70,7 +70,7 @@ def test_packed(case, seed, patterns):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True)),
     seed=SEEDS,
@@ -125,7 +125,7 @@ def test_taps(case, seed, patterns):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(case=cases(most_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
 def test_many(block, case, seed, patterns, share):
     """All of the above, more of it; other networks in each block."""

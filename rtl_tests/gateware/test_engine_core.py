@@ -213,7 +213,7 @@ def test_layers():
         (small(slots=8, sum_bits=20), 1, 0.8),
         pytest.param(small(pixels=7, slots=2, sum_bits=16), 2, 0.5, marks=pytest.mark.long),
         pytest.param(small(pixels=17, maps=32, map_words=512), 3, 0.9, marks=pytest.mark.long),
-        *(pytest.param(small(slots=8, pixels=7), seed, 1, marks=pytest.mark.long) for seed in range(4, 14)),
+        *(pytest.param(small(slots=8, pixels=7), seed, 1, marks=pytest.mark.long) for seed in range(4, 10)),
     ],
 )
 def test_random_layers(config, seed, hurry):

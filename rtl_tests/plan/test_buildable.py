@@ -154,7 +154,7 @@ def test_plans(made, seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
-@settings(max_examples=16)
+@settings(max_examples=12)
 @given(made=plans(), seed=st.integers(0, 2**32))
 def test_many_plans(block, made, seed):
     """Every FIFO of each is made shallower in simulation; other plans in each block."""

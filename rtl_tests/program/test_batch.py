@@ -333,7 +333,7 @@ def built(tmp_path_factory, digits) -> Path:
 @pytest.mark.long
 def test_a_program_by_its_plan(built):
     model, again = str(DIGITS / "digits.onnx"), built.parent / "again.program"
-    assert "A run computes 3 frames, which lie one after the other." in (built / "report.md").read_text()
+    assert "A run computes 3 frames, which are stored one after the other." in (built / "report.md").read_text()
     arguments = ["compile", model, "--engine", str(built), "--plan", str(built / "plan.json"), "-o", str(again)]
     assert cli.main(arguments) == 0
     assert again.read_bytes() == (built / "digits.program").read_bytes()

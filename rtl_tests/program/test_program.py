@@ -72,7 +72,7 @@ def test_random_layers(network, engine):
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(3))
 @given(network=networks(most_layers=4, most_side=40, most_channels=80), engine=engines())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_many_random_layers(block, network, engine):
     """Others in each block."""
     test_random_layers.hypothesis.inner_test(network, engine)

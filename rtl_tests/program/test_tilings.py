@@ -137,7 +137,7 @@ def test_any_tiling_may_be_given(network, data):
 
 
 @pytest.mark.long
-@settings(max_examples=1300)
+@settings(max_examples=700)
 @given(networks(most_layers=1, most_side=24), st.data())
 def test_many_tilings_that_are_given(network, data):
     test_any_tiling_may_be_given.hypothesis.inner_test(network, data)
