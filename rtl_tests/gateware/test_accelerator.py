@@ -35,7 +35,7 @@ from hwgen.templates.layers import LayerPlan
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=26)
+@settings(max_examples=14)
 @given(case=cases(), seed=SEEDS, patterns=stalls())
 def test_exact(case, seed, patterns):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it. Stalled: all
@@ -45,7 +45,7 @@ def test_exact(case, seed, patterns):
     check_stalled(case, seed, patterns, circuit)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(case=cases(widest=True, most_layers=2, most_side=5), seed=SEEDS, patterns=stalls())
 def test_one_beat_per_output(case, seed, patterns):
     """A beat in, a step, a beat out for each pixel: every credit counts."""
@@ -54,7 +54,7 @@ def test_one_beat_per_output(case, seed, patterns):
     check_stalled(case, seed, patterns, circuit)
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True, most_layers=2, most_side=5)),
     seed=SEEDS,
@@ -84,7 +84,7 @@ def test_many_packed(block, case, seed, patterns, share):
     check_reset(case, seed, patterns, share, circuit)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     case=cases(most_layers=3),
     seed=SEEDS,
@@ -96,7 +96,7 @@ def test_reset(case, seed, patterns, share):
     check_reset(case, seed, patterns, share)
 
 
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(case=cases(most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
 def test_taps(case, seed, patterns):
     """Every layer's own output, for locating a first mismatch, equals the golden model's."""

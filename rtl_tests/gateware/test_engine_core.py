@@ -218,7 +218,7 @@ def test_layers():
 )
 def test_random_layers(config, seed, hurry):
     rng = np.random.default_rng(seed)
-    check(Bench(config, rng, [random_layer(rng, config) for _ in range(5 if seed == 1 else 12)], hurry=hurry))
+    check(Bench(config, rng, [random_layer(rng, config) for _ in range(3 if seed == 1 else 12)], hurry=hurry))
 
 
 @pytest.mark.parametrize("reset_at", [61, 150])

@@ -469,7 +469,7 @@ def check_finish(engine, seed, offer, reset_at):
             assert bench.behind[place] == [job.words[place + 1]] * (engine.bus_words - 1)
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(18, marks=long)])
+@pytest.mark.parametrize("examples", [2, pytest.param(18, marks=long)])
 def test_finish(examples):
     """Jobs of all kinds one behind the other: every word, and the cycle in which each job is finished."""
     settings(max_examples=examples)(given(**RUNS)(check_finish))()
@@ -485,7 +485,7 @@ def pooled_jobs(draw) -> list[tuple[bool, int, int, int]]:
 POOL = PoolConfig(words=9, blocks=3)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @example(jobs=[(True, 3, 3, 2), (True, 2, 2, 1), (False, 1, 3, 1), (True, 4, 7, 3)], offer=ALWAYS, seed=1)
 @given(jobs=pooled_jobs(), offer=patterns(), seed=st.integers(0, 2**32))
 def test_pool(jobs, offer, seed):

@@ -31,7 +31,7 @@ LATENCY = 2  # of the output buffer
 #: The same engine behind buses of 4, 8 and 16 bytes.
 ENGINES = {width: replace(CONFIG, bus_bytes=width) for width in BUS_BYTES}
 PATIENCE = 50_000
-EXAMPLES = settings(max_examples=3)
+EXAMPLES = settings(max_examples=2)
 
 # The streams that fill buffers: their layouts, and the fields that say where a word goes.
 BUFFERS = {

@@ -114,7 +114,7 @@ def wrong_frames(beats: int, change: int) -> int:
     return max(1, beats - by) if change < 2 else beats + by
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     case=cases(most_layers=2, most_side=5),
     seed=st.integers(0, 2**32),

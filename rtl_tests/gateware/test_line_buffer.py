@@ -111,7 +111,7 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
     assert trace.times == steps
 
 
-@settings(max_examples=40)
+@settings(max_examples=28)
 @given(config=line_buffers(inside=True, memories=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     frames = frames_for(config, 3, seed)

@@ -102,13 +102,13 @@ def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **opti
     return run(Multiply(config), words, len(windows) * config.folds, offer=offer, drain=60, **options)
 
 
-@settings(max_examples=45)
+@settings(max_examples=30)
 @given(drawn=multiplies(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_sums(drawn, seed, gaps):
     check_random(*drawn, seed, gaps)
 
 
-@settings(max_examples=45)
+@settings(max_examples=26)
 @given(drawn=multiplies(packed=True), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_packed_sums(drawn, seed, gaps):
     config, weights = drawn
@@ -129,7 +129,7 @@ def test_joined_sums(drawn, seed, gaps):
     check_random(joined, weights, seed, gaps)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(drawn=multiplies(packed=True), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_whole(drawn, wrap, seed, gaps):
     """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap."""

@@ -42,7 +42,7 @@ def pools(**limits) -> st.SearchStrategy[LineBufferConfig]:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=28)
 @given(window=pools(most_bits=16), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_maxima(window, seed, gaps):
     config = MaxPoolConfig(window=window)

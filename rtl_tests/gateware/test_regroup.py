@@ -115,7 +115,7 @@ def check(config: RegroupConfig, seed: int, pattern) -> None:
     check_times(config, trace)
 
 
-@settings(max_examples=40)
+@settings(max_examples=28)
 @given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_channels_and_cycles(config, seed, pattern):
     check(config, seed, pattern)
@@ -127,7 +127,7 @@ def test_any_counts(config, seed, pattern):
     check(config, seed, pattern)
 
 
-@settings(max_examples=40)
+@settings(max_examples=28)
 @given(config=regroups(most=12), seed=st.integers(0, 2**32))
 def test_rate(config, seed):
     """Nobody stalls: a pixel takes no more cycles than it has beats on the side that has more."""
@@ -138,7 +138,7 @@ def test_rate(config, seed):
     assert max(np.diff(ends), default=0) <= period
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls(), reset_at=st.integers(0, 60))
 def test_reset(config, seed, pattern, reset_at):
     frames = frames_for(config, 4, seed)

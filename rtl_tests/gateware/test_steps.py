@@ -28,7 +28,7 @@ from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_whole_maps(beat, seed, offer, room):
     """Each beat is a step; pixels past the ends of rows are 0 there, and a map's last pixels wait for room."""
@@ -59,7 +59,7 @@ def test_whole_maps(beat, seed, offer, room):
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns())
 def test_running_sums(beat, seed, offer):
     config = RunningSumConfig(window=WholeMapConfig(input=beat))
@@ -99,7 +99,7 @@ def check_upsampled(beat: BeatFormat, found: list[int], factors: tuple[int, int]
     np.testing.assert_array_equal(values[:, channel_lanes(beat), :, : wider.width], expected)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(beat=beats(), factors=FACTORS, seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_upsampling(beat, factors, seed, offer, room):
     """A step in every cycle with room in which its beat is there, or needn't be."""
@@ -122,7 +122,7 @@ def test_upsampling(beat, factors, seed, offer, room):
         number += start
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(beat=beats(), factors=FACTORS, seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
 def test_upsampling_after_a_reset(beat, factors, seed, reset_at):
     config = UpsampleConfig(input=beat, factors=factors)
@@ -161,7 +161,7 @@ class Early(wiring.Component):
         return m
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_a_pixel_for_a_map(beat, seed, offer, room):
     """Its beats are taken with the first pixels' and stay for all others, however early the next frame's are there."""
@@ -183,7 +183,7 @@ def test_a_pixel_for_a_map(beat, seed, offer, room):
     assert trace.words == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(
     beat=beats(most_bits=5),
     signed=st.booleans(),
@@ -225,7 +225,7 @@ def test_sums_by_tables(beat, signed, fraction, zero, ends, seed, offer):
     assert trace.times == [cycle + config.latency for cycle in trace.taken]
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(beat=beats(), spread=st.booleans(), data=st.data(), seed=st.integers(0, 2**32), offer=patterns())
 def test_products(beat, spread, data, seed, offer):
     """Of any zero points; one factor for all pixels of a beat, if it is a pixel for all."""
@@ -246,7 +246,7 @@ def test_products(beat, spread, data, seed, offer):
     assert trace.times == [cycle + config.latency for cycle in trace.taken]
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(
     beat=beats(most_bits=5),
     count=st.integers(2, 4),
@@ -278,7 +278,7 @@ def test_extremes(beat, count, greatest, data, seed, offer):
     assert trace.times == [cycle + config.latency for cycle in trace.taken]
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(
     beat=beats(most_bits=4),
     bits=st.integers(2, 6),

@@ -95,7 +95,7 @@ def check_windows(config: PyramidBufferConfig, seed: int, offer: Pattern, room: 
     check_times(config, trace, 2)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(config=tile_buffers(most=500), seed=SEEDS, offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     check_windows(config, seed, offer, room)

@@ -47,7 +47,7 @@ def check_cycles(case: Case, seed: int) -> None:
         assert lasts[0] == late + offered + layer.fold_beats[-1] - 1
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(case=cases(most_layers=1, depth="deep", most_cycles=300), seed=SEEDS)
 def test_cycles_of_a_layer(case, seed):
     check_cycles(case, seed)
@@ -68,7 +68,7 @@ def check_group(case: Case, seed: int, ends: tuple[Pattern, Pattern]) -> None:
     assert len(trace.taken) == len(case.beats_in(frames))
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(case=cases(most_layers=3, most_cycles=300), seed=SEEDS, ends=stalls())
 def test_groups(case, seed, ends):
     check_group(case, seed, ends)

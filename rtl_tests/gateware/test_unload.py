@@ -88,7 +88,7 @@ def offers(config: UnloadConfig, gaps: list[int]) -> Pattern:
     return Pattern(tuple(cycle))
 
 
-@settings(max_examples=40)
+@settings(max_examples=28)
 @given(config=unloads(), seed=st.integers(0, 2**32), gaps=st.lists(st.integers(0, 3), min_size=1, max_size=5))
 def test_beats(config, seed, gaps):
     results = results_for(config, 9, seed)

@@ -119,7 +119,7 @@ def check_sums(config: RunningScaleConfig, found: list[int], frames: np.ndarray)
     assert next(rng, None) is None
 
 
-@settings(max_examples=26)
+@settings(max_examples=18)
 @given(config=walks(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_the_running_sum(config, seed, offer, room):
     """Every value and sum, and every step and beat in the first cycle in which it may come."""
@@ -212,7 +212,7 @@ def normalised(config: NormaliseConfig, value: int, scale: int) -> int:
     return min(max(config.zero_point + away, config.low), config.high)
 
 
-@settings(max_examples=26)
+@settings(max_examples=18)
 @given(config=normalisations(), seed=st.integers(0, 2**32), offer=patterns())
 def test_outputs(config, seed, offer):
     """Of any values and scales, in as many cycles as are said."""

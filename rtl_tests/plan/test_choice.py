@@ -81,7 +81,7 @@ def test_fewest_slices_by_hand(lenet):
     assert made.interval == 240_000  # conv2: 10 x 10 x 16 x 6 x 25
 
 
-@settings(max_examples=25)
+@settings(max_examples=18)
 @given(network=networks(most_layers=3), share=st.floats(1, 20))
 def test_fewest_slices_for_an_interval(network, share):
     """No more cycles than allowed, no more slices than the fastest plan of as many cycles takes."""
@@ -105,7 +105,7 @@ def test_interval_out_of_reach(lenet):
         plan.make(lenet, ZEDBOARD, objective="dsp", interval=100)
 
 
-@settings(max_examples=16)
+@settings(max_examples=10)
 @given(network=networks(most_layers=3), budget=st.integers(4, 200))
 def test_latency(network, budget):
     """The latency objective never gives a longer one, and keeps the budget."""
@@ -551,7 +551,7 @@ def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
 NETWORKS_OF_GROUPS = networks(least_layers=2, most_layers=3)
 
 
-@settings(max_examples=7)
+@settings(max_examples=5)
 @given(network=NETWORKS_OF_GROUPS, data=st.data())
 def test_groups_run_as_planned(network, data):
     """Each group by itself, fed with what the one before leaves: the golden model's values in the planned cycles."""

@@ -64,7 +64,7 @@ from hwgen.work import steps
 
 
 @given(networks(), engines())
-@settings(max_examples=40)
+@settings(max_examples=26)
 def test_random_layers(network, engine):
     check(scheduled(network, engine))
 

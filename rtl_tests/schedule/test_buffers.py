@@ -81,7 +81,7 @@ def test_loss_in_one_of_many_frames(kernel, outputs):
         assert (np.diff(schedule.frame_ends) == config.layers[0].cycles).all()
 
 
-@settings(max_examples=26)
+@settings(max_examples=18)
 @given(case=cases(mode="sized"))
 def test_nothing_could_be_less(case):
     """One credit or one row less, anywhere: some run of three frames or more has a greater latency or interval.

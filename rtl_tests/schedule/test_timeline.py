@@ -65,19 +65,19 @@ def check_adds_up(config: AcceleratorConfig, frames: int) -> None:
         assert fill.max() == most <= depth
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(cases(), st.integers(1, 4))
 def test_chains_add_up(case: Case, frames: int):
     check_adds_up(case.config, frames)
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(graph_cases(), st.integers(1, 3))
 def test_graphs_add_up(case: Case, frames: int):
     check_adds_up(case.config, frames)
 
 
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(pyramid_cases(most_layers=2), st.integers(1, 2))
 def test_pyramids_add_up(case: Case, frames: int):
     check_adds_up(case.config, frames)

@@ -124,7 +124,7 @@ def check_exact(case: Case, seed: int) -> None:
         np.testing.assert_array_equal(from_beats(port.beat, [word for _, word in beats]), maps)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(case=cases(most_steps=2, most_side=5), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls."""

@@ -69,7 +69,7 @@ def test_a_memory_without_limits_changes_nothing():
     assert run(Memory(bytes_per_cycle=8)).frame_ends == result.frame_ends
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(latency=st.integers(0, 70), queue=st.integers(1, 5))
 def test_ample_bandwidth_adds_the_latency(latency, queue):
     ends = run(None).frame_ends
@@ -79,7 +79,7 @@ def test_ample_bandwidth_adds_the_latency(latency, queue):
     assert result.written_ends == result.frame_ends
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(rate=st.floats(0.2, 5.5), queue=st.integers(4, 9))
 def test_scarce_bandwidth_is_used_up(rate, queue):
     """The memory moves 420 bytes a frame and never rests; a frame may end a beat or two earlier or later."""

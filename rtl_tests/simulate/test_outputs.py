@@ -111,7 +111,7 @@ def check_exact(case: Case, seed: int) -> None:
     assert (cycles.latency, cycles.interval) == (first, third - second)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(case=graph_cases(several=True, most_steps=2, most_side=5), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls."""

@@ -108,7 +108,7 @@ def test_input_order(case, seed):
     assert np.flatnonzero(last).tolist() == [len(words) // 2 - 1, len(words) - 1]
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(case=cases(most_layers=3), seed=SEEDS, options=OPTIONS)
 def test_groups_of_layers(case, seed, options):
     check_in_all(case, frames_for(case.network, 2, seed), ["amaranth"], **options)
@@ -127,7 +127,7 @@ def test_many_groups_of_layers(case, seed, options):
 @needs_compiler
 def test_all_simulators_agree():
     case = pools(tip=(4, 3), overlap=REUSE)
-    frames = frames_for(case.network, 3, 0)
+    frames = frames_for(case.network, 2, 0)
     for options in (
         {},
         {"memory": Memory(latency=30, bytes_per_cycle=0.27, queue=2)},

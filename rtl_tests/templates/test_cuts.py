@@ -63,7 +63,7 @@ def test_cuts_against_every_set_of_layers(network):
         assert (len(network.crossing(place)) == 1 and not copied) == (place in network.cuts)
 
 
-@settings(max_examples=40)
+@settings(max_examples=26)
 @given(network=graphs(most_steps=4), data=st.data(), seed=st.integers(0, 99))
 def test_parts_compute_what_the_network_does(network, data, seed):
     """One after the other, each fed with what the one before leaves; each takes its input once."""
