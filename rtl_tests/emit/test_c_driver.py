@@ -59,7 +59,7 @@ def test_small(tmp_path):
 
 @needs_gcc
 @needs_cocotb
-@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_digits(tmp_path, count):
     """Held-out digits are told apart as by ``hwgen simulate``."""
     model = hwgen.load(DIGITS / "digits.onnx")
@@ -71,7 +71,7 @@ def test_digits(tmp_path, count):
     classes = found.reshape(len(images), -1).argmax(1)
     np.testing.assert_array_equal(found.reshape(len(images), -1), model.golden(images, integers=True))
     assert (classes == labels).mean() > 0.9
-    if count > 2:
+    if count > 1:
         simulated = design.simulate(images)
         assert isinstance(simulated.outputs, np.ndarray)
         np.testing.assert_array_equal(classes, simulated.outputs.argmax(1))

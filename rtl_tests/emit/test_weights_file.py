@@ -170,7 +170,7 @@ def test_plan(tmp_path):
 
 
 @needs_icarus
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_loaded(design, tmp_path, seed):
     """The design's own Verilog, with other weights and with its own: what ONNX Runtime makes of that model."""
     path = model(tmp_path, seed)
@@ -186,7 +186,7 @@ def test_loaded(design, tmp_path, seed):
 
 
 @needs_icarus
-@pytest.mark.parametrize("most", [(7, 127), (1, 5)])
+@pytest.mark.parametrize("most", [pytest.param((7, 127), marks=pytest.mark.long), (1, 5)])
 def test_weights_of_fewer_bits(design, tmp_path, most):
     """All weights of a layer fit fewer bits than those that were built: they are loaded with sign bits in front."""
     path = model(tmp_path, 3, most=most)

@@ -246,8 +246,10 @@ def test_packed_extremes(signed, weights, chain):
     check_sums(config, trace.words, expected_sums(config, values, windows))
 
 
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize(
+    ("signed", "steps"),
+    [(False, 2), (True, 1), *(pytest.param(*case, marks=pytest.mark.long) for case in ((False, 1), (True, 2)))],
+)
 def test_fields_apart(signed, steps):
     """Four products of all combinations of corners: each pair of weights with each four activations.
 

@@ -209,7 +209,7 @@ NARROW_BANDS = RequantiseConfig(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @example(config=NARROW_BANDS, seed=0, reset_at=None)
 @given(config=configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_requantise(config, seed, reset_at):
@@ -439,7 +439,7 @@ def packed(values: list[int], bits: int) -> int:
         pytest.param(1, 16, 20, 29, 8, False, 130, marks=pytest.mark.long),
         (1, 128, 22, 33, 8, False, 40),
         pytest.param(2, 4, 32, 46, 8, False, 180, marks=pytest.mark.long),
-        (1, 4, 41, 46, 16, False, 240),
+        pytest.param(1, 4, 41, 46, 16, False, 240, marks=pytest.mark.long),
         (1, 4, 22, 36, 8, True, 110),
         pytest.param(1, 4, 30, 46, 8, True, 250, marks=pytest.mark.long),
     ],

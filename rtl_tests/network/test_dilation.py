@@ -42,7 +42,7 @@ def padded(file):
 
 
 PLANS = [
-    {"dsp": 40},
+    pytest.param({"dsp": 40}, marks=pytest.mark.long),
     {"dsp": 220, "macs_per_dsp": 2},
     pytest.param({"template": "pyramid", "tile": (3, 4), "dsp": 60}, marks=pytest.mark.long),
     {"template": "pyramid", "tile": (4, 3), "overlap": "reload", "dsp": 200},

@@ -52,13 +52,13 @@ def test_full_size():
 
 
 def test_in_simulation():
-    """conv1_1, conv1_2 and pool1 of a 4 x 4 image: 64 cycles a pixel."""
-    model = hwgen.load("vgg16:3@4x4")
+    """conv1_1, conv1_2 and pool1 of a 2 x 2 image: 64 cycles a pixel."""
+    model = hwgen.load("vgg16:3@2x2")
     design = design_of(model, bench.make(model.network))
     assert bench.multipliers(design.config) == MULTIPLIERS[:2]
-    frames = np.random.default_rng(0).integers(0, 256, (3, 3, 4, 4), dtype=model.input.type.dtype)
+    frames = np.random.default_rng(0).integers(0, 256, (3, 3, 2, 2), dtype=model.input.type.dtype)
     result = design.simulate(frames, simulator="amaranth")
-    assert (result.mismatches, result.latency, result.interval) == (0, design.latency, 4 * 4 * 64)
+    assert (result.mismatches, result.latency, result.interval) == (0, design.latency, 2 * 2 * 64)
 
 
 def test_stall_without_a_fifo():

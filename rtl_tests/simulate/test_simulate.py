@@ -254,8 +254,17 @@ def test_patience_follows_the_design():
     assert testbench.patience(config, (0.5, 0.75)) == 8 * testbench.patience(config)
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-@pytest.mark.parametrize("suffix", [".vcd", ".fst"])
+@pytest.mark.parametrize(
+    ("simulator", "suffix"),
+    [
+        ("amaranth", ".vcd"),
+        ("amaranth", ".fst"),
+        pytest.param("icarus", ".vcd", marks=needs_icarus),
+        pytest.param("icarus", ".fst", marks=needs_icarus),
+        pytest.param("verilator", ".vcd", marks=[needs_compiler, pytest.mark.long]),  # test_waves.py looks into one
+        pytest.param("verilator", ".fst", marks=needs_compiler),
+    ],
+)
 def test_waves(simulator, suffix, tmp_path):
     config = SimpleConfig(name="waves", input=CASES["narrow"])
     frames = config.random_frames(2)
