@@ -17,7 +17,6 @@ from testbench import Pattern, channel_lanes, patterns, run, unpack
 
 import hwgen
 from hwgen.blocking.problem import Problem
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.reorder import ReorderConfig
 from hwgen.gateware.stream import BeatFormat
@@ -117,24 +116,6 @@ def test_after_a_reset(config, seed, reset_at):
     trace = run(component, before, len(before), reset_at=reset_at, after=(after, len(after)), drive=drive)
     assert trace.reset is not None
     check_moved(config, trace.words[trace.reset[2] :], frames)
-
-
-def test_resources() -> None:
-    """Against Yosys: flip-flops within a tenth, LUTs within a quarter."""
-    beat = BeatFormat(channels=32, height=4, width=12, lanes=4, bits=8, signed=True, groups=4)
-    parts = [
-        ReorderConfig(input=beat, blocks=(2, 2), opens=True),
-        ReorderConfig(input=replace(beat, width=2), blocks=(2, 2), opens=True),
-        ReorderConfig(input=replace(beat, groups=1, lanes=5), blocks=(2, 3), opens=False),
-        ReorderConfig(input=beat, blocks=(1, 4), opens=True),
-    ]
-    measured, paths = synthesis.measure_paths(parts)
-    for part, found, path in zip(parts, measured, paths, strict=True):
-        expected = part.resources
-        assert (expected.dsp, expected.bram36) == (found.dsp, found.bram36)
-        assert abs(expected.ff - found.ff) <= 0.1 * found.ff + 2, part
-        assert abs(expected.lut - found.lut) <= 0.25 * found.lut + 8, part
-        assert path is None or path.delay <= 3.3
 
 
 def test_what_configurations_refuse() -> None:

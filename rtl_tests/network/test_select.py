@@ -17,7 +17,6 @@ from step_checks import FRAMES, around, beats, check_model, in_hardware, kinds, 
 from testbench import Pattern, patterns, run, unpack
 
 import hwgen
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError, ModelError
 from hwgen.gateware.select import SelectConfig
 from hwgen.gateware.stream import BeatFormat
@@ -82,24 +81,6 @@ def test_after_a_reset(config, seed, reset_at):
     trace = run(component, before, 4 * steps, reset_at=reset_at, after=after, drive=[(component.room, Pattern())])
     assert trace.reset is not None
     check_selected(config, trace.words[trace.reset[2] :], frames)
-
-
-def test_resources() -> None:
-    """Against Yosys: flip-flops within a few, LUTs within a quarter."""
-    beat = BeatFormat(channels=24, height=3, width=4, lanes=5, bits=8, signed=True)
-    shuffle = tuple(np.arange(24).reshape(3, 8).T.ravel().tolist())
-    parts = [
-        SelectConfig(input=beat, index=shuffle, lanes=4),
-        SelectConfig(input=replace(beat, pixels=2, lanes=24), index=shuffle, lanes=1),
-        SelectConfig(input=beat, index=tuple(range(7, 16)), lanes=9),
-    ]
-    measured, paths = synthesis.measure_paths(parts)
-    for part, found, path in zip(parts, measured, paths, strict=True):
-        expected = part.resources
-        assert (expected.dsp, expected.bram36) == (found.dsp, found.bram36)
-        assert abs(expected.ff - found.ff) <= 4, part
-        assert abs(expected.lut - found.lut) <= 0.25 * found.lut + 6, part
-        assert path is None or path.delay <= 3.3
 
 
 def test_what_configurations_refuse() -> None:
