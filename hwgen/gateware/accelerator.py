@@ -24,13 +24,13 @@ from hwgen.gateware.stream import BeatFormat, Order, Port, join
 
 T = TypeVar("T")
 
-#: Index of the accelerator's first input in a layer's sources. Further inputs have the indices below it.
+#: Index that stands for the accelerator's first input in a layer's sources; further inputs are -2, -3 and so on.
 SOURCE = -1
 
 
 @dataclass(frozen=True)
 class Link:
-    """Stream between two layers of an accelerator, or between a layer and an input or output of the accelerator.
+    """Both ends of a stream: from a layer or an input of the accelerator, to a layer or an output of the accelerator.
 
     The sender is an output FIFO of a layer, or an input of the accelerator.
 
@@ -80,7 +80,7 @@ class AcceleratorConfig:
     """
 
     titles: ClassVar[Mapping[str, str]] = {}
-    """Names of components that the resource report lists beside the layers: none, as all belong to layers."""
+    """Titles in the resource report of components outside the layers, by component name: none in this accelerator."""
 
     name: str
     layers: tuple[LayerConfig, ...]
@@ -131,7 +131,7 @@ class AcceleratorConfig:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Streams that leave the output FIFOs of all layers, ordered by layer, then by the layer's readers."""
+        """A `Link` from every output FIFO of every layer to its reader, ordered by layer, then by reader."""
         readers: list[list[tuple[int, int]]] = [[] for _ in self.layers]
         for sink, sources in enumerate(self.sources):
             for port, source in enumerate(sources):
@@ -147,7 +147,7 @@ class AcceleratorConfig:
 
     @cached_property
     def entries(self) -> tuple[Link, ...]:
-        """Streams from the accelerator's inputs to the layers that read them, in the order of the inputs."""
+        """A `Link` from each input of the accelerator to the layer that reads the input, in the order of inputs."""
         entries = [
             Link(source, 0, sink, port)
             for sink, sources in enumerate(self.sources)
@@ -158,16 +158,16 @@ class AcceleratorConfig:
 
     @property
     def inner_links(self) -> tuple[Link, ...]:
-        """Streams from one layer to another layer: all ``links`` but those to the accelerator's outputs."""
+        """A `Link` for each stream from layer to layer: all ``links`` but those to outputs of the accelerator."""
         return tuple(link for link in self.links if link.sink < len(self.layers))
 
     @property
     def fifo_depths(self) -> list[int]:
-        """Depths of all layers' output FIFOs, in beats, in the order of the streams ``links``."""
+        """Depth of every output FIFO of every layer, in beats: one flat list in the order of ``links``."""
         return [depth for layer in self.layers for depth in layer.fifo_depths]
 
     def by_layer(self, of_fifos: Sequence[T]) -> list[tuple[T, ...]]:
-        """Return per-FIFO values, given in the order of ``links``, as one tuple per layer."""
+        """Split a flat sequence of values of output FIFOs, in the order of ``links``, into one tuple per layer."""
         rest = iter(of_fifos)
         return [tuple(islice(rest, len(layer.outputs))) for layer in self.layers]
 
@@ -191,7 +191,7 @@ class AcceleratorConfig:
 
     @cached_property
     def input_ports(self) -> tuple[Port, ...]:
-        """Input stream ports of the accelerator: ``i``, or ``i_NAME`` for each of several inputs."""
+        """Input stream ports (name, beat format, pixel order): ``i``, or ``i_NAME`` for each of several inputs."""
         several = len(self.entries) > 1
         names = identifiers(f"i_{name}" for name in self.input_names) if several else ["i"]
         ports = []
@@ -222,7 +222,7 @@ class AcceleratorConfig:
 
     @property
     def description(self) -> dict[str, dict[str, str]]:
-        """Text description of the hardware without loaded weights, by layer and field, to compute its digest from."""
+        """Texts of all configuration fields by layer and field path, loaded weights blank, to compute a digest from."""
         return describe(self.layers, self.sources, self.outputs)
 
     @property
@@ -252,7 +252,7 @@ class AcceleratorConfig:
 
     @cached_property
     def output_ports(self) -> tuple[Port, ...]:
-        """Output stream ports of the accelerator: ``o``, or ``o_NAME`` for each of several outputs."""
+        """Output stream ports (name, beat format, pixel order): ``o``, or ``o_NAME`` for each of several outputs."""
         several = len(self.outputs) > 1
         names = identifiers(f"o_{name}" for name in self.output_names) if several else ["o"]
         ports = []
@@ -264,7 +264,7 @@ class AcceleratorConfig:
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of all layers' outputs, in layer order, for observation of the layers in a simulation."""
+        """Beat format of each layer's output to its first reader, which a simulation can observe, in layer order."""
         return tuple(layer.output for layer in self.layers)
 
     @property
@@ -284,7 +284,7 @@ class AcceleratorConfig:
 
     @property
     def tap_orders(self) -> tuple[Order, ...]:
-        """Orders in which the output pixels of each layer leave the layer, in layer order."""
+        """Order in which the output pixels leave each layer, one entry per layer."""
         return tuple(layer.output_order for layer in self.layers)
 
     @property
@@ -399,7 +399,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
     def _elaborate_gate(
         m: Module, loader: Loader, index: int, source: wiring.PureInterface, sink: wiring.PureInterface
     ) -> None:
-        """Connect an input of the accelerator to its guard so that no frame begins while weights are loaded."""
+        """Connect an input port to its frame guard, with logic that lets no frame begin while weights are loaded."""
         names = (f"{name}_{index}" for name in ("offered", "last", "taken", "open"))
         offered, last, taken, open_ = (getattr(loader, name) for name in names)
         m.d.comb += [

@@ -18,9 +18,9 @@ from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: Number of possible sum lengths among which the float32 rounding selects the lowest kept bit in one cycle.
+#: Number of bits of a sum among which the float32 rounding selects the lowest kept bit in one cycle.
 LENGTHS = 4
-#: Number of bits that the float32 rounding combines in one cycle, if the rounding has one more cycle for this.
+#: Number of neighbouring flags of dropped bits that a float32 rounding with one more cycle ORs in its first cycle.
 NEARBY = 8
 
 
@@ -39,15 +39,12 @@ class SumConfig(ChannelwisePoolConfig):
 
     @property
     def term_count(self) -> int:
-        """Number of addends of one pooling window's sum, padding included."""
+        """Number of addends of one pooling window's sum, with padding and the missing taps of the last tap fold."""
         return self.window.tap_folds * self.window.taps
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """Widths in bits of the sums on each level of the adder tree, leaves first.
-
-        The tree adds the taps that arrive in one cycle.
-        """
+        """Width in bits of the sums on each level of the adder tree over the taps of one cycle, leaves first."""
         size, widths = self.window.taps, []
         for level in range((size - 1).bit_length()):
             widths.append(self._bits(min(2 << level, size)))
@@ -144,13 +141,13 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def terms(self) -> tuple[int, ...]:
-        """Addends of the window sum for all input values, from the smallest input value to the largest."""
+        """Addend of each input value ``x``, ascending: ``unit * (x - zero_point)``, rounded to 24 significant bits."""
         lowest, highest = self.input_range
         return tuple(to_float32((x - self.zero_point) * self.unit) for x in range(lowest, highest + 1))
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest possible partial sum of a window after each tap is added."""
+        """Pairs of the smallest and the largest possible partial sum of a window, one pair for after each tap."""
         lowest, highest = (
             accumulate([end] * self.window.taps, lambda total, term: to_float32(total + term))
             for end in (self.terms[0], self.terms[-1])
@@ -164,7 +161,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """Sizes of each addition in the chain of adders: bits of the exact sum, most low bits that rounding drops."""
+        """For each tap after the first: width of its exact partial sum, and most low bits that rounding drops."""
         links = []
         for before, _ in pairwise(self.sums):
             exact = [end + term for end, term in zip(before, (self.terms[0], self.terms[-1]), strict=True)]
@@ -174,7 +171,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the arrival of a pooling window to its partial sum after each tap."""
+        """Cycles from the arrival of a pooling window to its partial sum, one number for after each tap."""
         return tuple(accumulate((3 if excess else 1 for _, excess in self.links), initial=1))
 
     @property
@@ -286,7 +283,7 @@ class Sum(Arithmetic[SumConfig]):
         return m
 
     def _register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
-        """Return a new register that stores the sum of two values, or one value unchanged."""
+        """Add a register, and return it, for the sum of a ``pair`` of values, or for a single value unchanged."""
         register = Signal(signed(bits) if len(pair) == 2 else pair[0].shape(), name=name, reset_less=True)
         m.d.sync += register.eq(sum(pair[1:], pair[0]))
         return register
@@ -325,7 +322,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return m
 
     def _sum(self, m: Module, name: str, values: list[Value]) -> Value:
-        """Return the rounded sum of the tap values of one pooling window."""
+        """Add the adders and roundings of one channel's window over its tap ``values``, and return the sum."""
         config = self.config
         total = self._term(m, f"{name}_tap_0", values[0], 0)
         for tap, (bits, excess) in enumerate(config.links, start=1):
@@ -340,7 +337,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return total
 
     def _term(self, m: Module, name: str, value: Value, wait: int) -> Value:
-        """Return the addend of a window sum for an input ``value``, from a lookup table, ``wait + 1`` cycles later."""
+        """Add a lookup table that converts a tap's ``value`` to its addend, and return it ``wait + 1`` cycles later."""
         config = self.config
         words = by_bits(config.terms, signed=config.window.input.signed)
         # The last stage is a register: a shift register in front of the table would be too slow.
@@ -348,7 +345,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         return look_up(m, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
     def _count(self, m: Module, pixel: int) -> Value:
-        """Return the number of window taps inside the map at ``pixel``, delayed to the cycle of the window's sum."""
+        """Add adders that count a window's taps inside the map; return the count in the cycle of the window's sum."""
         config = self.config
         count: Value = Const(0)
         for tap, inside in enumerate(self.i.payload.inside[pixel]):
@@ -361,7 +358,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
 
 
 def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value:
-    """Return, a cycle later, for each flag in ``used`` whether this flag or a higher flag is set.
+    """Return, a cycle later, one bit for each flag in ``used``: whether this flag or a higher flag is set.
 
     ``nearby`` bits are combined in this cycle, and the groups in the next.
     """
@@ -375,11 +372,11 @@ def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value
 
 
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
-    """Return the integer ``value`` rounded to float32's 24 significant bits, ties to even, a cycle later.
+    """Add logic that rounds an integer to 24 significant bits, ties to even; return the result a cycle or two later.
 
-    At most ``excess`` bits are dropped. To drop ``j`` bits, half of their range minus one is added, plus the lowest
-    kept bit. This cycle selects the lowest kept bit within groups of lengths, and the next cycle selects the group.
-    With ``settles``, the addition follows one cycle later.
+    At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of their range minus one is added, plus
+    the lowest kept bit. This cycle selects the lowest kept bit within groups of lengths, and the next cycle selects the
+    group. With ``settles``, the addition follows one cycle later, so that rounding takes two cycles.
     """
     lengths = range(1, excess + 1)
     used = named([value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths], "is_dropped")

@@ -45,7 +45,7 @@ class AddBiasConfig(ChannelsConfig):
 
     bits: int = 32
 
-    #: Number of DSP slices.
+    #: Number of DSP slices: none, as LUTs add the biases.
     multipliers = 0
 
     def __post_init__(self) -> None:

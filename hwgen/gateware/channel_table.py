@@ -1,4 +1,4 @@
-"""Lookup of each value in a table of its own channel: one memory per lane, addressed by channel and value."""
+"""Lookup of each value in a table of its own channel: one memory per lane and pixel, addressed by channel and value."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class ChannelTableConfig(ValueTables):
 
     @property
     def depth(self) -> int:
-        """Number of words in the memory of one lane: an output for every value of each of the lane's channels."""
+        """Number of words in a memory of one lane: an output for every value of each of the lane's channels."""
         return self.window.input.folds << self.window.input.bits
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the lookup tables are in block RAM, not in LUTs."""
+        """Whether the tables are in block RAM: by choice, if too deep for LUTs, or by default if a lane has several."""
         if self.tables_in == "lut":
             return self.depth > DEEPEST_LUT_ROM
         return self.tables_in == "block" or self.window.input.folds > 1
@@ -72,7 +72,7 @@ class ChannelTableConfig(ValueTables):
         return 1 + self.in_block_ram
 
     def words(self, lane: int) -> list[int]:
-        """Return the memory contents of one lane: table entries ordered by channel, then by the value's bits.
+        """Return the memory contents of one lane: an output per address, ordered by channel, then by the value's bits.
 
         Where the last beat of a pixel has no channel in the lane, the words are 0.
         """

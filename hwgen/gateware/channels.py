@@ -64,10 +64,10 @@ class ChannelsConfig(ABC):
     @property
     @abstractmethod
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
-        """Per-channel parameters by name: for each lane, the value for every beat of a pixel."""
+        """Parameter tables by name: for each lane, a tuple of values, one for every beat of a pixel."""
 
     def table(self, values: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return per-channel ``values`` arranged as a table: for each lane, the value for every beat of a pixel.
+        """Arrange per-channel ``values`` as a table: for each lane, a tuple of the values for every beat of a pixel.
 
         If a beat has no channel in a lane, another value of the lane fills the entry.
         """
@@ -80,17 +80,20 @@ class ChannelsConfig(ABC):
 
     @property
     def present(self) -> list[tuple[int, ...]]:
-        """Flags of whether each lane carries a channel: for each lane, one flag for every beat of a pixel."""
+        """For each lane, a tuple of flags for every beat of a pixel: 1 if the lane carries a channel, else 0."""
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
     def tables_in_block_ram(self) -> bool:
-        """Whether the parameter tables are in block RAM. Their output registers add one cycle to the lookup."""
+        """Whether the parameter tables are in block RAM: by choice, or by default if a pixel has many beats.
+
+        The output registers of block RAM add one cycle to the lookup.
+        """
         return (self.tables_in or default_memory(len(self.beats))) == "block"
 
     @property
     def memory_bits(self) -> int:
-        """Number of memory bits of the parameter tables. A lane whose entries are all equal needs no memory."""
+        """Number of memory bits of all parameter tables, without lanes whose entries are all equal."""
         return sum(
             len(column) * shape_of(column).width
             for table in self.tables.values()
@@ -99,7 +102,7 @@ class ChannelsConfig(ABC):
         )
 
     def _count_table(self, cost: Cost, name: str) -> bool:
-        """Add the memory of the parameter table ``name`` to ``cost``, and return whether it needs a memory."""
+        """Add the memory of parameter table ``name`` to ``cost``; return ``False`` if constants replace the memory."""
         varying = [column for column in self.tables[name] if len(set(column)) > 1]
         columns: list[int] = []
         for values in () if self.tables_in_block_ram else varying:
@@ -129,7 +132,7 @@ class ChannelsComponent(ConfiguredComponent[AnyConfig]):
 
 
 def _pack(fields: Sequence[tuple[int, int]]) -> int:
-    """Return a memory word made of (value, width) fields, with the first field in the lowest bits."""
+    """Pack fields, each a value and its width in bits, into one memory word, the first field lowest."""
     word = start = 0
     for value, width in fields:
         word |= value % (1 << width) << start
@@ -155,19 +158,19 @@ class Beats:
         self._indices: list[Value] = [beat_index]
 
     def valid(self, cycle: int) -> Value:
-        """Return a signal that is high if an input beat arrived ``cycle`` cycles ago."""
+        """Return the valid bit of input beats delayed by ``cycle`` cycles, with registers added as needed."""
         for stage in range(len(self._valid), cycle + 1):
             self._valid.append(delayed(self._m, f"valid_{stage}", self._valid[-1], 1, reset_less=False))
         return self._valid[cycle]
 
     def beat_index(self, cycle: int) -> Value:
-        """Return the index within its pixel of the beat that arrived ``cycle`` cycles ago."""
+        """Return a beat's index within its pixel, delayed by ``cycle`` cycles, with registers added as needed."""
         for stage in range(len(self._indices), cycle + 1):
             self._indices.append(delayed(self._m, f"beat_index_{stage}", self._indices[-1], 1))
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Return parameter ``name`` of each value in the beat that arrived ``cycle`` cycles ago, read from its table.
+        """Add the memory of table ``name``; return each value's parameter for the beat of ``cycle`` cycles ago.
 
         ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
         because it is too slow for the logic behind it.
@@ -198,7 +201,7 @@ class Beats:
         return self._by_pixel(values)
 
     def _by_pixel(self, values: list[Value]) -> list[Value]:
-        """Return the per-channel ``values``, each repeated once for every pixel of a beat."""
+        """Return a flat list of the per-lane ``values``, each repeated for every pixel of a beat."""
         return [value for value in values for _ in range(self._config.pixels)]
 
 

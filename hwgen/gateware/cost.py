@@ -24,7 +24,7 @@ from functools import lru_cache
 from hwgen.devices import DEFAULT
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, default_memory
 
-#: Sizes of LUTs, multiplexers and shift registers of the FPGA family that circuits are made for.
+#: Sizes of LUTs, multiplexers and shift registers of the default FPGA family, for which all circuits are made.
 LOGIC = DEFAULT.logic
 LUT_INPUTS = LOGIC.lut_inputs
 
@@ -61,7 +61,7 @@ class Cost:
     ff: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
-        """Add to the count the flip-flops or shift-register LUTs that delay ``bits`` bits by ``cycles`` cycles."""
+        """Count the flip-flops, or from a few cycles on the LUT shift registers, of a delay line of ``bits`` bits."""
         if cycles < LOGIC.shortest_shift_register:
             self.ff += bits * cycles
         else:
@@ -74,7 +74,7 @@ class Cost:
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """Add the delay of an adder tree's unpaired last value to the count.
+        """Track an adder tree's unpaired last value on one level; count its delay registers once it has a partner.
 
         A tree combines values in pairs. On a level with an odd number, the last value has no partner and is delayed.
         Its delay is counted once it has a partner, on the last level of the tree at the latest.
@@ -99,7 +99,7 @@ class Cost:
         return 0
 
     def rom(self, columns: Iterable[int], depth: int, width: int, block: bool | None = None) -> None:
-        """Add the resources of a read-only memory and its output register to the count.
+        """Add to the count the resources of a read-only memory and its output register, in LUTs or block RAM.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ def constant_adder_luts(constant: int, bits: int) -> int:
 
 
 def varying_columns(words: Sequence[int], width: int) -> list[int]:
-    """Return the bit columns of a read-only memory's words, without the columns that are constant.
+    """Return each bit column of a read-only memory's words as an integer, without the columns that are constant.
 
     Column ``b`` holds bit ``b`` of all words: bit ``n`` of the column is bit ``b`` of word ``n``.
     """
@@ -223,7 +223,7 @@ def _zeros(inputs: int, input_index: int) -> int:
 
 
 def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
-    """Return the two halves of a truth table: where one input is 0, and where the input is 1."""
+    """Split a truth table into two over the other inputs: where input ``input_index`` is 0, and where it is 1."""
     step = 1 << input_index
     if input_index == inputs - 1:
         return function & ((1 << step) - 1), function >> step
@@ -233,7 +233,7 @@ def _halves(function: int, inputs: int, input_index: int) -> tuple[int, int]:
 
 
 def table_bits(values: Iterable[int]) -> int:
-    """Return the number of registers that store a table entry: its different bit columns that are not constant."""
+    """Return the number of flip-flops that store one entry of a table: its different, not constant bit columns."""
     values = list(values)
     smallest, bits = min(values), counter_bits(max(values) - min(values) + 1)
     return len(set(varying_columns([value - smallest for value in values], bits)))

@@ -40,7 +40,7 @@ class CreditsConfig:
 
 
 class Credits(ConfiguredComponent[CreditsConfig]):
-    """Credit counter of free FIFO entries as a component of its own.
+    """Component that only counts the credits (free entries) of a layer's output FIFO.
 
     Layers use `count_credits` within their other logic.
 
@@ -82,7 +82,7 @@ class Credits(ConfiguredComponent[CreditsConfig]):
 def count_credits(
     m: Module, config: CreditsConfig, *, fold: Value, start: Value, returned: Value, name: str = "credits"
 ) -> Value:
-    """Add a counter of free FIFO entries, and return whether the results of the next output fold fit the FIFO.
+    """Add a counter of a FIFO's free entries, and return a bit: whether the FIFO has room for the next output fold.
 
     An output fold is a pass over ``Tm`` output channels; ``fold`` is its index. ``start`` takes the credits of the
     fold, and ``returned`` adds one credit.

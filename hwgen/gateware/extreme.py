@@ -129,9 +129,9 @@ class Extreme(Elementwise[ExtremeConfig]):
         return Mux(first > second if self.config.greatest else first < second, first, second)
 
     def _recoded(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Return an operand after the lookup table of its map, or unchanged if the map has no table.
+        """Add the lookup table of an operand's map, if it has one, and return the converted or unchanged operand.
 
-        If any map has a table, the operand is one cycle later.
+        If any map has a table, the operands of all maps are one cycle later.
         """
         config = self.config
         if config.tables[index]:

@@ -17,7 +17,7 @@ from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
-#: Number of beats in LUTs in front of a block RAM. They cover the latency of the block RAM.
+#: Number of oldest beats that a FIFO in block RAM keeps in LUT RAM, to cover the latency of the block RAM.
 FRONT_DEPTH = 4
 
 
@@ -52,7 +52,7 @@ class FifoConfig:
     pixels: int = 1
     memory_in: str | None = None
 
-    #: Latency from a write into the empty FIFO to the offer of the beat, in cycles.
+    #: Cycles from the write of a beat into the empty FIFO to the beat's offer on the output stream.
     latency = 2
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class FifoConfig:
 
     @property
     def width(self) -> int:
-        """Width in bits of a FIFO beat."""
+        """Width in bits of one beat in the FIFO, all lanes and pixels."""
         return self.lanes * self.pixels * self.bits
 
     @property
@@ -73,12 +73,15 @@ class FifoConfig:
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the FIFO stores its beats in block RAM. The oldest beats are then in LUTs in front of it."""
+        """Whether the FIFO stores its beats in block RAM: by choice (``memory_in``), or by default if it is deep.
+
+        The oldest beats are then in LUTs in front of the block RAM.
+        """
         return (self.memory_in or default_memory(self.depth)) == "block"
 
     @property
     def beat(self) -> BeatFormat:
-        """Beat format of the FIFO's output stream. Only lanes, pixels and value shape are meaningful."""
+        """Beat format of the FIFO's output stream; only lanes, pixels, value shape and beat count are meaningful."""
         return BeatFormat(
             channels=self.lanes,
             height=1,
@@ -168,7 +171,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         return m
 
     def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
-        """Return the oldest beat of a FIFO in block RAM, from a small queue in LUTs in front of the block RAM.
+        """Add a block RAM with a small queue in LUT RAM for the FIFO's oldest beats, and return the oldest beat.
 
         ``level`` counts the reserved slots of the queue. The method drives ``push``: whether a slot is reserved.
         ``fetch`` reads the oldest slot.
@@ -210,9 +213,9 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
 def _ring(
     m: Module, name: str, word: Value, depth: int, push: Value, pop: Value, write_slot: Value | None = None
 ) -> tuple[Value, Value]:
-    """Return the word that ``pop`` last read from a ring buffer in LUT RAM, and the next slot to be written.
+    """Add a ring buffer in LUT RAM; return the word that ``pop`` last read, and the slot that is written next.
 
-    If ``write_slot`` is not ``None``, words are written there.
+    If ``write_slot`` is not ``None``, words are written to this slot.
     """
     m.submodules[name] = storage = memory.Memory(
         shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth, "lut")

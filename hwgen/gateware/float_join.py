@@ -17,7 +17,7 @@ from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: Largest number of dropped bits that is rounded in two cycles. More bits need a third cycle.
+#: Most bits of a sum that can be rounded away in two cycles; a rounding of more bits takes a third cycle.
 _QUICK = 8
 
 
@@ -53,12 +53,12 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def _ends(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest addend of each input map."""
+        """Pair of the smallest and the largest addend in the table of each input map."""
         return tuple((min(table), max(table)) for table in self.tables)
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Smallest and largest possible partial sum after each input map is added."""
+        """Pairs of the smallest and the largest possible partial sum, one pair for after each input map."""
         lowest, highest = (
             accumulate(ends, lambda total, term: to_float32(total + term)) for ends in zip(*self._ends, strict=True)
         )
@@ -66,7 +66,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """Sizes of each addition in the chain of adders: bits of the exact sum, most low bits that rounding drops."""
+        """For each map after the first: width of its exact partial sum, and most low bits that rounding drops."""
         links = []
         for (before, _), terms in zip(pairwise(self.sums), self._ends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]
@@ -76,7 +76,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the operands, one value of each map, to their partial sum after each input map."""
+        """Cycles from the operands, one value of each map, to their partial sum, one number for after each map."""
         cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.links)
         return tuple(accumulate(cycles, initial=1))
 
@@ -100,7 +100,7 @@ class FloatJoinConfig(Weightless):
         return bits_for_range(*self._ends[index])
 
     def words(self, index: int) -> list[int]:
-        """Return the contents of the lookup table of input map ``index``: addends, addressed by a value's bits."""
+        """Return the contents of the lookup table of input map ``index``: addends, in the order of their addresses."""
         return by_bits(self.tables[index], signed=self.window.inputs[index].signed)
 
     @cached_property
@@ -169,7 +169,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         return m
 
     def _term(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Return the addend of an input map's value, in the cycle in which the previous partial sum is complete."""
+        """Add a lookup table that converts a map's value to its addend in the cycle of the previous partial sum."""
         config = self.config
         wait = config.arrivals[index - 1] - 1 if index else 0
         # The last stage is a register: a shift register in front of the table would be too slow.

@@ -14,7 +14,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
-#: Signature of a guard's error flags, which stay high until ``clear``.
+#: Signature of a guard's error flags, ``short`` and ``long``, which stay high until ``clear``.
 FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)})
 
 

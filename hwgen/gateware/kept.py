@@ -16,7 +16,7 @@ LATENCY = 2
 def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
     """Add a memory of ``depth`` words, and return the word at ``address``, two cycles later.
 
-    With ``write``, ``word`` is stored there first. One address is taken per cycle, in any order.
+    With ``write``, ``word`` is stored at ``address`` first. One address is taken per cycle, in any order.
     """
     if depth == 1:
         kept = Signal(len(word), name=f"{name}_stored", reset_less=True)
