@@ -28,7 +28,7 @@ from hwgen.templates.task import Task
 
 
 class Template(ABC):
-    """Generator of the hardware of a fusion group, with its own choices for one group."""
+    """Base class of templates; an instance has the choices for one fusion group, and configures its hardware."""
 
     name: ClassVar[str]
     """Name of the template in plans, options and messages."""
@@ -38,7 +38,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best group of the layers ``begin`` to ``end`` of the task's network, or why none fits.
+        """Search for the best group of a task's layers ``begin`` to ``end - 1``; a `Refusal` says why none fits.
 
         Parameters
         ----------
@@ -54,7 +54,7 @@ class Template(ABC):
     @classmethod
     @abstractmethod
     def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Template:
-        """Return the template with the choices of a group of ``plan.json``.
+        """Read the template's choices for one group from the group's entry in ``plan.json``.
 
         Raises
         ------
@@ -64,11 +64,11 @@ class Template(ABC):
 
     @abstractmethod
     def write(self, config: AcceleratorConfig) -> dict[str, Any]:
-        """Return the fields of ``plan.json`` that `read` reads."""
+        """Return the template's choices as fields of a group's entry in ``plan.json``, which `read` reads."""
 
     @abstractmethod
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        """Return the configuration of the hardware of a group's layers.
+        """Return the accelerator configuration of a group, given its network and the choices for each layer.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class Template(ABC):
 
     @classmethod
     def stage(cls, op: Op) -> Stage[Any]:
-        """Return the stage that builds a layer.
+        """Return the `Stage` that configures the hardware of a layer under this template.
 
         Raises
         ------
@@ -90,15 +90,15 @@ class Template(ABC):
         return stage_of(op)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
-        """Return the number of pixels of each group input that a frame fetches, repeated fetches included."""
+        """Return, for each input of a group, how many of its pixels a frame fetches, repeated fetches included."""
         return tuple(source.height * source.width for source in network.input_maps)
 
     def summary(self, group: Group) -> list[str]:
-        """Return the lines below a plan's table, for people."""
+        """Return the lines of text about a group that stand below the plan's table; none by default."""
         return []
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """Whether one of this template's options has no effect on a group of these layers."""
+        """Whether a template's option, such as ``overlap``, has no effect on a group of the network's layers."""
         return False
 
     alone: ClassVar[str] = ""
@@ -107,26 +107,29 @@ class Template(ABC):
     # A template overrides the following members if its groups are not layers with streams between them.
 
     streams: ClassVar[bool] = True
-    """Whether groups are layers with streams between them. Only then a `Group` has a configuration."""
+    """Whether each layer of a group has hardware of its own, with streams between layers.
+
+    Only then a `Group` has a configuration.
+    """
 
     def rows(self, group: Group) -> list[tuple[str, ...]] | None:
-        """Return the rows of a plan's table: a layer's name, kind, output, and this template's columns.
+        """Return a group's rows of the plan's table, a row per layer; ``None`` if the columns are those of streams.
 
-        `hwgen.report.legend` has the columns' titles. ``None`` stands for the columns of streams: unroll factors, line
-        buffers and FIFOs.
+        A row has a layer's name, kind and output, and then this template's columns, whose titles are in
+        `hwgen.report.legend`. The columns of streams are unroll factors, line buffers and FIFOs.
         """
         return None
 
     def document(self, group: Group) -> dict[str, Any] | None:
-        """Return the group's fields in ``plan.json``, without the template's name.
+        """Return a group's entry in ``plan.json`` without the template's name; ``None`` if it is that of streams.
 
-        ``None`` stands for the group's layers, its FIFOs, and the fields of `write`.
+        The entry of streams has the group's layers, its FIFOs, and the fields of `write`.
         """
         return None
 
     @classmethod
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group | None:
-        """Return the group that `document` wrote; ``None`` if layers, FIFOs and the fields of `read` describe it.
+        """Read a group from an entry that `document` wrote; ``None`` if the entry is that of streams.
 
         Raises
         ------
@@ -165,7 +168,7 @@ class Group:
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        """Configuration of the group's hardware."""
+        """Accelerator configuration of the group's hardware."""
         return self.template.configure(self.network, self.layers)
 
     @property
@@ -192,7 +195,7 @@ class Group:
 
     @cached_property
     def steady(self) -> Cycles:
-        """Cycles of frames that follow each other, in the steady state."""
+        """Latency of a frame and steady interval between frames, in cycles, for frames that follow each other."""
         return self.predict()
 
     @cached_property
@@ -201,11 +204,14 @@ class Group:
         return self.predict(1).latency + 1
 
     def predict(self, frames: int | None = None) -> Cycles:
-        """Return the cycles of ``frames`` frames that follow each other; by default until the interval is steady."""
+        """Predict latency and interval of ``frames`` frames in succession; by default as many as settle them."""
         return steady_cycles(self.config) if frames is None else steady_cycles(self.config, frames)
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
-        """Return the off-chip bytes of a frame; with ``loads``, every frame loads the weights."""
+        """Return a frame's off-chip bytes by name (``feature_maps``, ``weights``).
+
+        The weights have bytes if every frame loads them (``loads``).
+        """
         return {"feature_maps": self.map_bytes, "weights": self.network.weight_bytes if loads else 0}
 
     @property

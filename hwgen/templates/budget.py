@@ -67,7 +67,7 @@ def sure_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
 
 
 def weights_of(layers: Sequence[Op]) -> list[tuple[str, int]]:
-    """Return the name, and the bits of all weights, of each layer that has weights."""
+    """Return a list of pairs, the name of a layer and the bits of its weights, for the layers that have weights."""
     return [(layer.name, layer.weight_count * layer.weight_bits) for layer in layers if layer.weight_count]
 
 
@@ -95,7 +95,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
 
 
 def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
-    """Return a refusal for the first layer whose arithmetic alone needs more LUTs than the device has."""
+    """Return a refusal for the first layer whose arithmetic alone exceeds the device's LUTs; ``None`` if none does."""
     for layer in layers:
         if (needed := stage_of(layer).least_luts) > board.lut:
             return Refusal(

@@ -22,7 +22,7 @@ def compose(
     pixels: int | None = None,
     stage: Callable[[Op], Stage[Any]] = stage_of,
 ) -> AcceleratorConfig:
-    """Return the accelerator of one fusion group, which computes row by row.
+    """Return the configuration of the accelerator of one fusion group that is computed row by row.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def compose(
 
 
 def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable[[Op], Stage[Any]]) -> dict[str, int]:
-    """Return the number of pixels per beat of each group input: as many as its reader computes per cycle.
+    """Return, by group input, the number of pixels per beat: as many as the input's reader computes per cycle.
 
     If the reader takes several inputs in step and this input separately, the number is at most the map's width.
     """
@@ -86,7 +86,7 @@ def _input_widths(network: Network, layers: Sequence[LayerPlan], stage: Callable
 
 
 def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> tuple[BeatFormat, ...]:
-    """Return the formats of a layer's input beats: ``Tn`` channels of as many pixels as the previous layer finishes.
+    """Check a layer's choices, and return the beat format of each input: ``Tn`` channels of ``pixels`` pixels.
 
     Raises
     ------

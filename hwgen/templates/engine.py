@@ -37,13 +37,13 @@ from hwgen.templates.layers import LayerPlan
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Candidate sizes of the array, as (maps, pixels), in the order of preference.
+#: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
 ARRAYS = ((32, 13), (32, 7), (16, 13), (16, 7), (16, 5))
-#: Fields of an `EngineConfig` that are depths of buffers.
+#: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
-#: Loop order in which a box of the input, once on chip, serves all folds of output maps; outermost loop first.
+#: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
 MAPS_STAY = ("box", "fold", "tile", "chunk")
-#: Loop order in which the weights of a fold of output maps, once on chip, serve the whole map; outermost loop first.
+#: Loop order in which the weights of a fold of output channels stay on chip for the whole map; outermost loop first.
 WEIGHTS_STAY = ("fold", "box", "tile", "chunk")
 
 
@@ -124,12 +124,12 @@ class EngineTemplate(Template):
         return rows
 
     def _work(self, macs: int, cycles: int) -> tuple[str, str]:
-        """Return two columns of the plan's table: multiply-adds per cycle, and their share of the array's."""
+        """Return two cells of the plan's table: multiply-adds per cycle, and their share of the array's maximum."""
         rate = macs / max(cycles, 1)
         return f"{rate:,.1f}", f"{rate / (self.engine.maps * self.engine.pixels):.0%}"
 
     def _row(self, figures: Figures) -> tuple[str, ...]:
-        """Return a layer's own columns of the plan's table; layers side by side share all other columns."""
+        """Return a layer's own cells of the plan's table; layers computed side by side share the others."""
         layer = figures.layer
         columns = (layer.name, layer.kind, "x".join(map(str, layer.output.shape)))
         if not figures.tilings:
@@ -350,7 +350,7 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
 
 
 def order(tiling: Tiling) -> tuple[str, ...]:
-    """Return the loops of a tiling, from the outermost to the innermost."""
+    """Return the loop order of a tiling (``box``, ``fold``, ``tile``, ``chunk``), outermost loop first."""
     return MAPS_STAY if tiling.maps_stay else WEIGHTS_STAY
 
 
@@ -377,7 +377,7 @@ def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
 
 
 def _layer_entry(figures: Figures) -> dict[str, Any]:
-    """Return a layer's entry in ``plan.json``."""
+    """Return the entry in ``plan.json`` of a layer that an engine computes: tilings, cycles, array steps and bytes."""
     layer, tilings = figures.layer, list(dict.fromkeys(figures.tilings))
     entry: dict[str, Any] = {"name": layer.name, "kind": layer.kind, "output": list(layer.output.shape)}
     if not tilings:
@@ -410,7 +410,7 @@ def _optional() -> list[Field[Any]]:
 
 
 def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -> Choices:
-    """Return the choices in ``plan.json``: for each group of layers side by side, the tilings of each layer's passes.
+    """Read the choices in ``plan.json``: for each group of layers side by side, the tilings of each layer's passes.
 
     Parameters
     ----------
@@ -456,7 +456,7 @@ def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -
 
 
 def _tilings(entry: dict[str, Any], where: str) -> list[Tiling]:
-    """Return the tilings of a layer's passes; empty if the layer has no passes."""
+    """Read the tilings of a layer's passes through the array from the layer's entry; empty if there are no passes."""
     if "passes" not in entry and entry.get("tile") is None:
         return []
     passes = entry_of(entry, "passes", list, where) if "passes" in entry else [entry]
@@ -491,7 +491,7 @@ def _pair(entry: Any, key: str, where: str) -> tuple[int, int]:
 
 
 def _values(config_type: type, entry: dict[str, Any], where: str) -> dict[str, int]:
-    """Return the values of a configuration's fields that a JSON object has.
+    """Check the keys and values of a JSON object against a configuration class, and return the values by key.
 
     Raises
     ------
@@ -505,7 +505,7 @@ def _values(config_type: type, entry: dict[str, Any], where: str) -> dict[str, i
 
 
 def _value(entry: dict[str, Any], key: str, default: Any, where: str) -> Any:
-    """Return the value of a key, which must be an integer, or a boolean if its default is one."""
+    """Check that a key's value is an integer, or a boolean if the default is one, and return the value."""
     if isinstance(default, bool):
         if not isinstance(entry[key], bool):
             raise PlanError(f"{where}: {key} must be true or false, not {shown(entry[key])}")

@@ -1,4 +1,4 @@
-"""Readers of the fields of ``plan.json``; a one-line error names the field and its fault."""
+"""Functions that read and check fields of ``plan.json``; a one-line error names the field and its fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer
 
 
 def bounded(document: Any, key: str, where: str, low: int, high: int, reason: str) -> int:
-    """Return the integer value of ``key``, which must be from ``low`` to ``high``.
+    """Check that the value of ``key`` in a JSON object is an integer from ``low`` to ``high``, and return the value.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def bounded(document: Any, key: str, where: str, low: int, high: int, reason: st
 
 
 def field(document: Any, key: str, expected: type, where: str) -> Any:
-    """Return the value of ``key`` in a JSON object, and check its type.
+    """Check the type of the value of ``key`` in a JSON object, and return the value.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def field(document: Any, key: str, expected: type, where: str) -> Any:
 
 
 def read_input_pixels(group: Any, network: Network, layers: Sequence[LayerPlan]) -> int:
-    """Return the number of neighbouring pixels of a beat of a group's input, from the group's entry in ``plan.json``.
+    """Read the number of neighbouring pixels per beat of a group's input from the group's entry in ``plan.json``.
 
     Raises
     ------

@@ -57,7 +57,7 @@ Built = TypeVar("Built", bound=JoinLayerConfig)
 
 
 class StepStage(Stage[Kind]):
-    """Stage of a layer without a window: each step begins with one beat of each input."""
+    """Base class of the stages of layers without a line buffer, such as sums of maps, concatenations and lookups."""
 
     in_step, has_rows = 1, False
 
@@ -68,10 +68,10 @@ class StepStage(Stage[Kind]):
 
     @abstractmethod
     def compute(self, sources: Sequence[BeatFormat]) -> LayerCompute:
-        """Return the configuration of the layer's arithmetic; its ``window`` says how input beats are read."""
+        """Return the configuration of the layer's arithmetic, whose ``window`` reads input beats of given formats."""
 
     def finish(self, compute: LayerCompute, lanes: int) -> LayerFinish | None:
-        """Return the finish that makes outputs of results, ``lanes`` channels per beat; ``None`` if there is none."""
+        """Return the configuration of the circuit that makes outputs of results; ``None`` if results are outputs."""
         return None
 
     def layer(
@@ -98,7 +98,7 @@ _KNOWN: WeakKeyDictionary[Add, Shares] = WeakKeyDictionary()
 
 
 class AddStage(StepStage[Add]):
-    """Stage of a sum of two maps: two tables and an adder per lane."""
+    """Stage of a sum or difference of two maps: two tables and an adder per lane."""
 
     in_step = 2
 
@@ -122,7 +122,7 @@ class AddStage(StepStage[Add]):
         )
 
     def _loaded(self, window: JoinConfig, shares: Shares) -> LoadedTableSumConfig:
-        """Return the sum with tables that are loaded at run time; their fraction has `FRACTION` bits at all scales."""
+        """Return the configuration of a sum with tables loaded at run time, with `FRACTION` fraction bits always."""
         op, integer_type, extra_bits = self.op, self.op.output.type, FRACTION - shares.fraction
         if extra_bits < 0:
             raise PlanError(
@@ -165,7 +165,7 @@ class MulStage(StepStage[Mul]):
 def thresholds(
     op: Op, compute: LayerCompute, lanes: int, outputs: Callable[[np.ndarray], np.ndarray], sum_range: tuple[int, int]
 ) -> ThresholdConfig:
-    """Return the thresholds between the outputs of integers.
+    """Return the configuration of the circuit that maps a layer's integer results to outputs by thresholds.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ class ExtremeStage(StepStage[Max]):
 
 
 def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
-    """Return the table of each input whose values change; an empty tuple for each other input."""
+    """Return, for each input of a join, the table of its outputs; an empty tuple if its values stay unchanged."""
     integer_type = op.output.type
     values = np.arange(integer_type.minimum, integer_type.maximum + 1)
     return tuple(
@@ -356,7 +356,7 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
 
     @property
     def channelwise(self) -> bool:
-        """Whether lanes keep their channels: always true, a lane has the channels of one pixel of a block."""
+        """Whether each lane of output beats takes its values from the input lane of the same index: always true."""
         return True
 
     @property
@@ -365,7 +365,10 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
 
     @property
     def _block_pixels(self) -> tuple[int, int]:
-        """Number of input pixels, and of output pixels, whose channels one pixel of the other map has; one is 1."""
+        """Number of equal parts of an input pixel's channels, and of an output pixel's; one of the numbers is 1.
+
+        Each part has the channels of one pixel of the other map.
+        """
         return (self.op.count, 1) if self.op.to_space else (1, self.op.count)
 
     @property
@@ -393,5 +396,5 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
 
 
 def _as_they_are(window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig) -> RecodeConfig:
-    """Return a recoding without tables, which passes values on unchanged."""
+    """Return the configuration of a recoding without tables, which passes on the values that ``window`` reads."""
     return RecodeConfig(window=window, tables=((),), bits=window.input.bits, signed=window.input.signed)

@@ -63,7 +63,7 @@ class LayerPlan:
 def with_buffers(
     layers: Sequence[LayerPlan], rows: Sequence[int], depths: Sequence[Sequence[int]]
 ) -> tuple[LayerPlan, ...]:
-    """Return the choices of all layers with other line buffers and FIFO depths."""
+    """Return copies of the layers' plans with given rows of line buffers and given depths of FIFOs."""
     return tuple(
         replace(layer, line_rows=row, fifo_depths=tuple(depth))
         for layer, row, depth in zip(layers, rows, depths, strict=True)

@@ -30,7 +30,7 @@ def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> 
 
 
 def block_rams(width: Any, depth: Any) -> Any:
-    """Return `hwgen.devices.Memories.block_rams` of many memories: arrays of widths, depths or both."""
+    """Return the 36-kbit block RAMs of a memory, or 0 if its depth suits LUTs; width and depth can be arrays."""
     counts = [
         share * -(-width // block_width) * -(-depth // block_depth)
         for share, block_width, block_depth in MEMORIES.shapes

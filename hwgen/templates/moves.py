@@ -66,7 +66,7 @@ class Move:
 
 
 def moves_of(group: Group) -> list[Move]:
-    """Return all possible moves of a group: memories that are shallow enough for LUTs, and weights to be joined."""
+    """Return all moves possible in a group: of memories shallow enough for LUTs, and mergers of weight memories."""
     return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 

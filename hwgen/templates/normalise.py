@@ -25,10 +25,10 @@ from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import beat_format
 from hwgen.templates.work import LayerWork, SerialWalk, Unroll
 
-#: Maximum number of leading bits of a scale that select a factor, and the candidate fraction bits of a factor.
+#: Maximum number of leading bits of an LRN's scale that select a factor, and the candidate fraction bits of a factor.
 _MOST_FACTOR_BITS, _FRACTIONS = 13, range(6, 17)
 
-#: A distance that is larger than any distance of an output from its zero point.
+#: Integer above any distance of an output from its zero point.
 _FAR = 1 << 20
 
 #: Number of bits of a float32 number below its leading one, and of guard bits of a sum, which decide its rounding.
@@ -37,22 +37,22 @@ _BELOW, _GUARD = 23, 2
 
 @dataclass(frozen=True)
 class Sums:
-    """Integers that stand for the terms of the normalisation's sum, and the range of the sums."""
+    """Integers with which the hardware sums up an LRN's scale: term of each magnitude, start, and range of the sums."""
 
     terms: np.ndarray
-    """Term of each magnitude, int64."""
+    """Term of the sum by magnitude, the distance of an input from its zero point; int64."""
     start: int
-    """Integer with which each sum starts: the bias, or 0 if integers count steps above the bias."""
+    """Integer with which each sum starts: the bias, or 0 if the integers count steps above the bias."""
     low: int
     """Smallest sum."""
     high: int
     """Largest sum."""
     origin: int
-    """Bits of the float32 scale that the hardware represents as 0."""
+    """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
 
 
 def sums_of(scale: Scale) -> Sums:
-    """Return the integers of a scale's terms and sums.
+    """Convert the float32 terms and sums of an LRN's scale (bias plus sum of squares) to the hardware's integers.
 
     If no sum is rounded, the integers count the scale's steps above the bias. Otherwise they count quarters of the
     smallest sum's last place; the last bit of a term is then set if the term has any fraction below a quarter.
@@ -72,7 +72,7 @@ def sums_of(scale: Scale) -> Sums:
 
 @dataclass(frozen=True)
 class Tables:
-    """Tables of the normalisation's circuit; `NormaliseConfig` describes the fields."""
+    """Tables of the circuit of an LRN; `NormaliseConfig` describes the fields."""
 
     factors: tuple[int, ...]
     shift: int
@@ -84,13 +84,13 @@ class Tables:
 
 
 def find_tables(op: LRN, origin: int, bits: int) -> Tables:
-    """Return the tables that give the layer's outputs at every scale that a magnitude can have.
+    """Search for tables that give an LRN's exact outputs for every magnitude of an input and base of its power.
 
     Parameters
     ----------
     op : LRN
     origin : int
-        Bits of the float32 scale that the hardware represents as 0.
+        Bit pattern of the float32 scale that the hardware represents as 0.
     bits : int
         Number of bits of the hardware's scales.
 
@@ -116,14 +116,14 @@ def find_tables(op: LRN, origin: int, bits: int) -> Tables:
 
 
 def _limit(op: LRN) -> int:
-    """Return the largest distance of an output from its zero point."""
+    """Return the largest distance that an output of an LRN can have from its zero point."""
     zero = op.output.zero_point
     return max(op.high - zero, zero - op.low)
 
 
 @dataclass(frozen=True)
 class _Falls:
-    """Falls of a layer, in the hardware's scales, by magnitude.
+    """Thresholds of an LRN by magnitude: the hardware scales from which on an output is one nearer its zero point.
 
     ``smallest`` has the distance after all falls, ``at`` the scale of each fall, ``ends`` the first scale behind the
     fall's ripples, and ``ripples`` their mask.
@@ -134,11 +134,11 @@ class _Falls:
     ends: list[np.ndarray]
     ripples: list[np.ndarray]
     never: int
-    """A scale that no sum reaches."""
+    """Scale that no sum reaches."""
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:
-        """Return the falls of the first ``count`` magnitudes, in scales of ``bits`` bits from ``origin`` on."""
+        """Convert the falls of the first ``count`` magnitudes to scales of ``bits`` bits from ``origin`` on."""
         # Falls before the first hardware scale are moved to it.
         before = np.maximum(origin - falls.at, 0)
         never = (1 << bits) - 1
@@ -151,7 +151,10 @@ class _Falls:
 
 @dataclass(frozen=True)
 class _Guesses:
-    """Permitted guesses ``k`` of the distance, from ``low`` to ``high``, for pairs of a magnitude and leading bits."""
+    """Permitted guesses of an output's distance from its zero point, by magnitude and leading bits of the scale.
+
+    A guess ``k`` is permitted from ``low`` to ``high``.
+    """
 
     falls: _Falls
     limit: int
@@ -185,7 +188,10 @@ class _Guesses:
         return bool((self.low <= self.high).all())
 
     def factors(self, fraction: int) -> np.ndarray | None:
-        """Return factors with ``fraction`` fraction bits, int64; ``None`` if no such factors give permitted guesses."""
+        """Return a factor for each value of the leading bits; ``None`` if ``fraction`` fraction bits are too few.
+
+        The factors, int64, give permitted guesses.
+        """
         nonzero = self.magnitude > 0
         magnitude, leading = self.magnitude[nonzero], self.leading[nonzero]
         low, high = np.zeros(self.count, np.int64), np.full(self.count, np.iinfo(np.int64).max)
@@ -197,7 +203,7 @@ class _Guesses:
 
 
 def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int) -> Tables:
-    """Return the tables of these factors, with the falls that the guesses need, magnitude by magnitude."""
+    """Return the tables of an LRN's circuit for given factors, with the falls that their guesses need."""
     k = np.minimum(guesses.magnitude * factors[guesses.leading] >> fraction, guesses.limit)
     masks = sorted({0, *(int(ripple) for ripples in falls.ripples for ripple in ripples)})
     first: list[int] = []
@@ -225,11 +231,11 @@ _BLOCK_RAM: WeakKeyDictionary[LRN, float] = WeakKeyDictionary()
 
 
 class LRNStage(StepStage[LRN]):
-    """Stage of a normalisation, channel by channel: a running sum, a multiplier, and a memory of falls."""
+    """Stage of an LRN, computed channel by channel: a running sum, a multiplier, and a memory of thresholds (falls)."""
 
     @property
     def channelwise(self) -> bool:
-        """Whether lanes keep their channels: always true, an output beat has the channel of an input beat."""
+        """Whether an output beat has the same channel as an input beat: always true."""
         return True
 
     @property
@@ -256,7 +262,7 @@ class LRNStage(StepStage[LRN]):
 
     @property
     def origin(self) -> int:
-        """Bits of the float32 scale that the hardware represents as 0."""
+        """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
         return self._known[0].origin
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -265,7 +271,7 @@ class LRNStage(StepStage[LRN]):
         return unroll.tp * _BLOCK_RAM[self.op]
 
     def window(self, source: BeatFormat) -> RunningScaleConfig:
-        """Return the configuration of the running scale, which reads the input beats."""
+        """Return the configuration of the circuit that reads input beats and computes the scale as a running sum."""
         return _window(self.op, self._known[0], source)
 
     def compute(self, sources: Sequence[BeatFormat]) -> NormaliseConfig:

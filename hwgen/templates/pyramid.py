@@ -64,7 +64,7 @@ class Pyramid(Template):
     name = PYRAMID
 
     def tiles(self, network: Network) -> list[tuple[Axis, Axis]]:
-        """Return the rows and columns of each layer's tiles.
+        """Return, for each layer of a group, the rows and columns of its input tiles.
 
         Raises
         ------
@@ -164,12 +164,12 @@ def check_chain(network: Network, name: str) -> None:
 
 
 def pyramid_cycles(config: AcceleratorConfig) -> int:
-    """Return the cycles of a pyramid inside the map, which are the cycles of its slowest layer."""
+    """Return the cycles that an accelerator takes for a pyramid inside the map: those of the slowest layer."""
     return max(layer.pyramid_cycles or 0 for layer in config.layers)
 
 
 def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> AcceleratorConfig:
-    """Return the accelerator of a group in pyramids, given the accelerator of the same group row by row.
+    """Convert the accelerator configuration of a group computed row by row to one computed in pyramids.
 
     Arithmetic, FIFOs and beats are unchanged. Tile buffers and reuse buffers replace the line buffers.
 
@@ -237,7 +237,7 @@ class PyramidSearch(GroupSearch):
         return self.template.tiles(self.network)
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
-        """Return the layers' plans, with ample FIFOs. In place of line buffers, they have the rows of a window."""
+        """Return the layers' plans with ample FIFOs, and with a window's rows in place of a line buffer's."""
         return tuple(
             replace(plan, line_rows=min(layer.window.extent[0], layer.input.height), fifo_lanes=lanes)
             for plan, layer, lanes in zip(
@@ -246,7 +246,7 @@ class PyramidSearch(GroupSearch):
         )
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
-        """Return the fastest unroll factors within the DSP budget.
+        """Return the fastest unroll factors within the DSP budget, or a refusal if none fit.
 
         Intervals are tried one by one from a lower bound on, because the slices for wider FIFOs do not fall steadily as
         the interval grows.
@@ -261,7 +261,7 @@ class PyramidSearch(GroupSearch):
         return self._too_few_slices(search)
 
     def _slices(self, unrolling: Unrolling) -> int:
-        """Return the number of DSP slices, with the slices of requantisers for wider FIFOs."""
+        """Return the number of DSP slices of unroll factors, with the slices of requantisers for wider FIFOs."""
         extra_slices = 0
         for work, unroll, lanes in zip(self.works, unrolling.unrolls, self._lanes(unrolling), strict=True):
             if lanes is not None:
@@ -269,9 +269,10 @@ class PyramidSearch(GroupSearch):
         return super()._slices(unrolling) + extra_slices
 
     def _lanes(self, unrolling: Unrolling) -> list[int | None]:
-        """Return each FIFO's channels per beat if pixels must leave faster than their layer computes them, or ``None``.
+        """Return, for each layer's FIFO, its channels per beat if the default is too slow for the next layer.
 
-        New pixels wait while kept pixels enter a tile, and must enter faster afterwards.
+        The entry of a FIFO for which the default suffices is ``None``. New pixels wait while kept pixels enter a tile,
+        and must enter faster afterwards.
         """
         works, unrolls = self.works, unrolling.unrolls
         cycles = interval(works, unrolls) // self._pyramids
@@ -286,7 +287,7 @@ class PyramidSearch(GroupSearch):
         return [*result, None]
 
     def _soonest(self, fastest: Unrolling) -> Unrolling:
-        """Return the fastest choice: a frame has many pyramids, so that its latency is close to the interval."""
+        """Return ``fastest`` unchanged, because the latency of many pyramids per frame is close to the interval."""
         return fastest
 
 
@@ -316,7 +317,7 @@ def _with_tip(
 
 
 def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid) -> PyramidSearch | Refusal:
-    """Return the search with the best number of pixels per input beat for the objective, by DSP slices alone."""
+    """Return the `PyramidSearch` with the best pixels per input beat and balance of layers, by DSP slices alone."""
     options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None
     minimises_cost = task.goal.objective == "dsp"

@@ -27,7 +27,7 @@ from hwgen.options import OVERLAPS, RECOMPUTE, RELOAD, REUSE
 
 
 def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
-    """Return the rows and columns of each layer's input tiles, for pyramids with a ``tip`` of (rows, columns).
+    """Return, for each layer, the rows and columns of its input tiles in all pyramids of a ``tip`` (rows, columns).
 
     Raises
     ------
@@ -50,7 +50,7 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
 
 
 def _kept(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[Axis]:
-    """Return each layer's tiles along one axis (0: rows, 1: columns) if pyramids keep pixels for the next pyramid.
+    """Return each layer's input tiles along an axis (0: rows, 1: columns) if pyramids keep pixels for the next one.
 
     With `RELOAD`, the first layer's tiles come in whole.
     """
@@ -89,7 +89,7 @@ def _kept(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[Axis]
 
 
 def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[Axis]:
-    """Return each layer's tiles along one axis (0: rows, 1: columns) if pyramids recompute their overlaps.
+    """Return each layer's input tiles along an axis (0: rows, 1: columns) if pyramids recompute their overlaps.
 
     Each pyramid's interval of the output is mapped back from layer to layer, and clipped to the maps.
     """
@@ -104,7 +104,7 @@ def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[Axis]:
 
 
 def _whole(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> Axis:
-    """Return a layer's tiles along one axis if no pixels are kept: all pixels that each interval of windows needs."""
+    """Return a layer's input tiles along an axis if none keeps pixels: all pixels that intervals of windows need."""
     spans = []
     for begin, end in intervals:
         first, last = layer.needed(axis, begin, end) if end > begin else (0, 0)

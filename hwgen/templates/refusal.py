@@ -46,7 +46,7 @@ class Refusal:
 
     @property
     def over_budget(self) -> bool:
-        """Whether more of a resource would suffice."""
+        """Whether a resource of the board runs out, and more of the resource would suffice."""
         return bool(self.resource)
 
     @property
@@ -58,7 +58,7 @@ class Refusal:
 
 
 def fitting(outcome: Fit | Refusal) -> Fit:
-    """Return the outcome of a search; raise its refusal.
+    """Return the outcome of a search, or raise its refusal as an exception.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def fitting(outcome: Fit | Refusal) -> Fit:
 def attempt(
     search: Callable[Parameters, Fit | Refusal], *args: Parameters.args, **options: Parameters.kwargs
 ) -> Fit | Refusal:
-    """Return the outcome of a search, with the errors that its configurations and schedules raise as a `Refusal`."""
+    """Call a search and return its outcome; convert a `PlanError` that the search raises to a `Refusal`."""
     try:
         return search(*args, **options)
     except PlanError as error:

@@ -26,10 +26,10 @@ from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import Rank, Search, Unrolling, interval, least_text
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
-#: Maximum number of unrollings whose buffers are sized in vain, before another price of block RAM is tried.
+#: Maximum number of unroll choices whose buffers are sized in vain, before another price of block RAM is tried.
 MOST_SIZED = 3
 
-#: Approximate number of unrollings whose latency is estimated, and number of the best ones that are scheduled exactly.
+#: Approximate number of choices of unroll factors whose latency is estimated, and of the best to schedule exactly.
 LATENCY_UNROLLINGS, EXACT_UNROLLINGS = 8, 3
 
 #: Minimum share of the latency that a faster layer must save if it takes the whole budget of DSP slices. With fewer
@@ -59,7 +59,7 @@ class GroupSearch:
     in_turn: bool
     template: Template
     tables_in: str | None = None
-    """Memory of the channels' parameters; ``lut`` if block RAM runs out."""
+    """Memory of the parameters (bias, factor, shift) of channels; ``lut`` if block RAM runs out."""
     moves: bool = False
     """Whether memories move into LUTs if block RAM runs out."""
     max_interval: int | None = None
@@ -72,17 +72,17 @@ class GroupSearch:
 
     @property
     def goal(self) -> Goal:
-        """Goal of the plan."""
+        """Objective, limits and options of the plan."""
         return self.task.goal
 
     @property
     def search(self) -> Search:
-        """Search for the group's unroll factors, at the cost of DSP slices."""
+        """Search for the group's unroll factors that counts DSP slices as their cost."""
         return self.task.search.part(self.begin, self.end)
 
     @property
     def priced(self) -> list[Search]:
-        """Searches for the group's unroll factors, at the cost of DSP slices and block RAM together."""
+        """Searches for the group's unroll factors by DSP slices and block RAM, one for each price of a block RAM."""
         return [search.part(self.begin, self.end) for search in self.task.priced]
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
@@ -90,7 +90,7 @@ class GroupSearch:
         return Group(network=self.network, layers=layers, template=self.template)
 
     def best(self) -> Group | Refusal:
-        """Return the best group that fits."""
+        """Return the best group that fits the board, by the plan's objective, or a refusal."""
         unrolling = self.quick()
         if isinstance(unrolling, Refusal):
             return unrolling
@@ -127,7 +127,7 @@ class GroupSearch:
         return group.resources.dsp if self.goal.objective == "dsp" else group.slowest
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group by DSP slices alone, or else the best group that fits.
+        """Return the best group by DSP slices alone if this group fits, else a slower group that fits, or a refusal.
 
         ``refusal`` is the refusal of a better group.
         """
@@ -135,7 +135,7 @@ class GroupSearch:
         return self._slower(refusal) if isinstance(group, Refusal) else group
 
     def _slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group that fits, after the best group by DSP slices alone has been refused."""
+        """Return the best group that fits, or a refusal, after the best group by DSP slices alone has been refused."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
@@ -167,7 +167,10 @@ class GroupSearch:
         return shortage(group.resources, self.task.board, self.goal.dsp) or group
 
     def quick(self) -> Unrolling | Refusal:
-        """Return the unrolling of the shortest interval within the DSP slices (objective ``dsp``: of fewest slices)."""
+        """Return the unroll factors of the shortest interval within the DSP slices, or a refusal.
+
+        With the objective ``dsp``, they are the factors of the fewest slices.
+        """
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def within(self, search: Search) -> Group | None:
@@ -190,7 +193,7 @@ class GroupSearch:
         return None
 
     def _steps(self, search: Search) -> list[int]:
-        """Return the intervals to be tried, in order."""
+        """Return the intervals, in cycles, that `within` tries, in order; empty if no factors fit the DSP slices."""
         goal = self.goal
         fewest = goal.objective == "dsp"
         fastest = search.fastest(lambda unrolling: self._slices(unrolling) <= goal.dsp, self._floor)
@@ -254,8 +257,9 @@ class GroupSearch:
         return self._lack(self.search.cheapest_of_all)
 
     def _soonest(self, fastest: Unrolling) -> Unrolling:
-        """Return the unrolling with the lowest latency among those tried: spare DSP slices shorten fills and drains.
+        """Speed up layers with spare DSP slices, and return the unroll factors with the lowest latency found.
 
+        Faster layers shorten fills and drains.
         From several intervals on, the layer whose speed-up has the best estimated gain is made faster, again and again
         (`climb`). The best few results are scheduled exactly, and so is ``fastest``. A group that runs in turn with
         others is one of many, and has one frame at a time; the estimate then decides.
@@ -350,7 +354,7 @@ class GroupSearch:
 def climb(
     search: Search, windows: list[Window], unrolling: Unrolling, budget: int, floor: int
 ) -> tuple[float, Unrolling]:
-    """Return the estimated latency and the unrolling after layers have been made faster, the largest gain first.
+    """Make layers faster, one by one, the largest gain first; return the estimated latency and the unroll factors.
 
     Each step makes one layer faster, the one that saves the most latency per DSP slice. The steps end if no slices are
     left, or no layer saves enough (`LEAST_GAIN`).

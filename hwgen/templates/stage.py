@@ -1,4 +1,4 @@
-"""Base classes of stages: a stage builds the hardware of one layer, if each layer has hardware of its own."""
+"""Base classes of stages: a stage configures the hardware of one layer, if each layer has hardware of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hwgen.templates.work import LayerWork, Unroll
 
 Kind = TypeVar("Kind", bound=Op)
 Beats = tuple[tuple[int, ...], ...]
-"""Channels of each beat of one output pixel of a layer."""
+"""Indices of the channels in each beat of one output pixel of a layer."""
 
 
 def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: int = 1) -> BeatFormat:
@@ -41,7 +41,10 @@ def beat_format(feature_map: FeatureMap, lanes: int, pixels: int = 1, groups: in
 
 @dataclass(frozen=True)
 class Stage(ABC, Generic[Kind]):
-    """Pipeline stage of one layer. The base class has the values of a layer without weights."""
+    """Base class of stages, which configure the hardware of a layer of one kind and count its costs.
+
+    The base class has the values of a layer without weights.
+    """
 
     op: Kind
 
@@ -55,16 +58,16 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def channelwise(self) -> bool:
-        """Whether lanes keep their channels: each output channel is computed from the input lane of its own index."""
+        """Whether each output channel is computed from a single input channel, in the lane of that channel."""
         return self.op.channelwise
 
     @property
     def groups(self) -> int:
-        """Number of groups of channels that share no beat; 1 if lanes keep their channels."""
+        """Number of the layer's channel groups, which share no beat; 1 if the layer is channelwise."""
         return 1 if self.channelwise else self.op.groups
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
-        """Return the layer's multiplier: ``wanted``, or its fallback if ``wanted`` can't compute the layer."""
+        """Return the kind of multiplier of the layer: ``wanted``, or its fallback if that can't compute the layer."""
         return PLAIN
 
     @property
@@ -78,7 +81,7 @@ class Stage(ABC, Generic[Kind]):
         return {"whole_windows": self.whole_windows, "in_step": self.in_step, "channelwise": self.channelwise}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
-        """Return the DSP slices of a requantiser built of slices, for each channel that is finished per cycle.
+        """Return the DSP slices for each channel finished per cycle, if the requantiser multiplies in slices.
 
         Width and offset of the sums depend on ``multiplier``, which computes them.
         """
@@ -86,7 +89,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def least_finish_slices(self) -> int:
-        """Number of DSP slices for each channel that is finished per cycle, if the requantiser is built of LUTs."""
+        """Number of DSP slices for each channel finished per cycle, if the requantiser multiplies in LUTs."""
         return 0
 
     @property
@@ -165,10 +168,10 @@ class Stage(ABC, Generic[Kind]):
 
 @dataclass(frozen=True)
 class WindowStage(Stage[Kind]):
-    """Stage of a layer behind a line buffer."""
+    """Base class of the stages of layers behind a line buffer, such as convolutions and pools."""
 
     def output_folds(self, source: BeatFormat, plan: LayerPlan) -> int:
-        """Return the number of output folds per output pixel. The layer reads each window once per output fold."""
+        """Return the number of output folds (groups of ``Tm`` channels) per output pixel; each reads the window."""
         if self.channelwise:
             return source.folds
         return source.groups * -(-self.op.outputs // source.groups // plan.tm)

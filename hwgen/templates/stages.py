@@ -146,7 +146,7 @@ class ConvStage(WindowStage[Conv]):
         return max(signed_bits(int(least), int(most)), 2)
 
     def _signed_sums(self, multiplier: Multiplier) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums of positive and of negative weights per output channel (`Conv.signed_sums`).
+        """Return the sum of positive and the sum of negative weights of each output channel (`Conv.signed_sums`).
 
         If weights are loaded at run time, return the largest magnitudes of these sums over all weights.
         """
@@ -212,7 +212,7 @@ def _requantiser(
     pixels: int,
     fraction: int = 0,
 ) -> RequantiseConfig:
-    """Return the requantiser that applies ``rule`` to sums, with outputs of ``integer_type``."""
+    """Return the configuration of a requantiser that applies ``rule`` to sums, with outputs of ``integer_type``."""
     return RequantiseConfig(
         lanes=lanes,
         accumulator_bits=accumulator_bits,
@@ -241,7 +241,7 @@ def _loaded_requantiser(
     pixels: int,
     fraction: int = 0,
 ) -> LoadedRequantiseConfig:
-    """Return the requantiser of a layer whose biases, factors and shifts are loaded at run time.
+    """Return the configuration of a requantiser whose biases, factors and shifts are loaded at run time.
 
     Raises
     ------
@@ -298,7 +298,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
 
     @cached_property
     def _counts(self) -> tuple[int, ...]:
-        """Divisors of the windows' sums, without repetition."""
+        """Distinct divisors of the windows' sums, in ascending order."""
         return tuple(np.unique(self.op.counts).tolist())
 
     @property
@@ -347,7 +347,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
     def _finish(
         self, compute: SumConfig | FloatSumConfig, unit: int, offset: int, lanes: int, beats: Beats
     ) -> ThresholdConfig:
-        """Return the thresholds between the outputs of sums, each of which represents ``unit * (sum - offset)``."""
+        """Return the configuration of thresholds from sums, each worth ``unit * (sum - offset)``, to outputs."""
         op, (low_sum, high_sum), counts = self.op, compute.sum_range, self._counts
 
         def outputs(sums: np.ndarray, count: int) -> np.ndarray:
@@ -433,7 +433,7 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
     def finish(
         self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int
     ) -> RequantiseConfig | LoadedRequantiseConfig:
-        """Return the requantiser of sums of ``terms`` values, each sum of ``bits`` bits."""
+        """Return the configuration of a requantiser for sums of ``terms`` values, each sum of ``bits`` bits."""
         bias = [-terms * self.op.input.zero_point] * self.op.outputs
         if self.op.loaded:
             return _loaded_requantiser(self.op, self.op.requantisation, bits, bias, lanes, beats, pixels)

@@ -90,7 +90,7 @@ class Task:
         return self._parts[begin, end]
 
     def work(self, stage: Stage[Any]) -> LayerWork:
-        """Return the work of the layer that ``stage`` builds, one of the network's."""
+        """Return the work (sizes and order of computation) of the network's layer for which ``stage`` is."""
         index = self._indices[stage.op.name]
         return LayerWork.of(
             stage.op,
@@ -100,14 +100,17 @@ class Task:
         )
 
     def aiming(self, **changes: Any) -> Task:
-        """Return this task with ``changes`` to its goal, except to ``macs_per_dsp``; both tasks share their data."""
+        """Return a copy of this task with ``changes`` of the goal's fields, except ``macs_per_dsp``.
+
+        Both tasks share their data.
+        """
         other = copy(self)
         other.goal = replace(self.goal, **changes)
         return other
 
     @cached_property
     def search(self) -> Search:
-        """Search for unroll factors, at the cost of DSP slices."""
+        """Search for the unroll factors of all layers that counts DSP slices as their cost."""
         return Search(self.works, self.slices, self._copies)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
@@ -144,11 +147,11 @@ class Task:
 
     @cached_property
     def priced(self) -> list[Search]:
-        """Searches for unroll factors, at the cost of DSP slices and block RAM together."""
+        """Searches for all layers' unroll factors by DSP slices and block RAM, one for each of `BRAM_PRICES`."""
         return self.price(self.works, self._copies)
 
     def price(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None) -> list[Search]:
-        """Return searches at the cost of DSP slices and block RAM together, one for each of `BRAM_PRICES`.
+        """Return searches for unroll factors by DSP slices and block RAM, one for each of `BRAM_PRICES`.
 
         Parameters
         ----------

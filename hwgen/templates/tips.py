@@ -93,7 +93,7 @@ class PyramidWork:
         return self._of(work, *bounds)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
-        """Return the cycles of each pyramid: the cycles of its windows or of its beats, whichever are more."""
+        """Return the cycles of each pyramid for a layer: those of its windows or input beats, whichever are more."""
         return np.maximum(self.windows * int(work.pixel_cycles(unroll)), self.beats * int(work.beats(unroll)))
 
     def _of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
@@ -101,12 +101,12 @@ class PyramidWork:
 
 
 def largest(axis: Axis, what: str) -> int:
-    """Return the maximum, over all spans of an axis, of ``windows``, ``new`` pixels or ``size``."""
+    """Return the maximum, over all tiles of an axis, of the field ``what``: ``windows``, ``new`` or ``size``."""
     return max(getattr(span, what) for span in axis.spans)
 
 
 def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refusal:
-    """Return the candidate tips: each one is slower, and needs less memory, than the tip before.
+    """Return the candidate tips (rows, columns), each slower and with less memory than the tip before, or a refusal.
 
     The cycles of a frame are the cycles of its multiply-adds, or of the transfers of the layer with the most pixels.
     The memory is the kept bands and two tiles of each layer. Of all tips within `SLACK` of the fastest, the first
@@ -141,9 +141,9 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
 
 
 def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[Axis]] | Refusal:
-    """Return one axis of every layer's tiles, for each size of the tip that cuts the output into equal parts.
+    """Return, by size of the tip along an axis, the tiles of each layer along the axis, or a refusal if there are none.
 
-    Sizes for which no pyramid can be built are omitted.
+    The sizes cut the output into nearly equal parts. Sizes for which no pyramid can be built are omitted.
     """
     tiles = {tip: attempt(axes, layers, (tip, 1) if axis == 0 else (1, tip), overlap) for tip in _sizes(size)}
     axes_by_size = {
@@ -165,7 +165,7 @@ def _sizes(size: int) -> Iterable[int]:
 
 
 def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]], tip: int, products: int) -> float:
-    """Return the estimated cycles of a frame, with beats of the group's input as wide as its tiles allow."""
+    """Estimate the cycles of a frame in pyramids of a tip, with input beats as wide as the tiles allow."""
     work, passing = 0, 0.0
     for layer, (rows, columns) in zip(layers, tiles, strict=True):
         work += rows.windows * columns.windows * layer.weight_count
@@ -180,7 +180,7 @@ def _stride(layers: Sequence[Op]) -> int:
 
 
 def _memory(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]]) -> int:
-    """Return the number of values on chip: the kept bands, and two tiles of each layer."""
+    """Return the number of values that pyramids store on chip: each layer's kept bands, and two of its tiles."""
     return sum(
         layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)
         for layer, (rows, columns) in zip(layers, tiles, strict=True)

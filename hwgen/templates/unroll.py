@@ -46,7 +46,7 @@ Cost = Callable[[LayerWork, Unroll], Any]
 
 
 def fabric(work: LayerWork, unroll: Unroll) -> Any:
-    """Return a rough number of the LUTs that depend on the factors, to choose among factors of equal multipliers.
+    """Return a rough number of a layer's LUTs that depend on unroll factors, to choose where multipliers are equal.
 
     A convolution reads, pads and delays its ``Tn Tk`` activations, accumulates and unloads its ``Tm`` sums, and adds up
     the chains of each sum. A pool has comparators, and a constant number of LUTs per channel. The LUTs of weights are
@@ -56,7 +56,7 @@ def fabric(work: LayerWork, unroll: Unroll) -> Any:
 
 
 def cycles(work: LayerWork, unroll: Unroll, source: int = 1) -> int:
-    """Return the cycles per frame: the cycles of the multiply-adds or the input beats, whichever are more.
+    """Return a layer's cycles per frame: those of its output pixels or input beats, whichever are more.
 
     ``source`` is the number of pixels of an input beat.
     """
@@ -75,19 +75,19 @@ def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
 
 @dataclass(frozen=True)
 class _Fast:
-    """Choices of one layer that take at most a given number of cycles."""
+    """Choices of one layer's unroll factors that take at most a given number of cycles."""
 
     index: np.ndarray
-    """Indices of the choices, rising."""
+    """Indices of the choices in the layer's `_Options`, rising."""
     fewest_beats: np.ndarray
-    """Running minimum of the choices' input beats."""
+    """Fewest beats per step of input pixels of each choice and the choices preferred to it (running minimum)."""
     least_cost: float
     """Lowest cost of a choice; infinite if there is none."""
 
 
 @dataclass(frozen=True)
 class _Options:
-    """Choices of one layer with the same ``Tp``, in order of preference: by cost, then as in `choices`."""
+    """Choices of one layer's unroll factors with the same ``Tp``, in order of preference: by cost, then `choices`."""
 
     work: LayerWork
     tp: int
@@ -124,7 +124,7 @@ class _Options:
 
 
 def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
-    """Return, for each number of output pixels per cycle, the Pareto front of rank, cycles and input beats."""
+    """Return a layer's Pareto fronts of choices by rank, cycles and input beats, one for each ``Tp`` in ``pixels``."""
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
@@ -170,11 +170,11 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
 
 
 def choices(work: LayerWork, cost: Cost) -> list[Choice]:
-    """Return the Pareto front of the choices with one output pixel per cycle, by rising cycles.
+    """Return a layer's Pareto front of unroll factors by cycles and cost, for one output pixel per cycle.
 
-    A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the choice with
-    fewer LUTs (`fabric`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest values for
-    their number of folds.
+    Cycles rise. A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the
+    choice with fewer LUTs (`fabric`) wins, then the choice with fewer lanes. ``Tn``, ``Tm`` and ``Tk`` are the smallest
+    values for their number of folds.
     """
     (options,) = _options(work, cost, [1])
     count = np.maximum(options.cycles, options.beats * work.input_steps(1))
@@ -305,11 +305,11 @@ class Search:
 
     @cached_property
     def intervals(self) -> list[int]:
-        """All cycle counts that some layer can have, sorted."""
+        """All cycles per frame that some layer of this part can take, sorted: the possible intervals."""
         return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
 
     def _layer_intervals(self, index: int) -> np.ndarray:
-        """Return the cycle counts that the layer of an index of this part can have, sorted."""
+        """Return the cycles per frame that the layer of an index of this part can take, sorted."""
         work, source = self.works[index], self.works[index].source(index)
         sources = tuple(options.tp for options in self.options(source))
         key = work, source == index, sources
@@ -322,7 +322,7 @@ class Search:
         return self._counts[key]
 
     def cheapest(self, max_cycles: int, budget: float = inf) -> Unrolling | None:
-        """Return the cheapest factors with an interval of at most ``max_cycles``; ``None`` above ``budget``."""
+        """Return the cheapest factors with an interval of at most ``max_cycles``; ``None`` if they exceed ``budget``."""
         key = self._begin, self._end, max_cycles
         if key not in self._unrollings:
             unrolling = self._cheapest(max_cycles, budget)
@@ -430,7 +430,7 @@ class Search:
 
     @cached_property
     def _order(self) -> list[int]:
-        """Order of the layers that greedily minimises how many layers are still to be read in between."""
+        """Indices of the layers in the search's order, which greedily keeps few layers still to be read."""
         count = len(self.works)
         if all(readers <= {index + 1} for index, readers in enumerate(self._readers)):
             return list(range(count))
@@ -547,7 +547,10 @@ def least_text(search: Search) -> str:
 
 
 def _pixel_factors(work: LayerWork, first: bool) -> list[int]:
-    """Return the smallest ``Tp`` for each number of output steps, and of input steps if the layer is the first."""
+    """Return a layer's candidate ``Tp``: the smallest for each number of output steps.
+
+    If the layer is the first, input steps count, too.
+    """
     factors: dict[tuple[int, int], int] = {}
     for tp in range(1, min(work.most_pixels, work.width) + 1):
         factors.setdefault((work.output_steps(tp), work.input_steps(tp) if first else 0), tp)

@@ -30,39 +30,39 @@ class Unroll:
 
 @dataclass(frozen=True)
 class Walk:
-    """Order in which a layer reads the beats of a pixel and computes its output folds.
+    """Order in which a layer reads the beats of a pixel and computes its output folds, each of ``Tm`` channels.
 
     The base class computes windows: output folds are the outer loop, input folds and tap folds the inner ones. Lanes
     that keep their channels (``channelwise``) have no input folds. In all methods, factors can be arrays.
     """
 
     def group_channels(self, work: LayerWork) -> int:
-        """Return the number of channels among which the lanes of an input beat are chosen."""
+        """Return the number of input channels that can share beats, which is the maximum ``Tn``."""
         return work.channels if work.channelwise else work.channels // work.groups
 
     def group_outputs(self, work: LayerWork) -> int:
-        """Return the number of channels among which the lanes of an output fold are chosen."""
+        """Return the number of output channels that can share output folds, which is the maximum ``Tm``."""
         return work.outputs if work.channelwise else work.outputs // work.groups
 
     def beats(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of input beats for each step of input pixels."""
+        """Return the number of beats that bring all input channels of a pixel, or of a beat's neighbouring pixels."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_channels(work), unroll.tn)
 
     def steps(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of cycles of an output fold."""
+        """Return the number of cycles of an output fold, which computes up to ``Tm`` channels."""
         folds = 1 if work.channelwise else ceil_div(self.group_channels(work), unroll.tn)
         return folds * ceil_div(work.taps, unroll.tk)
 
     def output_folds(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of output folds of a pixel, over all groups."""
+        """Return the number of output folds, of up to ``Tm`` channels, of a pixel, over all channel groups."""
         return (1 if work.channelwise else work.groups) * ceil_div(self.group_outputs(work), unroll.tm)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return the number of cycles of each step of output pixels."""
+        """Return the number of cycles that ``Tp`` neighbouring output pixels take, over all output folds."""
         return self.output_folds(work, unroll) * self.steps(work, unroll)
 
     def luts(self, work: LayerWork, unroll: Unroll) -> Any:
-        """Return a rough number of the LUTs that depend on the factors (`hwgen.templates.unroll.fabric`)."""
+        """Return a rough number of a layer's LUTs that depend on unroll factors (`hwgen.templates.unroll.fabric`)."""
         if not work.weighted:
             return unroll.tp * unroll.tn * (20 * unroll.tk + 40)
         chains = ceil_div(work.products(unroll), work.chain)
@@ -71,7 +71,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class TurnWalk(Walk):
-    """Walk of a concatenation: for each pixel, the channels of all inputs come in, one input after the other.
+    """Order of work of a concatenation: for each pixel, the channels of all inputs come in, one input after another.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class TurnWalk(Walk):
 
 @dataclass(frozen=True)
 class SelectWalk(Walk):
-    """Walk of a selection of channels: input beats come in while output folds, of one cycle each, leave.
+    """Order of work of a selection of channels: input beats come in while output folds, of one cycle each, leave.
 
     Input beats and output folds have different numbers of lanes.
     """
@@ -110,7 +110,7 @@ class SelectWalk(Walk):
 
 @dataclass(frozen=True)
 class BlockWalk(Walk):
-    """Walk that turns channels into pixels, or pixels into channels; parts of a pixel's channels share no beat.
+    """Order of work of a move between channels and pixels (DepthToSpace, SpaceToDepth); parts share no beat.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class BlockWalk(Walk):
 
 @dataclass(frozen=True)
 class SerialWalk(Walk):
-    """Walk of a layer that reads and writes the channels of a pixel one after the other (normalisation).
+    """Order of work of a layer that reads and writes the channels of a pixel one after another (LRN).
 
     Parameters
     ----------
@@ -243,12 +243,12 @@ class LayerWork:
 
     @property
     def group_channels(self) -> int:
-        """Number of channels among which the lanes of an input beat are chosen."""
+        """Number of input channels that can share beats, which is the maximum ``Tn``."""
         return self.walk.group_channels(self)
 
     @property
     def group_outputs(self) -> int:
-        """Number of channels among which the lanes of an output fold are chosen."""
+        """Number of output channels that can share output folds, which is the maximum ``Tm``."""
         return self.walk.group_outputs(self)
 
     def source(self, index: int) -> int:
@@ -269,7 +269,7 @@ class LayerWork:
         return self.products(unroll) * ceil_div(unroll.tm, multiplier.lanes) * multiplier.slices
 
     def pixel_cycles(self, unroll: Unroll) -> Any:
-        """Return the number of cycles of each step of output pixels; factors can be arrays."""
+        """Return the number of cycles that ``Tp`` neighbouring output pixels take; factors can be arrays."""
         return self.walk.cycles(self, unroll)
 
     def output_folds(self, unroll: Unroll) -> Any:
@@ -281,13 +281,13 @@ class LayerWork:
         return self.walk.steps(self, unroll)
 
     def beats(self, unroll: Unroll) -> Any:
-        """Return the number of input beats for each step of input pixels; factors can be arrays."""
+        """Return the number of beats that bring all input channels of a beat's pixels; factors can be arrays."""
         return self.walk.beats(self, unroll)
 
     def output_steps(self, pixels: int) -> int:
-        """Return the number of steps per frame, with ``pixels`` output pixels per step; no step covers two rows."""
+        """Return how many groups of ``pixels`` neighbouring output pixels a frame has; no group covers two rows."""
         return self.height * ceil_div(self.width, pixels)
 
     def input_steps(self, pixels: int) -> int:
-        """Return the number of steps per frame, with ``pixels`` input pixels per step; no step covers two rows."""
+        """Return how many groups of ``pixels`` neighbouring input pixels a frame has; no group covers two rows."""
         return self.input_height * ceil_div(self.input_width, pixels)
