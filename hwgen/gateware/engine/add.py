@@ -25,7 +25,8 @@ from hwgen.gateware.ports import read_port, write_port
 #: Shapes of the tables' entries, in the order of their indices: shares of the first and second operand, and rounding.
 TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
 
-#: Layout of a write into the lookup tables. ``index`` counts the words of all tables, 256 each; ``data`` is the word.
+#: Layout of a write into the engine's lookup tables: ``index`` counts the words of all tables, 256 each; ``data`` is
+#: the word.
 TABLE_WRITE = data.StructLayout({"index": 10, "data": 64})
 
 
@@ -35,7 +36,7 @@ class TableAddConfig:
 
     lanes: int = LANES
 
-    #: Cycles from a pair of words to their sum.
+    #: Cycles from a pair of words (the two operands of each lane) to the sums of the lanes.
     latency = 6
 
     @cached_property
@@ -54,7 +55,7 @@ class TableAddConfig:
 
 
 class TableAdd(ConfiguredComponent[TableAddConfig]):
-    """Adder of two maps, ``round(table_0[a] + table_1[b])``, whose result is the sum of a whole part and a carry.
+    """Adder of two maps for the engine: ``round(table_0[a] + table_1[b])`` per lane, sent as whole part and carry.
 
     Parameters
     ----------

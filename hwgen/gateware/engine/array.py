@@ -1,4 +1,4 @@
-"""Multiply-accumulate array of the engine: elements for pairs of maps and pixels, with memories for partial sums.
+"""Multiply-accumulate array of the engine: one element per output map and pixel, with memories for partial sums.
 
 A slot is the place for one partial sum in each element.
 """
@@ -28,7 +28,7 @@ _PRODUCT_BITS = 16
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the control word that tells the multiply-accumulate array what to compute in a step.
+    """Return the layout of the control word that tells the multiply-accumulate array what to do in a step (one cycle).
 
     `step_layout` explains ``zero``, ``resume`` and ``ends``.
     """
@@ -47,7 +47,7 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a selection of sums to read out of the array: a slot, a lane, and a block of 8 maps."""
+    """Return the layout of a selection of 8 sums to drain from the array: slot (pixel group), lane, block of 8 maps."""
     return data.StructLayout({"slot": range(config.slots), "lane": range(config.pixels), "block": range(config.blocks)})
 
 
@@ -86,7 +86,7 @@ def _any_luts(values: int) -> int:
 
 @dataclass
 class _Stages:
-    """Control signals of the steps in the array's pipeline, indexed by pipeline stage.
+    """Valid bits and control words of the steps in the array's pipeline, each in a list by pipeline stage.
 
     Stage 0 is the cycle in which a step's words arrive.
     """
@@ -135,13 +135,13 @@ class Array(ConfiguredComponent[EngineConfig]):
         the maximum byte since ``zero``; they can't continue older maxima.
     """
 
-    #: Cycles from the words of a step to the first cycle in which its sums can be selected.
+    #: Cycles from the words of a group's last step to the first cycle in which the drain can select the group's sums.
     SUM_LATENCY = 5
-    #: Minimum cycles from a step to a later step that continues its sums from their slot.
+    #: Minimum cycles from the last step of a group to a step that continues the group's sums from their slot.
     TURNAROUND = 3
-    #: Cycles from the words of a step to the cycle in which it blocks the drain's selection.
+    #: Cycles from the words of a step that resumes stored sums to the cycle in which the step blocks the drain.
     YIELD = 2
-    #: Cycles from a selection to its sums.
+    #: Cycles from the drain's selection of sums to these sums at the array's output.
     DRAIN_LATENCY = 4
 
     def __init__(self, config: EngineConfig):
@@ -202,7 +202,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_operands(self, m: Module) -> list[list[Signal]]:
-        """Return the activation operand of every DSP slice, by lane and pair of maps, two cycles behind the words.
+        """Add the choice of each DSP slice's activation; return it by lane and pair of maps, two cycles later.
 
         Equal activations are shared.
         """
@@ -227,7 +227,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return operands
 
     def _elaborate_weights(self, m: Module) -> list[Signal]:
-        """Return both weights of each pair of output maps, packed into one operand of a DSP slice.
+        """Pack both weights of each pair of output maps into a registered DSP operand, and return one operand per pair.
 
         The operands are zero without a step, so that sums do not change.
         """
@@ -242,7 +242,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return packed
 
     def _elaborate_slice(self, m: Module, operand: Signal, weights: Signal, name: str) -> tuple[Value, Value]:
-        """Multiply an activation by two packed weights in one DSP slice, and return both products two cycles later.
+        """Add a DSP slice that multiplies an activation by two packed weights; return both products, two cycles later.
 
         The slice adds half of the high field's unit. So the high field is rounded, and is not one too small where the
         low product is negative. The addition inverts the sign bit of the low field.
@@ -266,9 +266,9 @@ class Array(ConfiguredComponent[EngineConfig]):
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
-        """Return the read address (slot) of the memories of partial sums, and a signal per word that masks it.
+        """Drive ``yields``; return the slot to read from all memories of partial sums, and a mask bit per memory.
 
-        There is one word per lane and block of 8 maps.
+        There is one memory, and one word to read, per lane and block of 8 maps. The mask clears the word.
 
         A group that resumes its sums reads all words. The drain reads the word that it selects.
         """

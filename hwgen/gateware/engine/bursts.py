@@ -17,8 +17,8 @@ ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
 ROW_BITS = 24
 
 
-#: Layout of a box: ``blocks`` blocks of ``rows`` rows of ``words`` words. Addresses and strides are in words. A box
-#: with 0 blocks is empty.
+#: Layout of a box of 8-byte words in memory: ``blocks`` blocks of ``rows`` rows of ``words`` words. Addresses and
+#: strides are in words. A box with 0 blocks is empty.
 BOX = data.StructLayout(
     {
         "address": ADDRESS_BITS,
@@ -60,7 +60,7 @@ def request_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict[str, Value]:
-    """Return the fields of a burst request to memory (`request_layout`) for a run of consecutive words.
+    """Return, by name, the fields of a burst request to memory (`request_layout`) for a run of consecutive words.
 
     With ``wide``, beats have as many words as the bus.
     """

@@ -37,11 +37,12 @@ from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
-#: Parts of a job by their names in `Job`, in the order of memory.
+#: Class of each part of an engine's job by the part's name in `Job`, in the order of memory.
 PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
-#: Number of tables that a load can write: those of `hwgen.gateware.engine.add.TABLES`, and the activation table.
+#: Number of lookup tables that a load can write: `hwgen.gateware.engine.add.TABLES`, and the activation table.
 TABLES = 4
-#: Number of factors in the checked products. A product of three numbers with n bits in all is at least 2**(n - 3).
+#: Number of job fields in a product that `_fits` checks. A product of three numbers with n bits in all is at least
+#: 2**(n - 3).
 _FACTORS = 3
 
 
@@ -72,7 +73,7 @@ class Rule:
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """Fields of an engine job that this validity rule reads."""
+        """Names (``part.name``) of all job fields that this validity rule reads: values, bit lengths and products."""
         return (*self.fields, *self.lengths, *(field for field, _ in self.products))
 
 
@@ -251,7 +252,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
         and ``FOREIGN`` over ``FIELD``.
     """
 
-    #: Cycles from a job's last word to its verdict.
+    #: Cycles from a job's last word to the cycle in which ``fault`` tells the job's error.
     LATENCY = 3
 
     def __init__(self, config: EngineConfig):
@@ -286,7 +287,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_seal(
         self, m: Module, word: Signal, of_parts: Value, job_index: Signal, judged: Signal
     ) -> tuple[Value, Value]:
-        """Return whether a job's checksum is wrong, and whether the job was compiled for another engine."""
+        """Add the check of a job's seal; return whether its checksum is wrong, and whether it is for another engine."""
         crc: Any = catalog.CRC32_ISO_HDLC(data_width=WORD_BITS).create()
         m.submodules.crc = ResetInserter(judged)(crc)  # a reset takes fewer LUTs than the component's ``start``
         m.d.comb += [crc.valid.eq(of_parts), crc.data.eq(word)]
@@ -302,7 +303,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def _elaborate_rules(
         self, m: Module, word: Signal, valid: Signal, word_index: Signal, job_index: Signal, judged: Signal
     ) -> Signal:
-        """Evaluate all validity rules on a fetched job, and return whether the job violates one.
+        """Add the logic that evaluates all validity rules on a fetched job, and return whether the job violates one.
 
         Each rule is evaluated with the last word that it reads. Registers store its fields of earlier words.
         """
@@ -362,7 +363,7 @@ class _Operands:
         return self._stored(f"length of {field}", length, last, field)
 
     def product(self, field: str, factor: int) -> Value:
-        """Return a stored job field multiplied by a constant, by additions instead of a DSP slice."""
+        """Add shifts and additions, without a DSP slice, that multiply a stored job field by a constant."""
         value = self.field(field, -1)
         product = Signal(len(value) + factor.bit_length(), name=f"{field.replace('.', '_')}_product", reset_less=True)
         parts = [value << bit for bit in range(factor.bit_length()) if factor >> bit & 1]

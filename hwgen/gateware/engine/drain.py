@@ -36,7 +36,7 @@ _NOTE = {
     "pixel_end": 1,
     "last": 1,
 }
-#: Fields of `_NOTE` that are fields of `Drain`, and constant over a job.
+#: Names of the fields of `_NOTE` that are also fields of `Drain`, and constant over a job.
 _CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
 NOTE = data.StructLayout(_NOTE)
 
@@ -108,9 +108,9 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         cycles after enough jobs are stored. No cycle is lost between groups, or between jobs of at least `FETCH` beats.
     """
 
-    #: Cycles from the transfer of a job's drain part to its first selection of sums.
+    #: Cycles from the transfer of a job's drain part to its first selection of sums, at the earliest.
     FETCH = 3
-    #: Cycles from the count of stored jobs that a drain part waits for to its first selection of sums.
+    #: Cycles from the cycle in which enough jobs are stored for a drain part to its first selection, at the earliest.
     START = 2
 
     def __init__(self, config: EngineConfig):
@@ -154,7 +154,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> None:
-        """Fetch the next job's drain part, and register whether its output buffer words are free and it has sums."""
+        """Add a register for the next job's drain part, and flags: output words free, no sums to drain, one pixel."""
         vacant, upcoming = Signal(name="is_next_job_vacant", init=1), self._next
         taken = named(self._take | self._pass, "job_taken")
         short = Signal(COUNT_BITS, name="stored_margin")
@@ -170,7 +170,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += vacant.eq(1)
 
     def _elaborate_groups(self, m: Module) -> None:
-        """Step through a job's complete sums, by pixel group, pixel and block of maps, and count drained jobs."""
+        """Add the counters that select a job's complete sums by group, pixel and block, and that count drained jobs."""
         config, job, upcoming = self._config, self._job, self._next
         slots = range(config.slots)
         complete = Signal(range(config.slots + 1), name="complete_groups")  # complete groups that wait for the drain
@@ -240,10 +240,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += [self.select.block.eq(self.select.block + 1), blocks.eq(blocks - 1)]
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> Signal:
-        """Return the lane stride between successive pixels in the pixel group that is drained.
-
-        A memory stores one stride per slot.
-        """
+        """Add a memory of lane strides by slot; return the lane distance of successive pixels of the drained group."""
         m.submodules.strides = strides = memory.Memory(
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )

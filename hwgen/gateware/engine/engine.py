@@ -42,7 +42,7 @@ class EngineDesign:
     input_ports = guards = ()
     #: Weight loader: none, because programs contain the weights.
     loader = None
-    #: Titles of the components in reports.
+    #: Titles of the engine's components in reports, by the component's name.
     titles: ClassVar[Mapping[str, str]] = {
         "memory_side": "memory side",
         "steps": "steps",
@@ -182,10 +182,7 @@ class Engine(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
-        """Add the state machine of a program's run: reset, begin, wait for all jobs.
-
-        Return whether a run is in progress.
-        """
+        """Add the state machine of a program's run (reset, begin, wait for all jobs); return whether one is active."""
         counts = (memory_side.loaded, memory_side.computed, memory_side.drained, memory_side.stored)
         ended, complete = Signal(name="all_jobs_done"), Signal(name="is_run_complete")
         base = Signal.like(self.program_base, name="held_program_base")
@@ -207,7 +204,7 @@ class Engine(ConfiguredComponent[EngineConfig]):
         return fsm.ongoing("RUN")
 
     def _elaborate_watch(self, m: Module, memory_side: MemorySide, core: Core, runs: Value) -> None:
-        """Detect a stuck engine run: no memory request, no computation and no drain for `STUCK_CYCLES` cycles.
+        """Add the counter that reports a stuck run: no memory request, step or drain for `STUCK_CYCLES` cycles.
 
         Cycles in which memory owes an answer do not count.
         """

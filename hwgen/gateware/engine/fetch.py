@@ -170,10 +170,10 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_queues(self, m: Module, queues: dict[str, PartQueue]) -> tuple[Signal, Signal, Signal]:
-        """Write each fetched word of a job into the queue of the unit that needs this part.
+        """Add the units' queues, filled with fetched words; return whether a job ends, the program ends, all have room.
 
-        Return whether the last word of a job arrives, whether this job ends the program, and whether all queues have
-        room.
+        The first result is whether the last word of a job arrives, the second whether this job is the program's last,
+        and the third whether every queue has room.
         """
         pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")
         word_index = Signal(range(Job.WORDS), name="word_index")

@@ -209,7 +209,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return write
 
     def _elaborate_outputs(self, m: Module, write: Any) -> list[Value]:
-        """Return each lane's requantised output, ``config.bounded`` cycles after its beat of sums."""
+        """Add each lane's requantiser; return the outputs by lane, ``config.bounded`` cycles after a beat of sums."""
         config, outputs = self.config, []
         scale, bound = config.scale, config.bound
         rule = self._rule(m, "", config.parameter_cycles + scale.latency)
@@ -223,7 +223,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return outputs
 
     def _elaborate_sums(self, m: Module, outputs: Sequence[Value], tables: Any) -> list[Value]:
-        """Return each lane's output with another map added, or unchanged, ``config.added`` cycles after its beat."""
+        """Add the adder of another map; return each lane's sum or old output, ``config.added`` cycles after a beat."""
         config, add_cycles = self.config, self.config.added - self.config.bounded
         m.submodules.add = sums = TableAdd(config.add)
         m.d.comb += [
@@ -243,7 +243,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return added
 
     def _rule(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
-        """Return a beat's zero point and bounds, delayed for a `Bound` that gets its inputs after ``cycle`` cycles."""
+        """Delay a beat's zero point and bounds for a `Bound` with inputs in cycle ``cycle``; return them by name."""
         cycles = {"zero_point": cycle, **dict.fromkeys(("low", "high"), cycle + BoundConfig.bounds_cycle)}
         beat = self.beats.payload
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}
@@ -269,7 +269,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return delayed(m, "addend_word", out.data, 1)
 
     def _elaborate_parameters(self, m: Module, lane: int, part: Scale, write: Any) -> None:
-        """Drive the inputs of a lane's `Scale`: sum and bias, and in a later cycle significand and shift."""
+        """Add a lane's parameter memories; drive its `Scale` with sum and bias, later with significand and shift."""
         config, beat, into = self.config, self.beats.payload, write.payload
         depth, cycles = config.engine.parameter_words, config.parameter_cycles
         m.d.comb += part.sum.eq(delayed(m, f"sum_{lane}", beat.sums[lane], cycles))

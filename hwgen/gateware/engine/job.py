@@ -407,7 +407,7 @@ class Access:
 
 
 def accesses(engine: EngineConfig) -> tuple[Access, ...]:
-    """Return the memory regions that a job of the engine accesses: its map, weights, parameters and results."""
+    """Return the memory regions of a job of the engine, in this order: input map, weights, parameters, results."""
     word_bytes = WORD_BITS // 8
     return (
         Access(
@@ -451,7 +451,7 @@ def digest(engine: EngineConfig) -> str:
 
 
 def engine_seal(engine: EngineConfig) -> int:
-    """Return the part of a job's seal that identifies the engine: the first digits of the engine's digest."""
+    """Return the part of a job's seal that identifies the engine: the engine digest's first 8 digits as an integer."""
     return int(digest(engine)[: SEAL_BITS // 4], 16)
 
 

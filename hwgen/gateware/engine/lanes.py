@@ -74,7 +74,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
 
     #: Cycles from a step to its addresses in the map buffer.
     LATENCY = 3
-    #: Cycles from a step to ``inside``.
+    #: Cycles from a step to ``inside``, which tells for each lane whether its tap is in the box or in the padding.
     INSIDE_LATENCY = 4
 
     def __init__(self, config: EngineConfig):
@@ -112,7 +112,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_walk(self, m: Module, first: list[list[Signal]]) -> None:
-        """Compute the window positions of the lanes in a job's first pixel group, one lane per cycle.
+        """Add the logic that computes each lane's window position in a job's first pixel group, one lane per cycle.
 
         Pixel ``i`` belongs to lane ``stride * i % pixels``.
 
@@ -164,7 +164,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                     m.d.sync += register.eq(value)
 
     def _elaborate_advance(self, m: Module, first, columns, rows, words) -> None:
-        """Advance each lane's window position to the pixel group of the current step.
+        """Add the logic that advances each lane's window position to the pixel group of the current step.
 
         Columns follow one cycle after the step, rows and words two cycles.
         """
@@ -197,7 +197,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                     m.d.sync += current[lane].eq(current[lane] + Mux(ended, moves[1], moves[0]))
 
     def _elaborate_words(self, m: Module, words: list[Signal]) -> None:
-        """Compute every lane's map buffer address: window word plus tap word, plus one where the bank index wraps."""
+        """Add every lane's map buffer address: window word plus tap word, plus one where the bank index wraps."""
         config, step, job = self._config, self.step, self.job
         rest = Signal(range(config.pixels), name="tap_bank", reset_less=True)
         row_rest = Signal.like(rest, name="tap_row_bank")
@@ -248,7 +248,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             m.d.comb += self.words[lane].eq(address)
 
     def _elaborate_inside(self, m: Module, columns: list[Signal], rows: list[Signal]) -> None:
-        """Compute whether each lane's kernel tap is inside of the input box, not in the padding.
+        """Add the logic that tells for each lane whether its kernel tap is inside of the input box, not in the padding.
 
         Columns are compared one cycle before rows.
         """

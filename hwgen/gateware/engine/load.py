@@ -80,9 +80,9 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
-        """Send the memory boxes of a job (map, weights, parameters) to the burst generator.
+        """Add the choice of a job's next memory box (map, weights, parameters); return its target, and if it is last.
 
-        Return the target of the current box, and whether this box is the last one.
+        The box goes to the burst generator.
         """
         part, box = self.part.payload, bursts.i.payload
         past = Signal(2, name="boxes_done")  # bit 0: the map; bit 1: the weights
@@ -129,7 +129,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return target, last_box
 
     def _elaborate_addresses(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
-        """Compute the buffer address to which each memory burst's first word is written.
+        """Add the logic that gives the first burst of each row in memory its address and bank in the target buffer.
 
         The next row's address is known two cycles ahead.
         """
@@ -256,7 +256,7 @@ class Placement(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_high(self, m: Module, address: Value, bank: Value, word: Value, both: Value) -> None:
-        """Write the second word of a memory beat into the same buffer as the first word."""
+        """Add the writes of a two-word beat's second word into the map buffer or weight buffer that its tag names."""
         tag = self.answers.payload.tag
         write_address = Signal.like(tag.place, name="write_address_high", reset_less=True)
         write_bank = Signal.like(tag.rest, name="write_bank_high", reset_less=True)
@@ -271,9 +271,9 @@ class Placement(ConfiguredComponent[EngineConfig]):
             m.d.sync += getattr(self, name).valid.eq(self.answers.valid & both & (tag.target == target))
 
     def _elaborate_buffers(self, m: Module, address: Signal, bank: Signal, word: Signal, wraps: Signal) -> None:
-        """Write the first word of a memory beat into its buffer.
+        """Add the writes of a beat's first or only word to the buffer that its tag names; drive ``wraps``.
 
-        Drives ``wraps``: whether ``bank`` is the last bank of that buffer, and whether it is the second last.
+        ``wraps`` tells whether ``bank`` is the last bank of this buffer, and whether it is the second last.
         """
         target = self.answers.payload.tag.target
         write_address = Signal.like(address, name="write_address", reset_less=True)

@@ -70,7 +70,7 @@ class PoolConfig:
 
 
 class Pool(ConfiguredComponent[PoolConfig]):
-    """Maximum pool, 2 x 2 with stride 2: takes words of pixels and gives words of pooled pixels, or passes words on.
+    """Maximum pool of the engine, 2 x 2 with stride 2, of words (8 channels of a pixel), which can also pass unpooled.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Pool(ConfiguredComponent[PoolConfig]):
         return m
 
     def _elaborate_walk(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
-        """Return the input word's position: odd row, odd column, block index, pair address, and surplus pixels.
+        """Add counters of an input word's position; return odd row, odd column, block index, pair address, surplus.
 
         The surplus is the number of input pixels less the number of pooled pixels before this word.
         """

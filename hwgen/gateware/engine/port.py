@@ -12,7 +12,7 @@ from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.naming import named
 
-#: Width of the number of cycles per beat, in bits.
+#: Width, in bits, of the number of cycles that a beat takes on the memory port.
 PACE_BITS = 8
 
 
@@ -49,7 +49,7 @@ class Error(enum.Enum, shape=4):
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
-    """Return a registered copy of a FIFO's ``w_rdy`` signal. The FIFO must be written only while the copy is high."""
+    """Add and return a register that equals a FIFO's ``w_rdy``; the FIFO must be written only if the register is high."""
     has_room = Signal(name=name, init=1)
     popped, pushed = queue.r_en & queue.r_rdy, queue.w_en
     with m.If(pushed & ~popped):
@@ -75,7 +75,7 @@ def read_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def answer_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a word that was read from memory, with flags of the first and last word of a burst.
+    """Return the layout of the port's answer to a read: one or two words, the tag, and flags of first and last word.
 
     A burst of 0 beats is answered by one word without a meaning. A bus of two words returns both words of a beat at
     once; ``present`` marks the words that belong to the burst, the lower address first.
@@ -94,7 +94,7 @@ def _asked_layout(config: EngineConfig) -> data.StructLayout:
     return data.StructLayout({"tag": tag_layout(config), "empty": 1, **wide})
 
 
-#: Layout of an outstanding write burst.
+#: Layout of the FIFO entry for an outstanding write burst: flags of a job's last burst, and of a burst without beats.
 _WRITING = data.StructLayout({"done": 1, "empty": 1})
 
 
@@ -190,7 +190,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
-        """Grant the port to one unit by priority (fetch, store, load) when the cycles of the burst before are over."""
+        """Add the arbiter, which grants the port by priority (fetch, store, load) once the burst before is over."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
         free, may_read, may_write = (
             Signal(name="is_bus_free", init=1),
@@ -245,7 +245,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return Cat(run.address[0] & ~run.wide, run.address[1:]) * LANES
 
     def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:
-        """Count the cycles for which a granted burst occupies the port, and drive ``free`` when they are over.
+        """Add the counters of the cycles for which a granted burst occupies the port; set ``free`` at the end.
 
         A burst counts as two beats at least. ``free`` is a register with a high fan-out.
 
@@ -273,7 +273,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
                 m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
-        """Return each word read from memory, or both words of a beat, with the tag of the oldest burst."""
+        """Drive ``answers`` with each word (or both words) read from memory, and the tag of the oldest read burst."""
         bus, answer = self.m_axi, self.answers.payload
         asked = data.View(_asked_layout(self.config), reads.r_data)
         first = Signal(name="is_first_word", init=1)
@@ -292,7 +292,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_error(m, taken, bus.rresp, "READ")
 
     def _elaborate_word(self, m: Module, taken: Value, burst: data.View, first: Signal) -> tuple[Value | int, Value]:
-        """Return whether a read beat completes an 8-byte word, and the word, or both words of a wide beat."""
+        """Join half-word beats; return whether a read beat completes an 8-byte word, and the word or both words."""
         bus, config = self.m_axi, self.config
         if config.word_beats > 1:
             half, low = Signal(name="is_high_read_half"), Signal(len(bus.rdata), name="low_read_half", reset_less=True)
@@ -309,7 +309,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         return 1, bus.rdata
 
     def _elaborate_written(self, m: Module) -> None:
-        """Write words to the memory bus: each word in one or two beats, or the enabled words of a wide beat."""
+        """Drive the bus's write data channel: each word in one or two beats, or the enabled words of a wide beat."""
         bus, word, config = self.m_axi, self.written.payload, self.config
         m.d.comb += bus.wvalid.eq(self.written.valid)
         if config.word_beats > 1:
@@ -339,7 +339,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_error(m, taken, bus.bresp, "WRITE")
 
     def _elaborate_error(self, m: Module, taken: Value, response: Value, direction: str) -> None:
-        """Store the first error response of memory in ``error``. ``direction`` is ``READ`` or ``WRITE``."""
+        """Store memory's first error response in the register ``error``; ``direction`` is ``READ`` or ``WRITE``."""
         with m.If(taken & (self.error == Error.NONE)):
             for name in ("SLAVE", "DECODE"):
                 with m.If(response == axi.Response[f"{name}_ERROR"]):

@@ -16,7 +16,7 @@ from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_name
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Number of inputs of the multiplexers that rotate: one LUT per bit.
+#: Number of inputs of each multiplexer in the rotation networks, which takes one LUT per bit.
 _WAYS = 4
 
 
@@ -119,9 +119,9 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         return m
 
     def _rotate(self, m: Module, name: str, values: list[Value], rest: Value, sign: int) -> list[Value]:
-        """Add a rotation network: output ``n`` is ``values[(n + sign * rest) % pixels]``, some cycles later.
+        """Add a rotation network, and return its outputs: number ``n`` is ``values[(n + sign * rest) % pixels]``.
 
-        Each registered stage handles two bits of ``rest``.
+        Each stage takes one cycle, and handles two bits of ``rest``.
         """
         pixels = len(values)
         for stage in range(self._config.rotation_stages):

@@ -14,7 +14,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 
-#: Loops of a job around the 8 channels of a block, from the innermost to the outermost.
+#: Names of a job's loops around the 8 channels of a block, from the innermost to the outermost.
 _LOOPS = ("columns", "rows", "blocks")
 
 
@@ -103,9 +103,9 @@ class Steps(ConfiguredComponent[EngineConfig]):
         one step.
     """
 
-    #: Cycles from the transfer of a job's compute part to its first step.
+    #: Cycles from the transfer of a job's compute part to the job's first step, at the earliest.
     FETCH = 3
-    #: Cycles from the count of loaded jobs that a compute part waits for to its first step.
+    #: Cycles from the cycle in which a job counts as loaded to the job's first step, at the earliest.
     START = 2
 
     def __init__(self, config: EngineConfig):
@@ -136,7 +136,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         return m
 
     def _elaborate_next(self, m: Module) -> Signal:
-        """Fetch the next job's compute part, and prepare its loop bounds. Return whether the job can start."""
+        """Add registers for the next job's compute part and loop bounds, and return whether this job can start."""
         fresh, prepared = Signal(name="is_next_job_new"), Signal(name="is_next_job_ready")
         vacant = Signal(name="is_next_job_vacant", init=1)
         started = Signal(COUNT_BITS, name="started_jobs")
@@ -169,7 +169,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         return prepared
 
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
-        """Decide whether a pixel group starts in the next cycle, and which slot of the memory of sums it gets."""
+        """Add the logic that decides whether a pixel group starts in the next cycle, and which slot its sums get."""
         config, upcoming = self._config, self.next_job
         left = Signal(8, name="groups_left")  # groups of the job that have not started
         used = Signal(range(config.slots + 1), name="used_slots")
@@ -215,7 +215,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
             m.d.sync += left.eq(left - 1)
 
     def _elaborate_counters(self, m: Module) -> None:
-        """Count the loops of a job: channel block, kernel row, kernel column and channel of each step."""
+        """Add the counters of a job's loops: channel block, kernel row, kernel column and channel of each step."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
         top = Signal(range(LANES), name="last_channel", reset_less=True)
         blocks = Signal.like(self._blocks, name="job_blocks")

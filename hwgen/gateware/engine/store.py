@@ -118,7 +118,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
 
     @property
     def _source(self) -> data.StructLayout:
-        """Layout of a granted write burst: its address in the output buffer, and its number of reads.
+        """Layout of a granted write burst in the FIFO: address in the output buffer, and number of reads from there.
 
         With a bus of two words, ``odd`` excludes the first word of the first beat, and ``ragged`` the second word of
         the last beat.
@@ -127,7 +127,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **odd})
 
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
-        """Return the address in the output buffer at which the words of the current burst begin.
+        """Add the registers that track, and return, the output buffer address at which the current burst's words begin.
 
         The next address is known two cycles ahead.
         """
@@ -149,7 +149,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         return begin
 
     def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO) -> None:
-        """Read the words of granted write bursts from the output buffer into a FIFO, as long as it has room."""
+        """Add a FIFO, and the logic that reads granted bursts' words from the output buffer while the FIFO has room."""
         layout, step = written_layout(self.config), self.config.bus_words
         m.submodules.words = words = fifo.SyncFIFO(width=layout.size, depth=BEATS)
         burst = data.View(self._source, granted.r_data)

@@ -16,7 +16,7 @@ def write_names(config: EngineConfig) -> tuple[str, ...]:
 
 
 def latched_writes(m: Module, ports: Sequence[Any], field: str, banks: int) -> list[tuple[Signal, Any]]:
-    """Return, for each write stream of a banked memory, the registered enable per bank and the registered payload.
+    """Register the write streams of a banked memory; return for each stream its enables, one per bank, and its payload.
 
     ``field`` of the payload is the bank index. The registers drive many memories. The bank is decoded in front of them,
     so that the selection of a word takes one LUT per bit.
