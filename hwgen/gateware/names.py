@@ -20,7 +20,7 @@ File names contain several identifiers, and have at most 255 bytes.
 
 
 def identifier(name: str, default: str = "top") -> str:
-    """Return ``name`` as an identifier that Verilog, SystemVerilog and the simulators accept without an escape.
+    """Convert a name to an identifier that Verilog, SystemVerilog and the simulators accept without an escape.
 
     Every sequence of characters other than ASCII letters and digits becomes one underscore. A leading digit is preceded
     by ``n``. A reserved word is followed by an underscore. A name longer than ``LONGEST`` is cut, and ends with eight
@@ -36,7 +36,7 @@ def identifier(name: str, default: str = "top") -> str:
 
 
 def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
-    """Return one Verilog identifier per name, all of them different, even without regard to case.
+    """Convert names to Verilog identifiers, in order, all of them different even without regard to case.
 
     Some file systems ignore case.
     """
@@ -44,7 +44,7 @@ def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
 
 
 def file_name(name: str) -> str:
-    """Return ``name`` as a file name: one path component without special characters, at most 200 bytes long.
+    """Convert a name to a file name: one path component without special characters, at most 200 bytes long.
 
     Characters other than letters, digits and ``.@:,+=-`` become underscores. A name longer than 200 bytes is cut, and
     ends with eight digits of its digest.
@@ -57,7 +57,7 @@ def file_name(name: str) -> str:
 
 
 def unique(words: Iterable[str]) -> list[str]:
-    """Return names with a number appended to repeated ones, as in ``a``, ``a_2``.
+    """Append a number to each repeated name, as in ``a``, ``a_2``, without regard to case, and return all names.
 
     The suffix is the smallest free number from 2 on. A word that occurs once does not change.
     """

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def named(value: T, name: str) -> T:
-    """Return ``value`` unchanged, with a name for the wire that its outermost operator may need in Verilog.
+    """Name the wire that a value's outermost operator may get in the emitted Verilog, and return the same value.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def named(value: T, name: str) -> T:
 
 
 def chosen_name(source: str) -> str:
-    """Return the wire name that is encoded in an RTLIL cell's source location; empty if the result has none.
+    """Return the wire name that `named` encoded in an RTLIL cell's source location; empty if there is no name.
 
     The source location has the form ``file:line``.
     """

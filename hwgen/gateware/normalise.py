@@ -114,17 +114,17 @@ class NormaliseConfig(Weightless):
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of the normalisation."""
+        """Number of DSP slices of LRN's last step: one for each of ``Tp`` pixels, or none if there is one factor."""
         return 0 if self.by_value else self.window.pixels
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a normalised output."""
+        """Amaranth shape of one normalised output value."""
         return Shape(self.bits, self.signed)
 
     @property
     def signs(self) -> tuple[bool, bool]:
-        """Whether input values below the zero point exist, and whether values above it exist."""
+        """Two flags: whether the input's type has values below the zero point, and whether it has values above."""
         lowest, highest = self.window.input.value_range
         return lowest < self.zero, self.zero < highest
 
@@ -148,10 +148,10 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Contents of LRN's correction memory: running sums at which outputs drop by 1, with an index of exceptions.
+        """Words of LRN's correction memory, each a running sum at which an output drops by 1, and an exception index.
 
-        Such a sum is called a fall. The index is above the fall. If there is one factor, the address is the value's
-        distance.
+        Such a sum is called a fall. The index is in the bits above the fall. If there is one factor, the address is the
+        value's distance.
         """
         bits = self.window.scale_bits
         words = [kind << bits | fall for fall, kind in zip(self.falls.values, self.kinds.values, strict=True)]
@@ -171,14 +171,14 @@ class NormaliseConfig(Weightless):
 
     @property
     def since_bits(self) -> int:
-        """Width in bits of the distance from the running sum at which an output drops to its last exception, or 0."""
+        """Width in bits, at least 1, of the distance from an output's drop to the last exception, in running sums."""
         return counter_bits(max(self.ripples).bit_length())
 
     @property
     def ripple_table(self) -> list[int]:
-        """Contents of LRN's table of exceptions: whether an output is 1 higher again at some distance behind its drop.
+        """LRN's table of exceptions, flat: 1 where an output is 1 higher again at a distance behind its drop, else 0.
 
-        The table is indexed by ripple index and distance.
+        The address consists of the distance and, above it, the index into ``ripples``.
         """
         return [
             self.ripples[ripple] >> offset & 1
@@ -295,18 +295,18 @@ class Normalise(Arithmetic[NormaliseConfig]):
         )
 
     def _by_value(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the running sum at which a value's output drops by 1, and the output's estimate ``k``, by lookup.
+        """Add lookups by a value's distance; return the memory word of its output's drop, and the output's estimate.
 
-        Only if there is one factor.
+        Only if there is one factor. A word is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
         config = self.config
         guess = look_up(m, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
-        """Return the running sum at which a value's output drops by 1, and the output's estimate ``k``, by product.
+        """Add a product of a value's distance and scale factor; return its output's drop word, and the estimate.
 
-        The product is that of the value's distance and the factor of its scale.
+        The word, from memory, is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
         config, address_bits = self.config, counter_bits(len(self.config.words))
         factor = _read(m, f"{name}_factors", max(config.factors).bit_length(), config.factors, scale[config.shift :])
@@ -328,7 +328,10 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return _read(m, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
-        """Return the clamped output at ``distance`` above or below the output's zero point, two cycles later."""
+        """Add logic that moves an output from its zero point by ``distance``, up or down (``negative``), and clamps it.
+
+        Return the output, two cycles later.
+        """
         config = self.config
         largest, (below, above) = 1 << config.guess_bits, config.signs
         reach = bits_for_range(config.zero_point - largest * below, config.zero_point + largest * above)
@@ -346,7 +349,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
 
 
 def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
-    """Return the words of a constant table, divided into the memories that store them.
+    """Divide the words of a constant table into runs, in address order, one for each memory that stores a run.
 
     A memory is as deep as the block RAMs that make up its width.
     """
@@ -393,7 +396,7 @@ def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value)
 
 
 def _choice(index: Value, words: Sequence[Value]) -> Value:
-    """Return the element of ``words`` at ``index``, by a tree of multiplexers over the bits of the index."""
+    """Return a tree of multiplexers, over the bits of ``index``, that selects the element of ``words`` there."""
     for bit in index:
         pairs = [words[first : first + 2] for first in range(0, len(words), 2)]
         words = [Mux(bit, pair[1], pair[0]) if len(pair) == 2 else pair[0] for pair in pairs]

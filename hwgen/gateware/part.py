@@ -9,7 +9,7 @@ from hwgen.gateware.component import AnyConfig, ConfiguredComponent
 
 
 class Part(ConfiguredComponent[AnyConfig], ABC):
-    """Component whose circuit depends only on its class and its configuration, so that equal ones are built once.
+    """Base class of components whose circuit depends only on class and configuration: equal parts are built once.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
     circuit by one that it already has, with a method ``get_part(part)``, like ``get_memory(memory)`` of Amaranth.
@@ -27,4 +27,4 @@ class Part(ConfiguredComponent[AnyConfig], ABC):
 
     @abstractmethod
     def circuit(self) -> Any:
-        """Return the circuit of the component as a new Amaranth module."""
+        """Build the circuit of the component, as a new Amaranth module."""

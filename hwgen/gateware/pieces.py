@@ -16,22 +16,23 @@ LUT_WAYS = LOGIC.mux_ways
 
 
 def piece_depth(width: int, depth: int, where: str | None = None) -> int:
-    """Return the number of words per piece of a divided memory, so that one LUT per bit selects among its block RAMs.
+    """Return the words per piece of a divided memory, so that one LUT per bit selects among a piece's block RAMs.
 
-    ``where`` is the RAM, ``lut`` or ``block``; if it is ``None``, the depth decides.
+    A memory of few block RAMs, or in LUT RAM, is one piece. ``where`` is the RAM, ``lut`` or ``block``; if it is
+    ``None``, the depth decides.
     """
     blocks, words = MEMORIES.stacked(width, depth)
     return depth if (where or default_memory(depth)) == "lut" or blocks <= LUT_WAYS else LUT_WAYS * words
 
 
 def piece_words(width: int, depth: int, where: str | None = None) -> tuple[int, ...]:
-    """Return the number of words of each piece of a divided memory. The last piece can have fewer words."""
+    """Return the number of words of each piece of a divided memory, in address order; the last piece can be shorter."""
     size = piece_depth(width, depth, where)
     return tuple(min(size, depth - begin) for begin in range(0, depth, size))
 
 
 def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -> None:
-    """Add the resources of a memory that is divided into pieces to ``cost``, without the registers behind them.
+    """Add to ``cost`` the RAM of a memory that is divided into pieces, without the registers behind the pieces.
 
     If there are several pieces, all of them are in block RAM, also a last piece of few words.
     """

@@ -15,14 +15,14 @@ __all__ = ["read_port", "write_port"]
 
 
 def read_port(storage: memory.Memory, name: str = "read", *, domain: str = "sync") -> memory.ReadPort:
-    """Return a new read port of a memory, with the signals ``NAME__addr``, ``NAME__data`` and ``NAME__en``."""
+    """Add a read port to a memory, and return it, with signals ``NAME__addr``, ``NAME__data`` and ``NAME__en``."""
     shape: Any = storage.shape
     signature = memory.ReadPort.Signature(addr_width=ceil_log2(storage.depth), shape=shape)
     return memory.ReadPort(signature, memory=storage, domain=domain, path=(name,))
 
 
 def write_port(storage: memory.Memory, name: str = "write", *, granularity: int | None = None) -> memory.WritePort:
-    """Return a new write port of a memory, with the signals ``NAME__addr``, ``NAME__data`` and ``NAME__en``."""
+    """Add a write port to a memory, and return it, with signals ``NAME__addr``, ``NAME__data`` and ``NAME__en``."""
     shape: Any = storage.shape
     signature = memory.WritePort.Signature(addr_width=ceil_log2(storage.depth), shape=shape, granularity=granularity)
     return memory.WritePort(signature, memory=storage, domain="sync", path=(name,))

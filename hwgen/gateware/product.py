@@ -61,7 +61,7 @@ class ProductConfig(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of a product of two elements."""
+        """Amaranth shape of one product, of an element of each map."""
         products = [a * b for a, b in product(*self.ranges)]
         return signed(signed_bits(min(products), max(products)))
 
@@ -116,7 +116,7 @@ class Product(Arithmetic[ProductConfig]):
         return m
 
     def _operand(self, m: Module, name: str, operand_index: int, value: Value) -> Signal:
-        """Return a register with ``value`` minus the zero point of operand ``operand_index``."""
+        """Add a register of ``value`` minus the zero point of input map ``operand_index``, and return the register."""
         operand = Signal(bits_for_range(*self.config.ranges[operand_index]), name=name, reset_less=True)
         m.d.sync += operand.eq(value - self.config.zeros[operand_index])
         return operand

@@ -17,7 +17,7 @@ from hwgen.gateware.rounding import signed_bits
 
 @dataclass(frozen=True, kw_only=True)
 class ProductRows:
-    """Multiplier in LUTs of a signed operand with an unsigned factor, summing a partial product per two factor bits.
+    """Configuration of a multiplier in LUTs, signed by unsigned: every two bits of the factor add a partial product.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ class ProductRows:
 
     @property
     def latency(self) -> int:
-        """Cycles from a multiplier's operand to the product."""
+        """Cycles from operand and factor to the product: one for the partial products, one per level of the tree."""
         return 1 + len(self.tree)
 
     @cached_property
     def tree(self) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-        """Sums on every level of the tree over partial products, each as lowest bit position, width and adder width.
+        """Adder tree over the partial products: for each level, each sum's lowest bit position, width and adder width.
 
         The width of the adder is 0 for a value that only passes by. Every row begins two bits above the row before.
         The offset, if there is one, is the last addend.
@@ -161,7 +161,7 @@ class ProductRows:
         return luts, sum(addend.width - first for addend, first in needed.values())
 
     def _constant_sum(self, lower: _Addend | None, upper: _Addend | None) -> _Addend | None:
-        """Return a description of the sum of two addends in a constant multiplier; ``None`` is an addend of 0."""
+        """Return the sum of two addends of a constant multiplier's tree, as an addend; ``None`` is an addend of 0."""
         if lower is None or upper is None:
             one = lower or upper
             return one and (replace(one, made=("wait", one.made), luts=0, terms=((one, 0),)) if one.width else one)

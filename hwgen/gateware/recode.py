@@ -20,7 +20,7 @@ from hwgen.gateware.value_tables import ValueTables
 
 @dataclass(frozen=True, kw_only=True)
 class RecodeConfig(ValueTables):
-    """Configuration of a conversion of values by lookup: one table per input map, of inputs that are read in turn.
+    """Configuration of a conversion of maps' values by lookup: one table per input map, and one map per step.
 
     Parameters
     ----------
@@ -116,7 +116,10 @@ class Recode(Elementwise[RecodeConfig]):
         return value[: config.bits]
 
     def _look_up(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Return the entry for ``value`` in the table of input map ``index``, or the value itself, a cycle later."""
+        """Add a lookup of ``value`` in the table of input map ``index``, and return the entry, a cycle later.
+
+        Without a table, the result is the value itself, a cycle later.
+        """
         if not self.config.tables[index]:
             # A slice is unsigned. A multiplexer of an unsigned value and signed table entries would need one more bit.
             kept = value[: self.config.bits]

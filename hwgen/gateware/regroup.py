@@ -20,7 +20,7 @@ from hwgen.gateware.stream import BeatFormat
 
 @dataclass(frozen=True, kw_only=True)
 class RegroupConfig:
-    """Configuration of a width converter of a stream: from beats of ``counts`` channels to ``output.lanes`` channels.
+    """Configuration of a width converter of a stream, from beats of ``counts`` channels to beats of ``output.lanes``.
 
     Parameters
     ----------
@@ -60,27 +60,21 @@ class RegroupConfig:
 
     @cached_property
     def output_lanes(self) -> tuple[tuple[int, ...], ...]:
-        """Output lane of each channel of each input beat, counted over all output beats of a pixel."""
+        """For each input beat of a pixel: output lane of each channel, counted over all output beats of the pixel."""
         lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
         ends = list(accumulate(self.counts))
         return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Number of output lanes that each input beat of a pixel fills.
-
-        Empty lanes before the next beat's first lane are included.
-        """
+        """Number of output lanes that each input beat of a pixel fills, with empty lanes before the next beat's."""
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """Maximum number of channels that may still wait in the converter's register when it takes each input beat.
-
-        There is an entry for each input beat of a pixel.
-        """
+        """For each input beat of a pixel: most channels that may still wait in the register when the beat is taken."""
         return self._room(self.overlaps)
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
@@ -91,7 +85,7 @@ class RegroupConfig:
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """Maximum number of earlier pixels' output beats that can still wait when each input beat of a pixel is taken.
+        """For each input beat of a pixel: most output beats of earlier pixels that can still wait as the beat is taken.
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
@@ -104,7 +98,7 @@ class RegroupConfig:
 
     @cached_property
     def after(self) -> tuple[int, ...]:
-        """Index of the input beat that completes each output beat of a pixel."""
+        """For each output beat of a pixel: index, in the pixel, of the input beat that completes the output beat."""
         totals = list(accumulate(self.counts))
         return tuple(bisect_left(totals, end) for end in accumulate(self.sizes))
 
@@ -125,7 +119,7 @@ class RegroupConfig:
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """Positions, in the converter's register, at which the channels of an input beat can begin.
+        """Positions in the converter's register, ascending, at which the channels of some input beat can begin.
 
         A position is the number of channels that the register holds when it takes the beat.
         """
@@ -137,9 +131,10 @@ class RegroupConfig:
         return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Return which channel each input beat writes to ``lane`` of the register, if it begins at ``position``.
+        """Map each input beat that begins at ``position`` to the channel, by its index in the beat, in lane ``lane``.
 
-        Beats that do not write to the lane are missing.
+        Lane and position are those of the converter's register. Beats that do not write to the lane, or never begin at
+        the position, are missing.
         """
         return {
             beat: output_lanes.index(output_lanes[0] + lane - position)
@@ -149,7 +144,7 @@ class RegroupConfig:
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """Indices of the input-beat channels that each lane of the converter's register can store."""
+        """For each lane of the converter's register: indices, within input beats, of the channels it can store."""
         sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
         for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):
@@ -166,7 +161,7 @@ class RegroupConfig:
             for beat, output_lanes in beats
         )
 
-    #: Latency from the input beat that completes an output beat to the offer of the output beat, in cycles.
+    #: Cycles from the input beat that completes an output beat to the cycle in which the output beat is offered.
     latency = 1
 
     @property

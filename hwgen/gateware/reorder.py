@@ -53,8 +53,8 @@ class ReorderConfig(OneMapConfig):
 
     #: Latency from a step to its values on ``o``, in cycles.
     latency = 3
-    #: Cycles from the transfer of a beat to the step that outputs it, and from a block's last step to the beat that
-    #: overwrites it.
+    #: Least cycles from the transfer of a beat to the step that outputs the beat, and from a block's last step to the
+    #: transfer of a beat that overwrites the block.
     write_delay = release_delay = 1
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that are produced in each of an output pixel's cycles."""
+        """For each cycle of an output pixel: range of the output channels that the cycle's beat carries."""
         source = self.input
         if self.opens:
             return source.fold_channels[: source.group_folds]
@@ -94,9 +94,9 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """Shape of a block that is transposed: numbers ``a`` and ``b`` of runs, and number of beats per run.
+        """Shape ``(a, b, run)`` of a block: ``a`` times ``b`` runs of ``run`` beats become ``b`` times ``a`` runs.
 
-        ``a`` times ``b`` runs become ``b`` times ``a`` runs.
+        With one row per block, the beats keep their order, and the block is one run.
         """
         (down, right), source = self.blocks, self.input
         run = right * source.group_folds
@@ -106,7 +106,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def block_beats(self) -> int:
-        """Number of beats per block, the unit that is reordered; the memory stores two blocks."""
+        """Number of beats in a block, whose beats are reordered among themselves; the memory stores two blocks."""
         first, second, run = self.block
         return first * second * run
 
@@ -197,7 +197,7 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
         return m
 
     def _elaborate_read_index(self, m: Module, emptied: Signal) -> Signal:
-        """Add the read counters, and return the index, within its block, of the beat that is read.
+        """Add the read counters, and return the signal with the index, within its block, of the beat that is read.
 
         Drive ``emptied``: the beat is the last of the block.
         """

@@ -55,8 +55,9 @@ from hwgen.gateware.rounding import (
     useful_sums,
 )
 
-#: Multiplier slice of the target family. A piece is the share of the longer operand that one slice multiplies.
+#: Properties of the DSP slice of the default device family.
 _SLICE = DEFAULT.multiplier_slice
+#: Number of operand bits, 17, that one DSP slice multiplies where an operand is divided among a cascade of slices.
 PIECE = _SLICE.cascade_shift
 #: Number of LUTs per lane for products next to ties: about 9 detect them, and 8 add the correction.
 _BESIDE_TIES = 17
@@ -222,7 +223,7 @@ class RequantiseConfig(ChannelsConfig):
         return max(0, (largest - 1).bit_length() - SIGNIFICAND_BITS)
 
     def _round(self, total: int) -> int:
-        """Return a sum of accumulator and bias, rounded to float32's 24 bits as far as the outputs depend on it.
+        """Round a sum of accumulator and bias to float32's 24 bits, as far as outputs depend on the rounding.
 
         The result is the input of the multiplier.
         """
@@ -272,7 +273,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def bands(self) -> Bands:
-        """Flags, over all channels, of products so near to a tie between two outputs that float32 rounds them to it."""
+        """Flags of whether some channel's products are so near a tie of two outputs that float32 makes them the tie."""
         bands = Bands()
         if self.float32:
             for (factor, shift), operands in zip(self._scales, self._operands, strict=True):
@@ -281,7 +282,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def beside_ties(self) -> bool:
-        """Whether products close to a tie need a correction, because float32 rounding changes some output."""
+        """Whether hardware corrects products close to ties, because rounding to float32 changes some of the outputs."""
         return self.bands.beside
 
     @cached_property
@@ -339,7 +340,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def aligned_bits(self) -> int:
-        """Width in bits of the output range ``low`` .. ``high`` if it is an aligned power of two, or the type; else 0.
+        """Number of varying output bits if ``low`` .. ``high`` is an aligned power of two or the whole type; else 0.
 
         The other output bits are then constant.
         """
@@ -349,7 +350,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def zero(self) -> int:
-        """Zero point that the hardware adds; relative to ``low`` if `aligned_bits` is not 0."""
+        """Zero point as the hardware adds it: relative to ``low`` if `aligned_bits` is not 0, otherwise unchanged."""
         return self.zero_point - (self.low if self.aligned_bits else 0)
 
     @property
@@ -389,7 +390,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def product_bits(self) -> int:
-        """Width in bits of the scaled product, with and without the rounding offset, signed."""
+        """Width in bits, signed, that holds every scaled product both with and without the rounding offset."""
         recipe = self.recipe
         half = 1 << (recipe.operand_bits - 1)
         products = []
@@ -444,7 +445,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def product_rows(self) -> ProductRows:
-        """Configuration of the multipliers in LUTs that multiply the sums by their scales."""
+        """Configuration of the multipliers in LUTs that multiply sums by scales, if ``products_in`` is ``lut``."""
         return ProductRows(
             operand_bits=self.recipe.operand_bits,
             factor_bits=max(self.recipe.factor).bit_length(),
@@ -455,7 +456,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def product_cycles(self) -> int:
-        """Cycles from the input of the scaling multiplier to its product."""
+        """Cycles from the input of the scaling multiplier to its product; 0 if shifts alone scale all sums."""
         if self.in_slices or not self.recipe.pieces:
             return self.recipe.pieces + (self.recipe.pieces > 0)
         return self.product_rows.latency
@@ -765,9 +766,10 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return products
 
     def _rounded_sums(self, m: Module, values: Sequence[Value]) -> list[Value]:
-        """Return sums rounded to 24 significant bits, ties to even, as far as `rounded_bits` requires; 2 cycles later.
+        """Add the rounding of all lanes' sums to 24 significant bits, ties to even, and return the sums 2 cycles later.
 
-        To drop ``j`` bits, half of their range minus one is added, plus the lowest kept bit.
+        At most `rounded_bits` bits are dropped. To drop ``j`` bits, half of their range minus one is added, plus the
+        lowest kept bit.
         """
         config = self.config
         rounded = []
@@ -785,7 +787,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return self._registers(m, "rounded", rounded, signed(config.rounded_sum_bits))
 
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
-        """Return a product as a rounded integer that is even if the product is close to a tie between two integers.
+        """Add the rounding of a product to an integer, the even one if the product is close to a tie between two.
 
         The offset is already added, so that the fraction is truncated. If the fraction is next to 0, the even neighbour
         is below; if it is next to 1, the even neighbour is above. The fraction is next to 0 or 1 if all of its bits
@@ -825,8 +827,9 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return _Rounded(**{name: delayed(m, f"{name}_{lane}", field, 1) for name, field in fields.items()})
 
     def _at_end(self, magnitude: Sequence[Value], bits: Sequence[Value], value: Value) -> Value:
-        """Return whether a product is exactly as far from a tie between integers as float32 still rounds to the tie.
+        """Return a signal of whether a product is exactly as far from a tie as float32 still rounds to the tie.
 
+        The tie is one of two integers.
         The fraction is then ``2**(e - 24)``. ``bits`` are its highest bits, with the lowest first.
         """
         chosen = Const(1)
@@ -856,7 +859,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return self._from_low(inside) if bits else inside
 
     def _from_low(self, inside: Value) -> Value:
-        """Return the output whose value relative to ``low`` is given, in the output's type.
+        """Convert an output's value relative to ``low`` to the output itself, in the output's type.
 
         The output bits above ``aligned_bits`` are constant.
         """
@@ -891,7 +894,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Return ``value`` delayed by ``cycles`` cycles, without registers if it is a constant.
+    """Delay ``value`` by ``cycles`` cycles; a constant is returned unchanged, without registers.
 
     A register of a constant would start at 0.
     """
@@ -899,7 +902,7 @@ def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
 
 
 def _clamp(value: Value, bits: int) -> Value:
-    """Return ``value`` clamped to the range of a signed integer of ``bits`` bits."""
+    """Clamp ``value`` to the range of a signed integer of ``bits`` bits, and return the signed result."""
     sign, fits = value[-1], (value[bits - 1 :].all() | ~value[bits - 1 :].any())
     return Mux(fits, value[:bits], Cat((~sign).replicate(bits - 1), sign)).as_signed()
 

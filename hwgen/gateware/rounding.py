@@ -30,7 +30,7 @@ def useful_sums(
 
 
 def round_half_even(value: int, shift: int) -> int:
-    """Return ``value / 2**shift``, rounded to the nearest integer, ties to even."""
+    """Divide the integer ``value`` by ``2**shift``, and round to the nearest integer, ties to even."""
     if shift <= 0:
         return value << -shift
     result = (value + (1 << (shift - 1))) >> shift
@@ -39,13 +39,13 @@ def round_half_even(value: int, shift: int) -> int:
 
 
 def to_float32(value: int) -> int:
-    """Return the integer ``value`` rounded to float32's 24 significant bits, ties to even."""
+    """Round the integer ``value`` to float32's 24 significant bits, ties to even, and return an integer."""
     excess = max(0, abs(value).bit_length() - SIGNIFICAND_BITS)
     return round_half_even(value, excess) << excess
 
 
 def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
-    """Return the sum ``total`` scaled: ``total * significand / 2**shift``, to the nearest integer, ties to even.
+    """Scale the sum ``total``: return ``total * significand / 2**shift``, to the nearest integer, ties to even.
 
     With ``float32``, the sum and the product are first rounded to 24 significant bits.
     """

@@ -24,7 +24,7 @@ from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
 
-#: Largest number of lengths of a sum that is rounded in one cycle. More lengths need a second cycle.
+#: Largest number of possible lengths (in bits) of a running sum with which its rounding takes one cycle, not two.
 _QUICK = 4
 
 
@@ -92,22 +92,22 @@ class RunningScaleConfig(OneMapConfig):
 
     @property
     def add_cycles(self) -> int:
-        """Number of cycles of a rounded addition to LRN's running sum, and of a rounded subtraction."""
+        """Number of cycles, 1 or 2, of each rounded addition to LRN's running sum, and of each rounded subtraction."""
         return 1 if len(self.dropped_bits) <= _QUICK else 2
 
     @property
     def steps(self) -> int:  # type: ignore[override]
-        """Number of cycles from one channel to the next; more than 1 if sums are rounded."""
+        """Number of cycles between two moves of LRN's window by one channel; more than 1 if sums are rounded."""
         return 2 * self.add_cycles if self.rounds else 1
 
     @property
     def latency(self) -> int:
-        """Cycles from the end of the window's move by one channel (``steps`` cycles) to the value and sum on ``o``."""
+        """Cycles from the end of a window move by one channel (``steps`` cycles) to the value and sum on ``o``."""
         return 6 if self.rounds else 5
 
     @property
     def window_cycles(self) -> int:
-        """Number of cycles that all channels of ``Tp`` pixels take.
+        """Number of cycles that LRN's window takes to move over all channels of ``Tp`` pixels.
 
         No channel is taken while the last channels are output.
         """
@@ -134,7 +134,7 @@ class RunningScaleConfig(OneMapConfig):
         return (self.encode(self.highest) + 1).bit_length()
 
     def encode(self, total: int) -> int:
-        """Return a running sum as it is output: the sum itself, or a floating-point number if sums are rounded.
+        """Encode a running sum for the output: unchanged, or as a floating-point number if sums are rounded.
 
         The number consists of the 23 bits below the sum's highest bit. Above them is its exponent: the difference
         between the lengths of the sum and of the lowest sum, in bits.
@@ -260,7 +260,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return moves
 
     def _middle(self, m: Module, name: str, moves: Value, taken: Value) -> tuple[Value, Value]:
-        """Return the value that was taken last, and the window's middle value, in the cycle of its sum."""
+        """Add the window's value registers; return the value taken last, and the middle value in its sum's cycle."""
         config = self.config
         values = [taken]
         for index in range(config.ahead + 1):
@@ -273,7 +273,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _terms(
         self, m: Module, name: str, moved: Value, value: Value, enters: Value, leaves: Value
     ) -> tuple[Signal, Signal]:
-        """Return the terms that enter and leave the running sum, three cycles after the window moves.
+        """Add the table and the window of terms; return the terms that enter and leave the sum, 3 cycles after a move.
 
         Terms of channels outside of the map are 0.
         """
@@ -295,7 +295,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _exact(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
-        """Return the running sum if sums are never rounded: the entering and leaving terms are added in one cycle."""
+        """Add the register of a running sum that is never rounded, and return it: both terms change it in one cycle."""
         config = self.config
         total = Signal(config.sum_bits, name=f"{name}_total", reset_less=True)
         difference = Signal(signed(len(entering) + 1), name=f"{name}_difference", reset_less=True)
@@ -307,7 +307,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
     def _rounded(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
-        """Return the running sum if sums are rounded: the entering term is added, then the leaving one subtracted.
+        """Add the logic of a rounded running sum, and return the encoded sum: first one term enters, then one leaves.
 
         For each possible length of the sum, one adder adds the term and half of a unit of this length. The length of
         the sum selects one of these candidates.
@@ -332,7 +332,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return self._as_float(m, name, total)
 
     def _as_float(self, m: Module, name: str, total: Value) -> Signal:
-        """Return the running sum encoded for the output (`RunningScaleConfig.encode`), a cycle later."""
+        """Add the encoder of a rounded sum for the output (`RunningScaleConfig.encode`), and return its register."""
         config, below = self.config, SIGNIFICAND_BITS - 1
         scale = Signal(config.scale_bits, name=f"{name}_scale", reset_less=True)
         encoded: Value = Const(0, config.scale_bits)
@@ -347,7 +347,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
 
 
 def _rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
-    """Return the running sum rounded to float32, selected from candidates for all lengths of the sum.
+    """Select the running sum, rounded to float32, from candidates for all possible lengths of the sum in bits.
 
     Rounding is to 24 significant bits, ties to even. A candidate is the sum plus half of a unit of its length. The
     first candidate shows the length of the sum. If half of the smallest unit makes the sum longer, the sum is rounded

@@ -56,7 +56,7 @@ class SelectConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that are produced in each of a pixel's cycles."""
+        """For each output cycle of a pixel: range of the output channels that are sent in this cycle."""
         count = len(self.index)
         return tuple(range(first, min(first + self.lanes, count)) for first in range(0, count, self.lanes))
 
@@ -67,14 +67,14 @@ class SelectConfig(OneMapConfig):
 
     @cached_property
     def positions(self) -> dict[int, tuple[int, int]]:
-        """Position of each input channel in the input stream: beat within the pixel, and lane."""
+        """Map from each input channel to its position in the input stream: beat within the pixel, and lane."""
         folds = self.input.fold_channels
         return {channel: (fold, lane) for fold, channels in enumerate(folds) for lane, channel in enumerate(channels)}
 
     def sources(self, lane: int) -> tuple[int, ...]:
-        """Return the input channel that an output lane selects in each of a pixel's cycles.
+        """Return the input channel that output lane ``lane`` sends in each output cycle of a pixel, in order.
 
-        Cycles without a channel in this lane are missing.
+        A last cycle without a channel in this lane is missing.
         """
         return tuple(self.index[step[lane]] for step in self.step_channels if lane < len(step))
 
@@ -174,7 +174,7 @@ class Select(ConfiguredComponent[SelectConfig]):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectLayerConfig(JoinLayerConfig):
-    """Configuration of a layer that collects a whole pixel's channels before it outputs any of them.
+    """Configuration of a gather layer, which collects a whole pixel's channels before any of them is output.
 
     Its ``window`` is a `SelectConfig`. Parameters and errors are as in `LayerConfig`.
     """
@@ -185,5 +185,5 @@ class CollectLayerConfig(JoinLayerConfig):
 
     @property
     def collects(self) -> Any:
-        """Configuration of the component that collects the layer's pixels, a `SelectConfig`."""
+        """Configuration of the component that collects each pixel's channels for the layer, a `SelectConfig`."""
         return self.window

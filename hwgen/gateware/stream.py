@@ -70,7 +70,7 @@ class BeatFormat:
 
     @property
     def fold_channels(self) -> tuple[range, ...]:
-        """Channels that each beat of a pixel carries, as one range per beat."""
+        """Channels that each of a pixel's beats carries, as one range per beat, in order."""
         size = self.channels // self.groups
         return tuple(
             range(group * size + first, group * size + min(first + self.lanes, size))
@@ -171,7 +171,7 @@ class Order:
         return sum(end - begin for begin, end in self.rows) * sum(end - begin for begin, end in self.columns)
 
     def beat_columns(self, pixels: int) -> tuple[range, ...]:
-        """Return, for each column span of the order, the map column at lane 0 of every beat of a row.
+        """Return, for each span of columns, a range of the map columns at which the beats of one row begin.
 
         A beat contains ``pixels`` neighbouring pixels.
         """
@@ -182,7 +182,7 @@ class Order:
         )
 
     def steps(self, beat: BeatFormat) -> int:
-        """Return the number of beats per frame that carry the same channels, in this order of pixels."""
+        """Return the number of groups of ``beat.pixels`` neighbouring pixels per frame, in this order of pixels."""
         columns = sum(map(len, self.beat_columns(beat.pixels)))
         return sum(end - begin for begin, end in self.rows) * columns
 
@@ -211,7 +211,7 @@ def channels_layout(shape: ShapeLike, lanes: int, pixels: int) -> data.ArrayLayo
 
 
 def pipeline_ports(input_shape: ShapeLike, output_shape: ShapeLike) -> dict[str, wiring.Member]:
-    """Return the ports of a pipeline that never stalls: ``i`` and ``o``, streams that are always ready."""
+    """Return the signature members of a pipeline that never stalls: ``i`` and ``o``, streams that are always ready."""
     return {
         "i": In(stream.Signature(input_shape, always_ready=True)),
         "o": Out(stream.Signature(output_shape, always_ready=True)),
@@ -219,9 +219,9 @@ def pipeline_ports(input_shape: ShapeLike, output_shape: ShapeLike) -> dict[str,
 
 
 def at_pixel(name: str, pixel: int, pixels: int) -> str:
-    """Return the signal name of an object that exists once per pixel of a beat: ``name``, with a suffix if needed.
+    """Return the name of a signal that exists once per pixel of a beat: ``name``, with a suffix if there are several.
 
-    With one pixel per beat, there is no suffix.
+    The suffix is the index of the pixel.
     """
     return name if pixels == 1 else f"{name}_pixel_{pixel}"
 

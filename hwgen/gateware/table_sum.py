@@ -62,7 +62,7 @@ class TableSumConfig(PairTables):
     bits: int
     signed: bool
 
-    #: Latency from a step to its sums, in cycles.
+    #: Cycles from a pair of input beats to their rounded and clamped sums.
     latency = 5
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class TableSumConfig(PairTables):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Smallest and largest rounded sum that the width of the fixed-point sums allows."""
+        """Smallest and largest rounded sum, without zero point, that the width of the fixed-point sums allows."""
         low = -(1 << (self.total.width - 1)) if self.total.signed else 0
         return low >> self.fraction, (low + (1 << self.total.width) - 1 >> self.fraction) + 1
 

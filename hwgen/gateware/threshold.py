@@ -21,7 +21,7 @@ from hwgen.gateware.stream import at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdConfig:
-    """Configuration of outputs by thresholds: ``low`` plus the number of thresholds that a sum reaches.
+    """Configuration of a requantiser by thresholds: an output is ``low`` plus how many thresholds its sum reaches.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class ThresholdConfig:
     beats: tuple[tuple[int, ...], ...]
     pixels: int = 1
 
-    #: Number of DSP slices.
+    #: Number of DSP slices of a requantiser by thresholds: none.
     multipliers = 0
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class ThresholdConfig:
 
     @property
     def output(self) -> Shape:
-        """Amaranth shape of an output."""
+        """Amaranth shape of one output value, the number of thresholds reached plus ``low``."""
         return Shape(self.bits, self.signed)
 
     @property
@@ -95,7 +95,7 @@ class ThresholdConfig:
 
     @cached_property
     def tables(self) -> tuple[tuple[int, ...], ...]:
-        """Threshold tables, one per comparison of the binary search, indexed by row and by the earlier results.
+        """For each comparison of the binary search: flat table of thresholds, by row and earlier comparisons' results.
 
         The first threshold is the middle one. Unused entries hold a threshold that no sum reaches.
         """
@@ -175,7 +175,10 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         return m
 
     def _present(self, m: Module, valid: Value) -> list[Value]:
-        """Return, for each lane, a flag of whether the beat that is output next has a channel in this lane."""
+        """Add the count of output beats; return, for each lane, whether the next output beat has a channel there.
+
+        ``valid`` is high in the cycle before an output beat.
+        """
         config = self.config
         beat = Signal(range(len(config.beats)), name="beat_index")
         if config.short:

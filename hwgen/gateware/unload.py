@@ -93,12 +93,12 @@ class UnloadConfig:
 
     @property
     def beats(self) -> tuple[tuple[int, ...], ...]:
-        """Channels that each serialised beat of a pixel carries."""
+        """Output channels of each serialised beat of a pixel, in order of beats, lane 0 first."""
         return tuple(beat for fold in self.fold_channels for beat in fold)
 
     @property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of beats in which each set of ``Tm`` results (output fold) leaves the serialiser."""
+        """For each set of ``Tm`` results (output fold) of a pixel: number of beats in which they are sent."""
         return tuple(len(fold) for fold in self.fold_channels)
 
     @property

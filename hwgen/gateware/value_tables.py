@@ -17,7 +17,7 @@ MAX_BITS = 8
 
 
 class ValueTables(Weightless):
-    """Base of configurations of elementwise lookups, with one table per input map.
+    """Base class of configurations of elementwise lookups, with one table per input map.
 
     An empty table keeps the values of its input.
     """
@@ -33,7 +33,7 @@ class ValueTables(Weightless):
 
     @property
     def changes(self) -> bool:
-        """Whether any input has a table that changes its values."""
+        """Whether any input map has a table; without tables, all values pass unchanged."""
         return any(self.tables)
 
     def words(self, index: int) -> list[int]:
@@ -42,7 +42,7 @@ class ValueTables(Weightless):
 
 
 class PairTables(ValueTables):
-    """Base of configurations of two-operand arithmetic by lookup: entries of two tables are added, the sum is rounded.
+    """Base class of configurations of two-operand lookups: entries of two tables are added, and the sum is rounded.
 
     A table of fractions decides the rounding.
     """

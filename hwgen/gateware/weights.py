@@ -29,7 +29,7 @@ class Weights:
         return memoryview(self._array).toreadonly()
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the attributes to pickle: all but the view of the weights, which cannot be pickled."""
+        """Return the attributes to pickle by name: all but the view ``values``, which cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name != "values"}
 
     @cached_property
@@ -99,7 +99,7 @@ class Bounds(Weights):
 
     @property
     def extremes(self) -> tuple[int, int]:
-        """Smallest and largest weight."""
+        """Smallest and largest weight, as given to the stand-in."""
         return self._extremes
 
     @property

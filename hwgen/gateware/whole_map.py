@@ -28,7 +28,7 @@ MAX_ADDENDS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class WholeMapConfig:
-    """Configuration of the reader of a global pool, which takes every beat of a map once.
+    """Configuration of the reader of a global pool, the component that takes every beat of a map once.
 
     The steps of the last pixels output the sums.
 
@@ -64,7 +64,7 @@ class WholeMapConfig:
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels whose sums are completed by each of the last pixel's beats."""
+        """For each beat of a map's last pixels: range of the channels whose sums the beat completes."""
         return self.input.fold_channels
 
     @property
@@ -174,7 +174,7 @@ class RunningSumConfig(Weightless):
 
     @property
     def memory_cycles(self) -> int:
-        """Number of further cycles of an accumulation if the sums are in block RAM, which needs an output register."""
+        """Number of cycles, 0 or 1, that block RAM's output register adds to an accumulation if it stores the sums."""
         return int(default_memory(self.window.input.folds) == "block")
 
     @property
@@ -190,7 +190,7 @@ class RunningSumConfig(Weightless):
 
     @property
     def pixel_spans(self) -> tuple[range, ...]:
-        """Spans of a beat's pixels whose values are added in one cycle. More than eight pixels form two spans.
+        """Ranges (spans) of a beat's pixels whose values are added in one cycle: two for more than eight pixels.
 
         The sums of two spans are added a cycle later. A sum of ten values of 8 bits would take 3.4 ns of logic, and a
         sum of sixteen values more.
