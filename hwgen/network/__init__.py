@@ -29,7 +29,7 @@ def load(
     bits: int | None = None,
     until: str | Sequence[str] | None = None,
 ) -> Network:
-    """Return the network of integer layers of an ``.onnx`` file or a built-in model, for example ``vgg16:7@64x64``.
+    """Load an ``.onnx`` file or a built-in model, for example ``vgg16:7@64x64``, as a network of integer layers.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def load(
 
 
 def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
-    """Refuse a model file that ONNX Runtime can't load; of a QONNX model its equivalent in ONNX operators."""
+    """Refuse an ONNX file that ONNX Runtime can't load; for a QONNX file, its equivalent in ONNX operators is tried."""
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import qonnx
 
@@ -76,7 +76,7 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
 
 
 def survey(source: str | os.PathLike[str], *, calibration: Inputs | None = None, bits: int | None = None) -> Survey:
-    """Return the verdict on each operator of a model, whether hardware can compute it, even if others can't be built.
+    """Survey a model: return for each operator the verdict whether hardware can compute it, even if others can't.
 
     The parameters are those of `load`.
 

@@ -92,6 +92,6 @@ class Survey:
 
 
 def share(operators: Sequence[Operator], built: Sequence[Operator]) -> float:
-    """Return the fraction of the known multiply-accumulates that the operators ``built`` have; 1 if none are known."""
+    """Return the share of ``built`` in the known multiply-accumulates of all ``operators``; 1 if none are known."""
     total = sum(operator.macs or 0 for operator in operators)
     return sum(operator.macs or 0 for operator in built) / total if total else 1.0

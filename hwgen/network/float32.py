@@ -1,4 +1,4 @@
-"""NumPy models of ONNX Runtime's float32 kernels, which round equally in every step."""
+"""NumPy models of ONNX Runtime's float32 kernels for quantised maps, with equal rounding in every step."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def quantize_linear(values: np.ndarray, scale: np.float32 | float, zero: int, ki
 
 
 def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: Label) -> np.ndarray:
-    """Return QLinearAdd's float32 sums before rounding to integers and saturation; ``a`` and ``b`` broadcast.
+    """Return QLinearAdd's float32 results, zero point included, before rounding to integers and saturation.
 
-    ONNX Runtime computes ``fma(a, ra, fma(b, rb, base))`` with ``ra = a_scale / y_scale`` (``rb`` alike) and
-    ``base = y_zero - fma(ra, a_zero, rb * b_zero)``: the zero point is inside the rounding.
+    ``a`` and ``b`` broadcast. ONNX Runtime computes ``fma(a, ra, fma(b, rb, base))`` with ``ra = a_scale / y_scale``
+    (``rb`` alike) and ``base = y_zero - fma(ra, a_zero, rb * b_zero)``: the zero point is inside the rounding.
     """
     scale = np.float32(result.scale)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -41,9 +41,9 @@ def qlinear_add(a: np.ndarray, of_a: Label, b: np.ndarray, of_b: Label, result: 
 
 
 def qlinear_mul(products: np.ndarray, of_a: Label, of_b: Label, result: Label) -> np.ndarray:
-    """Return QLinearMul's float32 results, before rounding to integers and saturation, from products of integers.
+    """Return QLinearMul's float32 results, zero point included, before rounding and saturation, from exact products.
 
-    The products are those of integers less their zero points. The output's zero point is inside the rounding.
+    A product is of two integers, each less its zero point. The output's zero point is inside the rounding.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = np.float32(of_a.scale) * np.float32(of_b.scale) / np.float32(result.scale)

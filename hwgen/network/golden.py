@@ -72,7 +72,7 @@ def trace(network: Network, frames: Frames) -> Iterator[tuple[Op, np.ndarray]]:
 
 
 def _layers(network: Network, frames: Sequence[np.ndarray]) -> Iterator[tuple[Op, np.ndarray]]:
-    """Compute checked frames layer by layer, and yield each layer with its output maps.
+    """Compute a network's layers in order for checked frames, and yield each with its output maps, ``(n, C, H, W)``.
 
     A map is dropped when its last reader is computed.
     """

@@ -178,10 +178,9 @@ class Network:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Names of the layers that read each map of the network, by the map's name.
+        """Mapping from each map's name (of its layer, or of a network input) to the names of the layers that read it.
 
-        The map's name is the layer that computes it, or the network's input. A layer that reads a map twice is listed
-        twice.
+        A layer that reads a map twice is listed twice.
         """
         readers: dict[str, tuple[str, ...]] = dict.fromkeys((*self.inputs, *(layer.name for layer in self.layers)), ())
         for layer, edges in zip(self.layers, self.edges, strict=True):
@@ -203,11 +202,10 @@ class Network:
         return network
 
     def copy_at(self, cut: int) -> Copy | None:
-        """Return a `Copy` layer for the map that crosses a cut of the network, if several layers read it.
+        """Return a `Copy` layer for the map that crosses a cut of the network, or ``None`` if one layer reads the map.
 
-        Otherwise return ``None``. The copy is not a layer of this network, but the first
-        layer of every `part` that begins at the cut: the input of a group is a stream with one reader. Its name differs
-        from those of all layers.
+        The copy is not a layer of this network, but the first layer of every `part` that begins at the cut: the input
+        of a group is a stream with one reader. Its name differs from those of all layers.
 
         Parameters
         ----------
@@ -228,13 +226,13 @@ class Network:
         return Copy(name=name, input=maps[edge], output=maps[edge], window=Window(kernel=(1, 1)))
 
     def crossing(self, cut: int) -> tuple[str, ...]:
-        """Return the names of the maps that the first ``cut`` layers pass to later layers; at 0, of the input maps."""
+        """Return the names of maps, from inputs or the first ``cut`` layers, that later layers or outputs need."""
         names = (*self.inputs, *(layer.name for layer in self.layers[:cut]))
         return tuple(name for name in names if self._ends[name] >= cut)
 
     @cached_property
     def _ends(self) -> dict[str, int]:
-        """Index of the last layer that reads each map, by the map's name. For an output, the number of layers."""
+        """Mapping from each map's name to the index of the last layer that reads it; number of layers for an output."""
         ends = {edge: index for index, edges in enumerate(self.edges) for edge in edges}
         return ends | dict.fromkeys(self.output_layers, len(self.layers))
 

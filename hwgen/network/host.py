@@ -64,7 +64,7 @@ def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nd
 
 
 def _frames(end: OutputEnd, maps: np.ndarray) -> np.ndarray:
-    """Return feature maps ``(n, C, H, W)`` as the frames of an ONNX tensor, in its shape and order of values."""
+    """Convert feature maps ``(n, C, H, W)`` to frames of an ONNX tensor, in the tensor's shape and order of values."""
     return maps.reshape(len(maps), *end.shape) if end.layout is None else end.layout.to_frames(maps)
 
 
@@ -136,7 +136,7 @@ def all_outputs(
 
 
 def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
-    """Return a user's frames of an input in the ONNX model's type and shape.
+    """Convert frames of an input that the hardware reads to float32, in the model's shape; return others unchanged.
 
     Integers that a user gave for floats become their real values.
     """
@@ -223,7 +223,7 @@ def _part(remainder: Remainder) -> dict[str, Any]:
 
 
 def _behind(network: Network) -> list[str]:
-    """Return the names of the operators that the host computes behind the hardware, output by output."""
+    """Return one list of the operators that the host computes behind the hardware, in the order of outputs."""
     if network.host is not None and network.host.remainder is not None:
         return list(network.host.remainder.operators)
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]
@@ -258,7 +258,7 @@ def part_line(network: Network) -> str:
 
 
 def _shortened(operators: Iterable[str]) -> tuple[str, ...]:
-    """Return each operator's name once, with its number of occurrences if it occurs several times."""
+    """Return each operator's name once, behind the number of its occurrences, if several, as in ``2 Relu``."""
     return tuple(name if count == 1 else f"{count} {name}" for name, count in Counter(operators).items())
 
 

@@ -1,4 +1,4 @@
-"""Variants of networks for hardware that loads weights at run time."""
+"""Functions that mark a network's layers for hardware that loads weights at run time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hwgen.network.ops import Add, Conv, GlobalAveragePool
 
 
 def loaded(network: Network) -> Network:
-    """Return the network with its layers marked for hardware that loads weights at run time.
+    """Mark the layers of a network whose constants the hardware loads at run time, and return the new network.
 
     The hardware then loads weights, biases and scales of convolutions, and scales of global average pools and of
     additions. The constants of all other layers are fixed. A network that is loaded already is returned unchanged.
@@ -33,7 +33,7 @@ def loaded(network: Network) -> Network:
 
 
 def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
-    """Return the network for an existing design that loads weights; ``weight_bits``: widths of its weights in bits.
+    """Return a network whose convolutions have an existing design's widths of weights: ``weight_bits``, by layer name.
 
     Weights can need fewer bits than the hardware has; the other bits are sign bits.
     """

@@ -12,9 +12,9 @@ PART_VALUES = 1 << 22
 
 
 def frame_parts(arrays: Sequence[np.ndarray], multiple: int = 1) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Yield slices of several arrays of frames, one after the other, each with the index of its first frame.
+    """Yield the parts of equally long arrays of frames: index of a part's first frame, and a slice of each array.
 
-    There is at least one part.
+    There is at least one part; the parts follow one another.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from hwgen.errors import ConfigError
 
 
 def signed_bits(low: int, high: int) -> int:
-    """Return the width, in bits, of a two's complement type that holds the integers ``low`` to ``high``."""
+    """Return the minimum width, in bits, of a two's complement type that holds the integers ``low`` to ``high``."""
     return 1 + max(high, -low - 1, 0).bit_length()
 
 
@@ -170,9 +170,10 @@ class Window:
         return rows, columns
 
     def reach(self, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, padding included.
+        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read.
 
-        Both are half-open intervals of integers, or of integer arrays.
+        Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included: they
+        are negative, or behind the map.
         """
         before = self.padding[axis]
         return begin * self.stride[axis] - before, (end - 1) * self.stride[axis] - before + self.extent[axis]

@@ -30,7 +30,7 @@ Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
 
 
 def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
-    """Return the frames of each input of a network's ONNX model, in the model's order of inputs.
+    """Check a user's input frames for a network's ONNX model, and return one array per input, in the model's order.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _in_order(x: Inputs, names: Sequence[str]) -> list[Any]:
 
 
 def _labels(network: Network, names: Sequence[str]) -> list[str]:
-    """Return the text by which error messages name each model input."""
+    """Return a list with the text that begins the error messages of each model input."""
     return [f"{network.name}: input" + (f" {name}" if len(names) > 1 else "") for name in names]
 
 
@@ -137,7 +137,7 @@ def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> 
 
 
 def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
-    """Return frames of a model input as the hardware's integer maps; floats are quantised."""
+    """Convert frames of a model input, integers or floats, to the hardware's integer maps."""
     if x.dtype == expected.type.dtype:
         return _maps(end, expected, x)
     assert expected.scale is not None
@@ -148,7 +148,7 @@ def _integers(end: InputEnd, expected: FeatureMap, x: np.ndarray) -> np.ndarray:
 
 
 def _maps(end: InputEnd, expected: FeatureMap, integers: np.ndarray) -> np.ndarray:
-    """Return the integers of an ONNX input as the hardware's feature maps, clipped if the model clips its input."""
+    """Arrange an ONNX input's integers as the hardware's feature maps, clipped if the model clips its input."""
     limited = np.clip(integers, *end.limits) if end.limits else integers
     return limited.reshape(len(limited), *expected.shape) if end.layout is None else end.layout.to_maps(limited)
 
@@ -226,7 +226,7 @@ def quantise(
 
 
 def _overrides(ranges: Ranges) -> dict[str, list[dict[str, np.ndarray]]]:
-    """Return tensor ranges in the format of ONNX Runtime's option ``TensorQuantOverrides``."""
+    """Convert ranges of tensors to the format of ONNX Runtime's option ``TensorQuantOverrides``."""
     return {name: [{"rmin": np.array(low), "rmax": np.array(high)}] for name, (low, high) in ranges.items()}
 
 
@@ -273,7 +273,7 @@ def _calibration(model: onnx.ModelProto, calibration: Inputs, where: str) -> dic
 
 
 def _optimised(given: Path, folder: Path) -> onnx.ModelProto:
-    """Return an ONNX model after ONNX Runtime's basic graph optimisations, which use ONNX's own operators only."""
+    """Apply ONNX Runtime's basic graph optimisations, which use ONNX's own operators only, to the file of a model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""Conversion of float32 scales to integer significands and shifts, and of constants to integers."""
+"""Integer arithmetic for float32 scales: significands and shifts, and 1x1 convolutions in place of tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_BIAS = (1 << 47) - 1
 With 16 bits, usual biases can exceed int32.
 """
 RARELY = 200
-"""Number of integers of a map of more than 8 bits among which one output can differ by 1 from the float32 result."""
+"""Number of outputs of `fit_table` with more than 8 bits, among which one can differ by 1 from the float32 result."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 
@@ -45,7 +45,7 @@ def fit_table(
     output: tuple[int, int, int],
     bits: int,
 ) -> tuple[np.ndarray, int] | None:
-    """Search a 1x1 convolution with requantisation that maps each integer of a type to its ``wanted`` output.
+    """Search a requantised 1x1 convolution that maps, in each channel, each integer of a type to its ``wanted`` output.
 
     The search compares ``clip(round((w * x + b) * significand / 2**shift) + zero)`` with ``wanted`` for many weights
     ``w``. The bias ``b`` is the offset in steps of ``w``, rarely one more or less. The factor is adjusted if ``wanted``
@@ -125,9 +125,10 @@ def _fit(
 
 
 def _fitting_factor(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, nominal: float) -> np.ndarray:
-    """Return a float32 factor for each row that scales ``sums`` between ``lower`` and ``upper``, if one exists.
+    """Return, for each row of ``sums``, a float32 factor that scales each sum between ``lower`` and ``upper``.
 
-    The factor is ``nominal`` if this is such a factor, otherwise the middle of the interval of such factors.
+    The factor is ``nominal`` if this is such a factor or none exists, otherwise the middle of the interval of such
+    factors.
     """
     positive = np.maximum(sums, 1)
     negative = np.minimum(sums, -1)

@@ -32,9 +32,9 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
-    """Return the layer shapes of an ``.onnx`` file or a built-in network, up to its first dense layer, as a network.
+    """Return the layer shapes of a model's first chain of convolutions and pools, up to a dense layer, as a network.
 
-    With ``dense``, fully connected layers are included, and the classifier of a built-in chain. The name of a built-in
+    The model is an ``.onnx`` file or a built-in network. With ``dense``, fully connected layers are included, and the classifier of a built-in chain. The name of a built-in
     network can have a prefix and a size, as in ``vgg16:7@64x64``. The name of a light model (``light_resnet50``) can
     end in ``:part2`` for the second of its linear parts.
 
@@ -64,9 +64,9 @@ def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
 
 
 def graph(source: str | os.PathLike[str]) -> Network:
-    """Return the layer shapes of a network like `load`, but with the whole graph of a branching network.
+    """Return the layer shapes of a model as a network with all branches, up to its fully connected layers.
 
-    The graph ends in front of fully connected layers. All operators must be known.
+    The source is as for `load`. A model that is a chain, or has unknown operators, is loaded as there.
 
     Raises
     ------

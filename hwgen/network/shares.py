@@ -9,19 +9,22 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.network.ops.join import MOST_BITS, Add
 
-#: Numbers of fractional bits of the tables that are tried: with ties to even, and with rounding in float32 order.
+#: Numbers of fractional bits that `find_shares` tries: first with ties to even, then with a threshold per output.
 FRACTIONS, FLOAT_FRACTIONS = (6, 7, 8, 10, 12), (12, 16, 20, 22, 24, 26, 28, 30, 32)
 
-#: Maximum number of corrections of the tables, before the next number of fractional bits is tried.
+#: Maximum number of corrections of an Add's two tables, before the next number of fractional bits is tried.
 MOST_ROUNDS = 64
 
-#: Bound beyond every contribution of an operand to a sum.
+#: Magnitude beyond every sum of two table entries: the bound where an Add's output saturates.
 _FAR = 1 << 60
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Tables for the sum of two quantised maps: each operand's contribution (in ``2**-fraction``) and the rounding."""
+    """Tables that add two quantised maps: each operand's contribution, in ``2**-fraction``, and rounding thresholds.
+
+    ``rounding`` has, by the low bits of the sum's integer part, the fraction from which on a sum is rounded up.
+    """
 
     tables: tuple[tuple[int, ...], tuple[int, ...]]
     fraction: int

@@ -26,7 +26,7 @@ _OPERATORS = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 _CLOSE = 2.0**-15
 """Largest tolerated rounding error of a convolution's bias, as a fraction of one output step."""
 _MOST_FRACTION = 20
-"""Largest number of fraction bits of a convolution's bias, which are below one step of the accumulators."""
+"""Largest number of fractional bits that `settled` gives to a convolution's bias; products have none."""
 
 
 def is_constant(build: Builder, name: str) -> bool:
@@ -131,10 +131,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the affine function that a node applies to the builder's current feature map.
-
-    The result is ``None`` if the node is no arithmetic with constants.
-    """
+    """Return the affine function that a node applies to the current map; ``None`` if it needs more than constants."""
     if node.op_type not in _OPERATORS or not any(is_constant(build, name) for name in node.input):
         return None
     try:

@@ -53,7 +53,7 @@ class Builder:
         self.batch: int | None = None
         """Number of frames in a batch, if the ONNX model fixes it."""
         self.map = Map(1, 1, 1, UINT8)
-        """Feature map from which the present node's value is derived: the builder's current map."""
+        """Builder's current map: the feature map that the input or output of the present node is laid out on."""
         self.view = View.channels_first((1, 1, 1))
         """Layout of the present node's value on its feature map, or on the map that it becomes when it is quantised."""
         self.state: State = Integers()
@@ -238,7 +238,7 @@ class Builder:
         return Addend(by_channel, np.float32(scale.item()), int(zero.item()), integer_type, first and not spread)
 
     def function(self, state: Reals) -> Function:
-        """Return the function that nodes have applied to the current map since its DequantizeLinear."""
+        """Return, as a `Function`, what nodes have applied to the current map since its DequantizeLinear."""
         return Function(self.constants, self.map, self._values(), state)
 
     def table(self, state: Reals) -> np.ndarray:
@@ -393,7 +393,7 @@ class Builder:
             )
 
     def _count(self, node: onnx.NodeProto, weights: int) -> None:
-        """Count the weights of a new layer, and refuse it if the network then has more than `MOST_WEIGHTS`."""
+        """Add a new layer's weights to the network's count, and refuse the layer if the sum exceeds `MOST_WEIGHTS`."""
         self._weights += weights
         if self._weights > MOST_WEIGHTS:
             raise self.refusal(
@@ -572,9 +572,9 @@ class Builder:
             self.state.moved |= node.op_type not in _DROPPED
 
     def spatial_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Return which map axis (1: rows, 2: columns) each dimension of the current value is, behind the channels.
+        """Put the current map's channels in order, and return each other dimension's map axis (1 rows, 2 columns).
 
-        Channels in another order than the map's are reordered by a selection.
+        Channels in another order than the map's are reordered by a selection layer.
 
         Raises
         ------
@@ -694,7 +694,7 @@ class Builder:
         return Sums(node, window, weights, bias, x_scale, kernels.scale, kernels.type, size, groups=groups)
 
     def _padded(self, node: onnx.NodeProto, window: Window, value: int | None) -> Window:
-        """Return ``window`` enlarged by the padding of a Pad layer before the current map, if it pads by ``value``.
+        """Merge a Pad layer that pads the current map by ``value``, if any, into ``window``; return the new window.
 
         The Pad's input then becomes the current map.
         """

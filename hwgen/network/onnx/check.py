@@ -195,12 +195,12 @@ def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[on
 
 
 def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
-    """Return the nodes of a graph that can never be computed because they wait for each other, in their order.
+    """Return, in order, the ids of a graph's nodes that can never be computed because they wait for each other.
 
     Parameters
     ----------
     before : mapping
-        Nodes that must be computed before each node.
+        Nodes that must be computed before each node, all by ``id``.
     """
     after: dict[int, list[int]] = {}
     for node, others in before.items():

@@ -303,7 +303,7 @@ class Constants:
         return self.weights(node, values, scale, zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
-        """Return a node's constant bias, its input ``index``, in steps of ``unit``, float32 ``(M,)`` or ``(1,)``.
+        """Convert a node's constant bias, its input ``index``, to steps of ``unit`` (float32, one or one per output).
 
         A bias of floats, or of another scale than ``unit``, is rounded to these steps.
         """
@@ -347,7 +347,7 @@ class Constants:
             raise self.refusal(node, f"bias must have the shape ({outputs},), not {bias.shape}")
 
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
-        """Return real bias ``values`` rounded to steps of ``unit``, int64 within 48 bits."""
+        """Round real bias ``values`` to steps of ``unit``, int64, and refuse a node whose steps exceed 48 bits."""
         steps = np.rint(values / unit.astype(np.float64))
         if not (np.abs(steps) <= MOST_BIAS).all():
             raise self.refusal(
@@ -356,7 +356,7 @@ class Constants:
         return steps.astype(np.int64)
 
     def by_channel(self, node: onnx.NodeProto, values: np.ndarray, view: View) -> np.ndarray:
-        """Return a constant that a node broadcasts over a map as one value per channel, float64 ``(M,)``.
+        """Convert a constant that a node broadcasts over a map to one value per channel, float64 ``(M,)``.
 
         ``view``: layout of the tensor that the constant is combined with.
         """

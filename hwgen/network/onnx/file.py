@@ -32,7 +32,7 @@ _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_O
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """Return the ONNX model in the file ``path``, with its external data.
+    """Read the ONNX model in the file ``path``, and its external data.
 
     Raises
     ------

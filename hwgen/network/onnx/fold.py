@@ -54,7 +54,7 @@ _ROUNDS = 16
 
 
 def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return an ONNX model in which tensors that depend on constants alone are initialisers.
+    """Fold the constants of an ONNX model: tensors that depend on constants alone become initialisers.
 
     A model without such tensors is returned as it is. ``where`` starts error messages.
 
@@ -437,7 +437,7 @@ class _Folding:
 
 
 def unfolded(node: onnx.NodeProto) -> str:
-    """Return the reason, for messages, why constant folding can't compute a node whose inputs are constants."""
+    """Return, for a message, why folding leaves a node with constant inputs; call it only for such a node."""
     if node.domain not in DOMAINS:
         return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
     if _draws(node):

@@ -43,7 +43,7 @@ class Function:
     state: Reals
 
     def reals(self) -> np.ndarray:
-        """Return the function's value for each integer of the map, float32 ``(channels or 1, integers)``."""
+        """Compute the function's value for each integer of the map, float32 ``(channels or 1, integers)``."""
         return self._run(None)
 
     @property
@@ -52,7 +52,7 @@ class Function:
         return bool((np.diff(self.reals()) >= 0).all())
 
     def quantised(self, node: onnx.NodeProto, scale: np.float32, zero: int, integer_type: IntegerType) -> np.ndarray:
-        """Return the quantised function: the output integer for each integer of the map, int64.
+        """Compute the quantised function: the output integer for each integer of the map, int64.
 
         Its shape is ``(channels or 1, integers)``. The QuantizeLinear ``node`` quantises.
 

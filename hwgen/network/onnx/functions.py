@@ -29,7 +29,7 @@ _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
 
 
 def of_one_map(build: Builder, node: onnx.NodeProto) -> bool:
-    """Return whether the present node is a function of one dequantised feature map and of constants only.
+    """Return whether the builder's current node is a function of one dequantised feature map and of constants only.
 
     Other inputs can be constants, or expressions of the same map.
     """
@@ -71,13 +71,13 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
-    """Add an ONNX node to the expression of a dequantised map whose table ``state`` already includes the node."""
+    """Append an ONNX node, which the state's ``table`` already includes, to the expression of a dequantised map."""
     state.formula = _applied(build, node, [state])
     state.steps.append(node)
 
 
 def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> Applied:
-    """Return an ONNX node with its operands as an expression of the dequantised map."""
+    """Return an ONNX node and its operands (constants, or maps in ``states``) as an expression of one map."""
     remaining_states = iter(states)
     operands: list[Applied | Operand | str | None] = []
     for name in node.input:
@@ -103,7 +103,7 @@ def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
 
 
 def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
-    """Return a node's constant as one number, or one per channel in the shape ``(channels, 1, 1)``.
+    """Reshape a node's constant to one number, or one per channel of the map, ``(channels, 1, 1)``.
 
     For a normalisation the shape is ``(channels,)``.
     """
@@ -183,4 +183,4 @@ OPERATORS = {
     "Sub": add_or_apply,
     "Sum": add_or_apply,
 }
-"""Functions that import functions of one value, by the ONNX operator's name."""
+"""Python functions that import ONNX operators which are functions of one value, by the operator's name."""

@@ -88,7 +88,7 @@ def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _spread_last(operands: list[Value]) -> list[Value]:
-    """Return the two operands of a product, with a map of one pixel, which is broadcast, as the second one."""
+    """Sort the two operands of a product, so that a map of one pixel, which is broadcast, is the second one."""
     return sorted(operands, key=lambda value: (value.map.height, value.map.width) == (1, 1))
 
 
@@ -149,7 +149,7 @@ def _emit_integers(
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
-    """Return the feature maps that a node combines, which must be plain outputs of DequantizeLinear."""
+    """Check that all inputs of a node that combines maps are plain outputs of DequantizeLinear, and return them."""
     if len(build.operands) != len(node.input):
         raise build.refusal(node, "must take feature maps only, no constants")
     for value in build.operands:
@@ -159,7 +159,7 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
 
 
 def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> list[Value]:
-    """Return the feature maps at the inputs ``indices`` of a QLinear node that combines maps.
+    """Check and return the feature maps at the inputs ``indices`` of a QLinear node that combines maps.
 
     Each map has its scale and zero point behind it.
     """
@@ -237,13 +237,13 @@ def bounds(state: Joined, output: Map) -> tuple[int, int]:
 
 
 def _output(source: Value, scale: np.float32, zero: int, integer_type: IntegerType, channels: int | None = None) -> Map:
-    """Return the output map of a layer that combines maps, with the rows and columns of ``source``."""
+    """Return the output map of a layer that combines maps, of the size of ``source``, or with other ``channels``."""
     here = source.map
     return Map(channels or here.channels, here.height, here.width, integer_type, zero, scale)
 
 
 def _in_floats(operands: Sequence[Value]) -> bool:
-    """Return whether ONNX Runtime computes, in float32, one of the maps that a node combines."""
+    """Return whether ONNX Runtime computes one of the maps that a node combines in float32."""
     return any(isinstance(value.state, Reals) and value.state.in_floats for value in operands)
 
 

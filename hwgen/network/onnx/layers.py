@@ -130,7 +130,7 @@ class RuntimeLayers:
 
 
 def _tensor(name: str, value: Value) -> LayerTensor:
-    """Return the ONNX tensor ``name`` as the output of the layer that computes its map."""
+    """Describe an ONNX tensor that holds a layer's output: its map's shape, its layout, and the scale of floats."""
     here, state = value.map, value.state
     reals = state if isinstance(state, Reals) else None
     return LayerTensor(

@@ -52,7 +52,10 @@ class Ledger:
         self.behind: set[int] = set()
         """Nodes, by ``id``, that the host runs behind the last integer tensor."""
         self.left: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Node whose unquantised floats each imported node's output holds, and the layer before it, by ``id``."""
+        """For each imported node, by ``id``: the node whose unquantised floats its output holds, and the layer before.
+
+        The node is ``None`` if the output is quantised, and the layer's name if an input of the model is before it.
+        """
         self.behind_refused: dict[int, str] = {}
         """Nodes, by ``id``, that depend on a refused node; the values name the refused node for messages."""
         self.unfolded: dict[int, str] = {}
@@ -233,7 +236,7 @@ def _into(layer: str | None) -> str:
 def as_written(
     graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], operators: Sequence[Operator]
 ) -> tuple[Operator, ...]:
-    """Return the verdicts on the nodes of an ONNX file, from the verdicts on the nodes of the simplified graph.
+    """Return the verdicts on the nodes of an ONNX file, from the verdicts on the imported nodes (constants folded).
 
     Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
     imported node is a constant.

@@ -67,7 +67,7 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
 def _first(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, behind: np.ndarray
 ) -> np.ndarray:
-    """Search, by bisection, the base of LRN's power (the scale) at which an output falls below ``left``."""
+    """Search, by bisection, each first base of LRN's power, as float32 bits, at which an output is below ``left``."""
     while (behind - before > 1).any():
         middle = (before + behind) // 2
         is_reached = outputs.of(owner, middle) >= left
@@ -78,10 +78,7 @@ def _first(
 def _around(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first base of LRN's power at which each output is below ``left``, and later ones at which it is not.
-
-    The later scales are the bits of an integer.
-    """
+    """Return the first bases of LRN's power at which outputs are below ``left``, and bit masks of later exceptions."""
     near = falling[:, None] + np.arange(-reach, RIPPLE + reach)
     is_reached = outputs.of(owner[:, None], near) >= left[:, None]
     first = np.argmin(is_reached, axis=1)

@@ -53,7 +53,7 @@ def _bound(step: Step, low: int, high: int) -> bool:
 
 
 def _ends(source: Map) -> tuple[int, int]:
-    """Return the lowest and the highest integer of a feature map's finished type."""
+    """Return the lowest and the highest integer of the type that an unfinished feature map gets in the end."""
     integer_type = source.frozen().type
     return integer_type.minimum, integer_type.maximum
 

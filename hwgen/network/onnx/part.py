@@ -28,7 +28,7 @@ _NAMED = 4
 
 
 def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence[str]) -> Network:
-    """Return the part of a quantised ONNX model up to the tensors ``until`` as a network called ``name``.
+    """Import the part of a quantised ONNX model up to the tensors ``until`` as a network called ``name``.
 
     The host runs the rest of the model.
 

@@ -59,7 +59,7 @@ def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def rewritten(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return a QONNX model with QuantizeLinear, Clip and DequantizeLinear in place of each Quant.
+    """Replace each Quant of a QONNX model by QuantizeLinear, Clip and DequantizeLinear, and return the new model.
 
     A model without a Quant is returned as it is. Constants must be initialisers, or outputs of Constant and Identity
     (see `hwgen.network.onnx.fold`). ``where`` starts error messages.
@@ -112,7 +112,7 @@ class _Rewriting:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
 
     def _note(self, node: onnx.NodeProto) -> None:
-        """Store the output of a Constant or Identity node, if it is a constant."""
+        """Store the output value of a Constant node, or of an Identity node whose input is a constant."""
         if node.op_type in ("Constant", "Identity"):
             value = held(node) if node.op_type == "Constant" else self._constant(node.input[0])
             if value is not None:

@@ -91,10 +91,9 @@ def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
 
 
 def walked(model: FoldedModel, where: str) -> tuple[Walk, bool]:
-    """Import a model's nodes up to the end of the hardware.
+    """Import a model's nodes up to the end of the hardware; return also whether the host joins several tensors behind.
 
-    Return also whether the host joins several tensors behind it. The host joins tensors where nothing else is an
-    obstacle, and none of its nodes is meant for integers (`may_join`).
+    The host joins tensors where nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
     """
     walk = Walk(model, where)
     rest = _joining(walk)
@@ -124,7 +123,7 @@ def _joining(walk: Walk) -> Rest | None:
 
 
 def whole_network(walk: Walk, joins: bool, name: str) -> Network:
-    """Return the network of an ONNX model whose nodes were imported (`walked`) without an obstacle."""
+    """Return the network of an ONNX model that `walked` imported without obstacles; ``joins`` is its second result."""
     return _before_rest(walk, walk, name, walk.maps(), whole=True) if joins else walk.network(name, walk.ends)
 
 

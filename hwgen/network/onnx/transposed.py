@@ -219,9 +219,10 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """Return a convolution's weights for all phases of a ConvTranspose, and the node's output channel of each channel.
+    """Convert a ConvTranspose's weights to a convolution's, whose channels are all phases; return their channels too.
 
-    The weights are ``(channels, C // groups, Kh, Kw)``; the phases of a group are neighbours.
+    The second array has, for each channel of the convolution, the node's output channel. The weights are ``(channels,
+    C // groups, Kh, Kw)``; the phases of a group are neighbours.
     """
     inputs, outputs, *kernel = weights.shape
     grouped = weights.reshape(groups, inputs // groups, outputs, *kernel)

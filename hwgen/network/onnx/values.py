@@ -100,12 +100,12 @@ class Step:
     more: tuple[Map, ...] = ()
     """Input maps of the layer after the first one."""
     fraction: int = 0
-    """Number of fraction bits of the convolution's bias, which are below one step of the products."""
+    """Number of fractional bits in the ``bias`` of an unfinished convolution; products have none."""
     sources: tuple[Step | None, ...] = (None,)
     """Layers that compute this layer's input maps; ``None`` stands for an input of the model."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
-        """Return the finished layer, with the finished input maps ``sources``."""
+        """Return the finished layer of this unfinished one, for the finished input maps ``sources``."""
         if self.kind is Conv:
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
@@ -387,7 +387,7 @@ class Sums:
     factor: np.ndarray | None = None
     """Requantisation factor of the sums, float32 ``(M,)``, if it is known without ``x_scale`` and ``w_scale``."""
     fraction: int = 0
-    """Number of fraction bits of the convolution's ``bias``, which are below one step of the products."""
+    """Number of fractional bits in the ``bias`` of these convolution sums; products have none."""
 
     @property
     def bounded(self) -> bool:
@@ -430,7 +430,7 @@ class Joined:
     in_floats: bool = False
     """Whether ONNX Runtime computes the combining node's result, or one of its maps, in float32.
 
-    It is also true if an operator behind the node is computed so. Also if it computes an operator behind the node so.
+    It is also true if ONNX Runtime computes an operator behind the node so.
     """
     pools: list[tuple[onnx.NodeProto, tuple[int, ...]]] = field(default_factory=list)
     """Max pool nodes behind the node that combines maps, with their map axes.
@@ -445,7 +445,7 @@ State = Floats | Integers | Joined | Pending | Reals | Sums
 
 @dataclass(frozen=True)
 class Value:
-    """All that the importer knows of one ONNX tensor: its state, feature map, layout and layer.
+    """All that the importer knows of one ONNX tensor: its state, feature map, layout, and the map's layer.
 
     Parameters
     ----------

@@ -194,7 +194,7 @@ class View:
         return View((channels, 1, 1), self.dims[:1]).layout.to_frames(np.arange(channels)[None, :, None, None])[0]
 
     def by_channel(self, values: np.ndarray) -> np.ndarray | None:
-        """Return constants that are broadcast over the tensor as one value per map channel, ``(C,)``.
+        """Convert constants that are broadcast over the tensor to one value per map channel, ``(C,)``.
 
         The result is ``None`` if the constants can't be broadcast, or differ between the pixels of a channel.
         """

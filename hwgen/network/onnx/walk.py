@@ -100,7 +100,7 @@ class Walk:
                 self._consumers.setdefault(tensor, []).append(node)
         self.values: dict[str, Value] = {}
         self.reached_ends: dict[str, tuple[OutputEnd, Step]] = {}
-        """Tensor at which the hardware ends, and its layer, by the model output that it leads to."""
+        """Mapping from each model output to the tensor at which the hardware ends for it, with the tensor's layer."""
         self._elsewhere: dict[int, Step] = {}
         """Stand-ins for layers, by ``id``, of feature maps that no layer computes."""
         # Two outputs of one name are one output.
@@ -215,7 +215,7 @@ class Walk:
                 self._reached(tensor)
 
     def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
-        """Return whether a node computes known tensor sizes, which become constants."""
+        """Note a node's output as a constant if the node computes known tensor sizes, and return whether it does."""
         constants = self.build.constants
         if not operands:
             note_sizes(constants, node)
@@ -366,7 +366,7 @@ class Walk:
 
     @property
     def ends(self) -> dict[str, tuple[OutputEnd, Step]]:
-        """Tensor at which the hardware ends for each model output, with the layer that computes it.
+        """Mapping from each model output to the tensor at which the hardware ends for it, and the tensor's layer.
 
         The model must be one that can be built.
         """
@@ -378,7 +378,7 @@ class Walk:
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
     def _steps(self) -> list[Step]:
-        """Return all imported layers, without layers whose work others include and that no layer reads."""
+        """Return all unfinished layers, without layers whose work others include and that no layer reads."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
         ends = {id(step) for _, step in self.reached_ends.values()}
@@ -458,7 +458,7 @@ def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
 
 
 def _network(build: Builder, name: str, host: Host, layer_of_end: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
-    """Return the network of the layers that the outputs of the hardware depend on."""
+    """Finish the layers that the hardware's outputs depend on, and return them as a network."""
     ends = [layer_of_end[end.name][1] for end in host.outputs]
     used = {id(step) for step in steps_before(ends)}
     steps = [step for step in build.steps if id(step) in used]

@@ -101,7 +101,7 @@ class AveragePool(Op):
         return self.rounded(total, self.counts)
 
     def rounded(self, total: np.ndarray, count: np.ndarray | int) -> np.ndarray:
-        """Return the output integers of the pool for float32 window sums, each of ``count`` values."""
+        """Convert float32 window sums, each of ``count`` values, to the pool's output integers."""
         kind = self.output.type
         with np.errstate(over="ignore"):
             quotient = total / np.asarray(count, np.float32) / np.float32(self.y_scale)

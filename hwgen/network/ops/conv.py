@@ -90,10 +90,7 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        """Width of a weight of this convolution, in bits.
-
-        If weights are loaded, the width that fits every weight of their type.
-        """
+        """Width of this convolution's widest weight, in bits; if weights are loaded, of every weight of their type."""
         bits = max(signed_bits(*self.weight_range), 2)
         if not self.loaded:
             return bits
@@ -157,7 +154,7 @@ class Conv(Op):
         return result
 
     def _checked_bound(self) -> int:
-        """Upper bound on the magnitude of every partial sum, checked against the range of int64 and of the output."""
+        """Check that sums fit int64 (61 bits if requantised), and the output type if not; return their bound."""
         bound = self.accumulator_bound
         bits = 64 if self.requantisation is None else 61
         if bound >= 1 << (bits - 1):
@@ -169,10 +166,7 @@ class Conv(Op):
         return bound
 
     def _im2col(self, padded: np.ndarray, first: int, last: int, exact: type) -> np.ndarray:
-        """Return the windows of some output rows, less the zero point, as an im2col matrix ``(taps, pixels)``.
-
-        The rows are ``first`` to ``last``.
-        """
+        """Return windows of output rows ``first`` to ``last``, less the zero point, as an im2col matrix."""
         extent, (down, right), columns = self.window.extent, self.window.stride, self.output.width
         band = padded[:, first * down : (last - 1) * down + extent[0]].astype(exact)
         band -= self.input.zero_point

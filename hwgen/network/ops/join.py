@@ -15,7 +15,7 @@ from hwgen.network.float32 import Label, qlinear_add, qlinear_mul, quantize_line
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Maximum width, in bits, of the integers of a map whose output is tabulated for every value.
+#: Maximum width, in bits, of the integers of maps for layers whose output is tabulated for every input integer.
 MOST_BITS = 8
 
 
@@ -187,7 +187,7 @@ class Add(LabelledJoin):
 
     @property
     def shares(self) -> tuple[np.ndarray, np.ndarray]:
-        """Contribution of each input integer to the sum of an Add before rounding, in output steps, float64.
+        """Contributions of each input's integers to an Add's sum before rounding, in output steps: two float64 arrays.
 
         ``table`` increases with the sum of both contributions. If the zero point is added before rounding, the second
         share contains it.
@@ -200,7 +200,7 @@ class Add(LabelledJoin):
 
     @cached_property
     def _reals(self) -> np.ndarray:
-        """Unrounded float32 sum, in output steps, of each pair of input integers."""
+        """Unrounded float32 sum, in output steps, of each pair of input integers, ``[a, b]``, in ascending order."""
         (a, b), (of_a, of_b, result) = self.values, self.labels
         if self.fused:
             return qlinear_add(a[:, None], of_a, b[None], of_b, result)
@@ -278,16 +278,16 @@ class Sum(LabelledJoin):
 
     @property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """Float32 value that each integer of each input represents, in ascending order of the integers."""
+        """One float32 array per input, with the values that the input's integers represent, in ascending order."""
         return tuple(
             label.reals(np.arange(source.type.minimum, source.type.maximum + 1))
             for source, label in zip(self.inputs, self.labels, strict=False)
         )
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
-        """Return the output integers, int64, to which float32 sums of dequantised inputs are quantised.
+        """Quantise float32 sums of dequantised inputs to output integers, int64.
 
-        They increase with the sums.
+        Outputs increase with the sums.
         """
         far = np.float32(1 << 16)  # beyond any output
         scale, zero = np.float32(self.labels[-1].scale), self.labels[-1].zero
@@ -331,7 +331,7 @@ class Mul(LabelledJoin):
         return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, as `Op.covered` defines it.
+        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read (`Op`).
 
         An input of one pixel is always covered by that pixel.
         """
@@ -353,7 +353,7 @@ class Mul(LabelledJoin):
         return min(products), max(products)
 
     def rounded(self, products: np.ndarray) -> np.ndarray:
-        """Return the output integers, int64, for products of two input integers, each less its zero point.
+        """Requantise products of two input integers, each less its zero point, to output integers, int64.
 
         Outputs increase with the products.
         """
@@ -372,7 +372,7 @@ class Recoded(LabelledJoin):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """Table for each input map that requantises its integers to the output's scale, int64, in ascending order."""
+        """One int64 table per input map: its integers, in ascending order, requantised to the output's scale."""
         output_type, result = self.output.type, self.labels[-1]
         tables = []
         for source, label in zip(self.inputs, self.labels, strict=False):
@@ -383,7 +383,7 @@ class Recoded(LabelledJoin):
         return tuple(tables)
 
     def recoded(self, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the input maps requantised to the output's scale and zero point, int64."""
+        """Requantise the input maps to the output's scale and zero point, by `tables`, and return them as int64."""
         return [
             table[values.astype(np.int64) - of.type.minimum]
             for values, of, table in zip(maps, self.inputs, self.tables, strict=True)

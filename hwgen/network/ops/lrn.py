@@ -13,7 +13,7 @@ from hwgen.network.maps import UINT8, Window
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Number of float32 scales behind a fall (`Falls`) at which an LRN output can return to its value before the fall.
+#: Number of float32 values of LRN's base, from a threshold (`Falls`) on, at which the output can still be as before.
 RIPPLE = 32
 
 #: Number of significant bits of a float32 number.
@@ -108,9 +108,9 @@ class Scale:
 
     @cached_property
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Minimum and maximum base of LRN's power for each input magnitude, as bits of float32 numbers, int64.
+        """Minimum and maximum base of LRN's power for each distance of an input from its zero point, as float32 bits.
 
-        The magnitude is the middle of its window, so its term is part of the scale.
+        Both arrays are int64. The input is the middle of its window, so its term is part of the base.
         """
         others = min(self.size, self.channels) - 1
         if self.steady:
@@ -128,7 +128,7 @@ class Scale:
         return int(to_bits(np.nextafter(np.float32(self.max_sum + self._error), np.float32(np.inf))))
 
     def of(self, magnitudes: np.ndarray) -> np.ndarray:
-        """Return the base of LRN's power for each value of a frame, float32 ``(C, H, W)``, from its magnitude."""
+        """Compute LRN's base, float32 ``(C, H, W)``, for a frame given by its values' distances from the zero point."""
         terms = self.terms[magnitudes]
         scales = np.empty_like(terms)
         total = np.full(terms.shape[1:], self.bias, np.float32)
@@ -145,7 +145,7 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Falls:
-    """Thresholds of the base of LRN's power at which an output moves one step towards its zero point, by magnitude.
+    """Thresholds, per input's distance from its zero point, at which LRN's base moves the output by one step.
 
     The base of the power is the *scale* (`Scale`), a threshold a *fall*, and the magnitude an input's distance from its
     zero point. An output's distance from its zero point decreases as the scale grows. Scales are given as bits of
@@ -186,11 +186,11 @@ class Falls:
 
     @property
     def owner(self) -> np.ndarray:
-        """Input magnitude to which each threshold (fall) of the base of LRN's power belongs."""
+        """Input magnitude (distance from the zero point) to which each threshold of LRN's base belongs."""
         return np.repeat(np.arange(len(self.last_distance)), self.count)
 
     def of(self, magnitudes: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return LRN outputs as distances from the zero point, int64, for input magnitudes and bases of the power."""
+        """Return outputs, as distances from the zero point, int64, for such distances of inputs and for LRN's bases."""
         bits = to_bits(scale)
         behind = np.searchsorted(self._ordered, magnitudes.astype(np.int64) << 32 | bits, side="right")
         fallen = behind - self.first[magnitudes]
@@ -279,7 +279,7 @@ class LRN(Op):
 
 
 def magnitudes(minimum: int, maximum: int, zero: int) -> int:
-    """Return the number of distances from the zero point that integers from ``minimum`` to ``maximum`` have."""
+    """Return the number of different distances from the zero point of the integers ``minimum`` to ``maximum``."""
     return max(maximum - zero, zero - minimum) + 1
 
 

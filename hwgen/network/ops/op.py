@@ -117,12 +117,12 @@ class Op(ABC):
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Return the layer's constructor parameters for an input of a narrower type, from those for type ``before``."""
+        """Convert the layer's constructor parameters for input type ``before`` to those for the narrower ``kind``."""
         return parameters
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        """Return the layer's constructor parameters with which outputs are clipped; ``None`` if this is impossible.
+        """Convert the layer's constructor parameters so that it clips outputs as well; ``None`` if this is impossible.
 
         Parameters
         ----------
@@ -251,9 +251,9 @@ class Op(ABC):
         return min(max(first, 0), limit), min(max(last, 0), limit)
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, padding included.
+        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read.
 
-        Both are half-open intervals of integers, or of integer arrays.
+        Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included.
         """
         return self.window.reach(axis, begin, end)
 
@@ -268,5 +268,5 @@ class Op(ABC):
 
 
 def with_clipped_ends(parameters: dict[str, Any], low: int, high: int) -> dict[str, Any]:
-    """Return a layer's constructor parameters with its output bounds ``low`` and ``high`` clipped further."""
+    """Clip the output bounds ``low`` and ``high`` among a layer's constructor parameters further; return a new dict."""
     return {**parameters, **{end: min(max(parameters[end], low), high) for end in ("low", "high")}}

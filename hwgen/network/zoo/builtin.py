@@ -111,7 +111,7 @@ def weight_bits(name: str) -> list[tuple[str, int]]:
 
 
 def quantised(name: str) -> onnx.ModelProto:
-    """Return a built-in network as a quantised ONNX model.
+    """Build a network with seeded weights, quantise it with random calibration images, and return it as an ONNX model.
 
     Raises
     ------
@@ -144,10 +144,7 @@ def quantised(name: str) -> onnx.ModelProto:
 
 
 def _quantised_in_slices(name: str, layers: Sequence[_Layer], bits: int) -> onnx.ModelProto:
-    """Return a quantised chain whose large fully connected layers are quantised in slices, to save memory.
-
-    They are at the chain's end.
-    """
+    """Quantise a chain of layers, with the large fully connected layers at its end in slices, to save memory."""
     first = layers[0].shape
     size, images = (first.height, first.width), _images((first.channels, first.height, first.width))
     large = [

@@ -74,10 +74,7 @@ def weight_counts(name: str) -> list[tuple[str, int]]:
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
-    """Return, for each tensor of an ONNX graph, the node that reads it, with the index of the node's input.
-
-    Unsqueeze is skipped.
-    """
+    """Map each tensor of an ONNX graph to its first reader, behind any Unsqueeze, and the index of the reader's input."""
     readers: dict[str, tuple[onnx.NodeProto, int]] = {}
     for node in reversed(graph.node):
         for input_index, tensor in enumerate(node.input):
@@ -96,7 +93,7 @@ def _values(random: np.random.Generator, node: onnx.NodeProto, input_index: int,
 
 
 def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Remove constants and inputs from an ONNX graph that no node reads, as the shapes of filled constants."""
+    """Remove unread constants and inputs from an ONNX graph, for example the former shapes of filled constants."""
     read = {tensor for node in graph.node for tensor in node.input}
     kept = [tensor for tensor in graph.initializer if tensor.name in read]
     names = {tensor.name for tensor in kept}
