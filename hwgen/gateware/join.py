@@ -53,9 +53,9 @@ class JoinConfig:
     in_turn: bool = False
     spread: bool = False
 
-    #: Number of cycles per output fold.
+    #: Number of cycles per output fold, which is the output of one cycle here.
     steps = 1
-    #: Number of stored rows: none.
+    #: Number of rows in a line buffer, and its minimum: 0, as a join has no line buffer.
     rows = least_rows = 0
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class JoinConfig:
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that the join produces in each of a pixel's cycles."""
+        """Range of the output channels that the join outputs in each of a pixel's cycles."""
         steps: list[range] = []
         before = 0
         for beat in self.inputs if self.in_turn else self.inputs[:1]:
@@ -123,10 +123,10 @@ class JoinConfig:
         return self.input.row_steps
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which cycles take a beat of an input: the shape of an array of cycles, and an index that selects them.
+        """Return the shape in which to arrange a frame's cycles, and an index that selects those that take a beat.
 
-        The array has an entry for every cycle (step) of a pixel, or of a frame if the input is spread. The index
-        selects the entries of the cycles that take a beat.
+        The beat is of the input ``input_index``. The array of cycles has one more axis in front. The shape is that of
+        the cycles (steps) of one pixel, or of a frame if the input is spread.
         """
         if self.spread and input_index == len(self.inputs) - 1:
             return (self.windows, self.output_folds), (slice(None), 0, slice(None))
@@ -142,10 +142,10 @@ class JoinConfig:
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of the join's output: ``operand_N[lane][pixel]`` of each input, with one pixel for a spread input.
+        """Layout of a cycle's output: ``operand_N[lane][pixel]`` of each input; if in turn, ``operand`` and ``source``.
 
-        If inputs are taken in turn: one ``operand``, in the low bits of the widest input's values, and the index
-        ``source`` of its input.
+        A spread input has one pixel. If inputs are taken in turn, ``operand`` is as wide as the widest input's values,
+        which it holds in its low bits, and ``source`` is the index of its input.
         """
         lanes, pixels = self.input.lanes, self.pixels
         if self.in_turn:
@@ -183,7 +183,7 @@ class JoinConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OneMapConfig:
-    """Base configuration of components that output one map's values in another order, without a line buffer.
+    """Base class of configurations of components that output one map's values in another order, without line buffer.
 
     Parameters
     ----------
@@ -193,11 +193,11 @@ class OneMapConfig:
 
     input: BeatFormat
 
-    #: Number of cycles per output fold.
+    #: Number of cycles per output fold, which is the output of one cycle here.
     steps = 1
-    #: Number of rows of the line buffer: there is none.
+    #: Number of rows in a line buffer, and its minimum: 0, as there is no line buffer.
     rows = least_rows = 0
-    #: Whether a step takes a beat of one input. There is only one.
+    #: Whether each cycle takes a beat of one input, not of all: true, as there is only one input.
     in_turn = True
 
     @property
@@ -232,22 +232,22 @@ class OneMapConfig:
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """Output channels that are produced in each of a pixel's cycles."""
+        """Range of the output channels that are output in each of a pixel's cycles."""
         return self.input.fold_channels
 
     @property
     def output_folds(self) -> int:
-        """Number of cycles in which all channels of an output pixel are produced."""
+        """Number of cycles in which all channels of a pixel are output."""
         return len(self.step_channels)
 
     @property
     def window_cycles(self) -> int:
-        """Number of cycles in which a group of ``Tp`` output pixels is produced, all channels included."""
+        """Number of cycles in which a group of ``Tp`` pixels is output, all channels included."""
         return self.output_folds
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """Return the ports of a component that reads maps without a line buffer: the ports of `Join`, for ``config``."""
+    """Return the ports, by name, of a component that reads maps without a line buffer: those of `Join`."""
     count = len(config.inputs)
     return {
         **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},
@@ -394,5 +394,5 @@ class JoinLayerConfig(LayerConfig):
         return self.join.windows * self.join.window_cycles
 
     def with_rows(self, rows: int) -> JoinLayerConfig:
-        """Return this same configuration: a layer without a line buffer has no number of rows to change."""
+        """Return this configuration unchanged, as a layer without a line buffer has no number of rows."""
         return self

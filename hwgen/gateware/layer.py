@@ -27,7 +27,7 @@ from hwgen.gateware.unload import Unload, UnloadConfig
 
 
 class ComponentConfig(Protocol):
-    """Interface of the configuration of one hardware component of a layer."""
+    """Protocol of the configuration of any hardware component of a layer, with its resources and its component."""
 
     @cached_property
     def resources(self) -> Resources:
@@ -40,7 +40,7 @@ class ComponentConfig(Protocol):
 
 
 class LayerCompute(ComponentConfig, Protocol):
-    """Interface of a layer's arithmetic: in passes over ``Tm`` output channels (folds), it computes results from taps.
+    """Protocol of a configuration of layer arithmetic, whose hardware computes ``Tm`` channels per pass (fold).
 
     A new kind of arithmetic is a new file with a configuration and its component. The configuration is a frozen
     dataclass with a field ``window``. The component has two ports, both streams that are always ready. Port ``i``
@@ -106,7 +106,7 @@ class Arithmetic(ConfiguredComponent[AnyCompute]):
 
 
 class Elementwise(Arithmetic[AnyCompute]):
-    """Base class of arithmetic that computes every output value separately, ``config.latency`` cycles after input."""
+    """Base class of components whose arithmetic computes every output value on its own, in a fixed number of cycles."""
 
     def elaborate(self, platform):
         m = Module()
@@ -137,7 +137,7 @@ class Weightless:
     multipliers = 0
     #: RAM that stores the weights: none.
     weight_memory = None
-    #: Number of products for one window.
+    #: Number of products of weights and activations for one output pixel: none.
     window_products = 0
 
     @property
@@ -146,10 +146,10 @@ class Weightless:
 
 
 class LayerFinish(ComponentConfig, Protocol):
-    """Interface of a layer's last stage, such as requantisation, which turns results into outputs, a beat per cycle.
+    """Protocol of the configuration of a layer's last stage, which turns the arithmetic's results into outputs.
 
-    The component has two ports, both streams that are always ready. Port ``i`` reads a beat in any cycle. Port ``o``
-    writes the outputs ``latency`` cycles later. Lanes without a channel are 0.
+    The stage is for example requantisation. The component has two ports, both streams that are always ready. Port ``i``
+    reads a beat in any cycle. Port ``o`` writes the outputs ``latency`` cycles later. Lanes without a channel are 0.
     """
 
     @property
@@ -200,13 +200,13 @@ class LayerConfig:
     outputs: tuple[BeatFormat, ...]
     fifos_in: tuple[str | None, ...] = ()
 
-    #: Cycles from the transfer of a beat out of the FIFO to the start of the output fold that waits for its credit.
+    #: Cycles from the transfer of a beat out of the FIFO to the start of an output fold that waits for this free entry.
     credit_delay = 1
     #: Whether a line buffer stores the input.
     has_line_buffer = True
-    #: Whether all rows inside a map have the same timing.
+    #: Whether the layer has the same timing in all rows inside a map, so that a schedule can skip rows.
     rows_alike = True
-    #: Cycles of the largest pyramid; ``None`` without pyramids.
+    #: Cycles of the largest tile, if the accelerator computes maps in tiles (pyramids); otherwise ``None``.
     pyramid_cycles: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
@@ -237,18 +237,18 @@ class LayerConfig:
 
     @property
     def loaded_parts(self) -> dict[str, Any]:
-        """Configurations of the layer's components (arithmetic, last stage) with run-time loaded memories, by name."""
+        """Configurations, by name, of those of ``compute`` and ``finish`` that have memories loaded at run time."""
         parts = {"compute": self.compute, "finish": self.finish}
         return {name: part for name, part in parts.items() if getattr(part, "stores", ())}
 
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
-        """Memories of the layer, such as weight memories, that are loaded at run time."""
+        """All memories of the layer that are loaded at run time, such as weight memories; empty if all are constant."""
         return tuple(store for part in self.loaded_parts.values() for store in part.stores)
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial contents, as words, of each of the layer's memories that are loaded at run time."""
+        """Initial words of each of the layer's memories that are loaded at run time, in the order of ``stores``."""
         return tuple(contents for part in self.loaded_parts.values() for contents in part.stored_contents)
 
     @property
@@ -258,12 +258,12 @@ class LayerConfig:
 
     @property
     def blank(self) -> LayerConfig:
-        """Configuration of the same hardware with blank contents in the memories that are loaded at run time."""
+        """Configuration of the same layer with blank contents in the memories that are loaded at run time."""
         return replace(self, **{name: part.blank for name, part in self.loaded_parts.items()})
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:
-        """Beat formats of the layer's input streams."""
+        """Beat format of each of the layer's input streams."""
         return (self.window.input,)
 
     @property
@@ -302,7 +302,7 @@ class LayerConfig:
 
     @property
     def fold_channels(self) -> tuple[int, ...]:
-        """Number of channels that each pass over output channels computes; empty where channel groups determine it."""
+        """Number of channels of each output fold (pass) of a pixel; empty if ``Tm`` and channel groups decide."""
         return ()
 
     @cached_property
@@ -382,7 +382,7 @@ class LayerConfig:
 
     @property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of all of the layer's hardware components, by instance name."""
+        """Configurations of all of the layer's hardware components, by their names in the layer."""
         return {
             **self.walk,
             "compute": self.compute,
@@ -394,7 +394,7 @@ class LayerConfig:
 
     @property
     def _behind(self) -> dict[str, ComponentConfig]:
-        """Configurations of the components behind the arithmetic, by name: FIFO, converter and credits per reader."""
+        """Configurations, by name, of each reader's FIFO, beat width converter (if needed) and credit counter."""
         components: dict[str, ComponentConfig] = {}
         for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):
             components[self.of_reader("fifo", reader)] = fifo
@@ -404,7 +404,7 @@ class LayerConfig:
         return components
 
     def of_reader(self, name: str, reader_index: int) -> str:
-        """Return the name of a reader's component or port: ``name``, with an index if the layer has several readers."""
+        """Return ``name``, for a component or port of one reader, with an index if the layer has several readers."""
         return numbered(name, reader_index, len(self.outputs))
 
     @cached_property
@@ -423,7 +423,7 @@ class LayerConfig:
         return tuple(self.of_reader("o", reader) for reader in range(len(self.outputs)))
 
     def walk_component(self) -> Any:
-        """Return a new component that reads the input and feeds windows to the arithmetic, like a line buffer."""
+        """Return a new component that reads the input and feeds windows to the arithmetic: by default a line buffer."""
         return LineBuffer(self.window)
 
     @property
@@ -451,7 +451,7 @@ class LayerConfig:
 
     @property
     def credit_cycles(self) -> int:
-        """Maximum of cycles per frame in which the layer waits for FIFO credits, while readers take beats at once.
+        """Upper bound of cycles per frame in which the layer waits for FIFO credits, if readers take beats at once.
 
         A beat's credit returns one latency of the pipeline and the FIFO after the output fold claimed the credit.
         """
@@ -499,12 +499,12 @@ class Layer(ConfiguredComponent[LayerConfig]):
 
     @property
     def take(self) -> list[wiring.PureInterface]:
-        """Input stream ports of the layer component, in order."""
+        """Input stream ports (interfaces) of the layer component, in the order of the layer's inputs."""
         return [getattr(self, port) for port in self.config.input_ports]
 
     @property
     def give(self) -> list[wiring.PureInterface]:
-        """Output stream ports of the layer component, one for each reader of the output."""
+        """Output stream ports (interfaces) of the layer component, one for each reader of the output."""
         return [getattr(self, port) for port in self.config.output_ports]
 
     def elaborate(self, platform):
@@ -540,7 +540,7 @@ class Layer(ConfiguredComponent[LayerConfig]):
     def _elaborate_reader(
         self, m: Module, reader: int, finished: wiring.PureInterface, window: wiring.Component
     ) -> Value:
-        """Add the output FIFO of one reader, and return whether it has room for the results that are computed next."""
+        """Add one reader's FIFO, converter and credit counter; return whether the next output fold fits the FIFO."""
         config = self.config
         regroup, o = config.regroups[reader], self.give[reader]
         m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])

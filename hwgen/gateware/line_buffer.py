@@ -57,10 +57,11 @@ from hwgen.gateware.stream import BeatFormat, at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSteps:
-    """Flow-control tables of a line buffer: by how many pixels a count of pixels grows from one window to the next.
+    """Tables of a line buffer's flow control: growth of a count of pixels from one window to the next.
 
-    The counts are those of needed and of released pixels. Every window at the end of an output row has an entry of its
-    own. Inside a row, the growth is the entry of the row step times the entry of the row, which is 1 or 0.
+    The count is that of needed or of released pixels. The windows are groups of ``Tp`` neighbouring windows, the row
+    steps. Every window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of
+    the row step times the entry of the row, which is 1 or 0.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ class WindowSteps:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, ends: tuple[int, ...], columns: tuple[int, ...], counts: tuple[int, ...]) -> WindowSteps:
-        """Return a `WindowSteps` of these tables, cached so that equal tables share one object.
+        """Return a `WindowSteps` of the given tables, cached so that equal tables share one object.
 
         A row can have 65,535 entries.
         """
@@ -95,7 +96,7 @@ class WindowSteps:
 
     @cached_property
     def bits(self) -> int:
-        """Number of flip-flops of a register that stores one entry of the line buffer's flow-control tables."""
+        """Number of flip-flops of a register for one growth (an entry of ``ends`` or ``columns``, or 0)."""
         return table_bits({0, *self.ends, *self.columns})
 
 
@@ -205,7 +206,7 @@ class LineBufferConfig:
 
     @property
     def skipped(self) -> int:
-        """Number of pixels in a frame's first rows that no window reads, because a negative padding crops them.
+        """Number of pixels of a frame's first rows that no window reads, as a negative top padding crops the rows.
 
         They are released before the frame begins.
         """
@@ -213,7 +214,7 @@ class LineBufferConfig:
 
     @property
     def least_rows(self) -> int:
-        """Minimum of ``rows``, the image rows in the line buffer: the rows that one window covers."""
+        """Minimum of ``rows``, the image rows in the line buffer: the rows of one window, at most the map's."""
         return min(self.extent[0], self.input.height)
 
     @property
@@ -240,7 +241,7 @@ class LineBufferConfig:
 
     @property
     def groups(self) -> int:
-        """Number of channel groups: an output fold (``Tm`` output channels) reads only the input channels of its group.
+        """Number of channel groups: an output fold (``Tm`` output channels) reads only its own group's input channels.
 
         With two groups, six input folds and four output folds, output folds 0 and 1 read input folds 0 to 2, and output
         folds 2 and 3 read input folds 3 to 5. In a channelwise walk every input fold is a group.
@@ -281,7 +282,7 @@ class LineBufferConfig:
 
     @cached_property
     def step_taps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Kernel taps (row, column) that are output together, for each of the cycles that read a window.
+        """Kernel taps (row, column) that are output together, one tuple for each of the cycles that read a window.
 
         The cycles are in the order of the walk. The last entry, or tap fold, can have fewer taps.
         """
@@ -318,12 +319,12 @@ class LineBufferConfig:
 
     @property
     def patch_rows(self) -> range:
-        """Image rows that are read in one cycle, relative to the first row of the patch of taps."""
+        """Image rows that are read in one cycle for one patch of taps, relative to the patch's first row."""
         return range(0, self.patch_advance[0], self.dilation[0])
 
     @property
     def patch_columns(self) -> range:
-        """Image columns that are read in one cycle for one window, relative to the patch's first column."""
+        """Image columns that are read in one cycle for one patch of taps, relative to the patch's first column."""
         return range(0, self.patch_advance[1], self.dilation[1])
 
     @cached_property
@@ -337,21 +338,18 @@ class LineBufferConfig:
 
     @cached_property
     def used_columns(self) -> Sequence[int]:
-        """Image columns among the ``read_columns`` of a cycle that contain taps.
-
-        Synthesis removes the other columns.
-        """
+        """Image columns that contain taps, among the ``read_columns`` of a cycle; synthesis removes the others."""
         lefts = range(0, self.pixels * self.stride[1], self.stride[1])
         return sorted({left + column for left in lefts for column in self.patch_columns})
 
     @property
     def row_banks(self) -> int:
-        """Number of sets of memory banks for rows: one per stored row if several rows are read at once, else 1."""
+        """Number of rows of memory banks: one per stored image row if several rows are read at once, else 1."""
         return self.rows if self.patch[0] > 1 else 1
 
     @property
     def column_banks(self) -> int:
-        """Number of memory banks among which the columns of a row are divided, to be read or written at once."""
+        """Number of memory banks among which a row's columns are divided, so that several are accessed at once."""
         return banks_apart(self.read_columns, self.input.pixels)
 
     @property
@@ -366,17 +364,17 @@ class LineBufferConfig:
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the line buffer's banks are in block RAM, not in LUT RAM."""
+        """Whether the line buffer's banks are in block RAM: by choice (``memory_in``), or by default if deep."""
         return (self.memory_in or default_memory(self.bank_depth)) == "block"
 
     @property
     def pieces(self) -> int:
-        """Number of memories into which a deep bank is divided, so that their multiplexers stay fast."""
+        """Number of memories into which each bank is divided, so that multiplexers of deep banks stay fast."""
         return len(piece_words(self.word_bits, self.bank_depth, self.memory_in))
 
     @cached_property
     def registers_words(self) -> bool:
-        """Whether words read from block RAM pass its output registers, as more than one LUT per bit follows."""
+        """Whether words pass output registers of block RAM, as more than one LUT per bit follows the memory."""
         blocks, _ = MEMORIES.stacked(self.word_bits, self.bank_depth)
         banks = self.row_banks if self.row_banks > 1 else self.column_banks
         padded = self.row_banks == 1 and self.padded
@@ -404,7 +402,7 @@ class LineBufferConfig:
 
     @property
     def pad_word(self) -> Value:
-        """Word of a pixel in the padding: ``Tn`` channels with the value ``pad_value``."""
+        """Amaranth constant for a pixel in the padding: a word of ``Tn`` channels with the value ``pad_value``."""
         return Cat(Const(self.pad_value, self.input.shape) for _ in range(self.input.lanes))
 
     @property
@@ -419,16 +417,13 @@ class LineBufferConfig:
         return -min(self.input.pixels, self.input.width), largest
 
     def needed(self, row: int, step: int) -> int:
-        """Return how many of a frame's pixels must be stored before the ``step``-th windows of output ``row`` start.
-
-        These are ``Tp`` neighbouring windows.
-        """
+        """Return how many first pixels of a frame must be stored before group ``step`` of windows in ``row`` starts."""
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
         return bottom * self.input.width + self._rights[step] + 1
 
     @property
     def _rights(self) -> tuple[int, ...]:
-        """Map column of the last pixel that each group of ``Tp`` windows along an output row needs."""
+        """Map column of the last pixel that is needed by each group of ``Tp`` windows along an output row."""
         # Windows that begin right of the map need no pixel of the map.
         begins = (self.input.width - 1 + self.padding[1]) // self.stride[1]
         last, offset = min(self.output_width - 1, begins), self.extent[1] - 1 - self.padding[1]
@@ -436,12 +431,12 @@ class LineBufferConfig:
 
     @property
     def _lefts(self) -> tuple[int, ...]:
-        """Number of leading pixels of a map row that no window after each group of ``Tp`` windows needs."""
+        """Number of first pixels of a map row that later windows do not need, after each group of ``Tp`` windows."""
         last, offset = self.row_steps * self.pixels, self.stride[1] - self.padding[1]
         return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width)
 
     def released(self, row: int, step: int) -> int:
-        """Return how many of a frame's leading pixels are free to overwrite after the ``step``-th windows of ``row``.
+        """Return how many first pixels of a frame can be overwritten after group ``step`` of windows in ``row``.
 
         No later window needs these pixels. After the last window of the frame, the skipped pixels of the next frame are
         included.
@@ -458,7 +453,7 @@ class LineBufferConfig:
 
     @cached_property
     def need_steps(self) -> WindowSteps:
-        """Growth, from each window to the next, of the number of pixels that must be stored before it starts.
+        """Growth, from each window to the next, of the number of pixels that must be stored before a window starts.
 
         The next frame follows the last window of a frame.
         """
@@ -470,7 +465,7 @@ class LineBufferConfig:
 
     @cached_property
     def release_steps(self) -> WindowSteps:
-        """Growth, at the end of each window, of the number of pixels that can be overwritten."""
+        """Growth, at the end of each window, of the number of a frame's pixels that can be overwritten."""
         rows, last = range(self.output_height), self.row_steps - 1
         befores = [self.skipped, *(self.released(row, last) for row in rows[:-1])]
         ends = tuple(
@@ -490,7 +485,7 @@ class LineBufferConfig:
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: ``taps[window][tap][lane]``, and flags of an output fold's first, last cycle.
+        """Layout of one cycle's output: ``taps[window][tap][lane]``, and flags of a fold's first and last cycle.
 
         If ``inside`` is set, a step also has the flags ``inside[window][tap]``.
         """
@@ -506,7 +501,7 @@ class LineBufferConfig:
 
     @property
     def choice_luts(self) -> int:
-        """Number of LUTs per bit of a word that select each cycle's taps, if more taps are read than used."""
+        """Number of LUTs, per bit of a word and per window, that select a cycle's taps from all taps that are read."""
         return sum(LOGIC.mux_luts(sum(tap < len(taps) for taps in self.step_taps)) for tap in range(self.taps))
 
     @cached_property
@@ -648,7 +643,7 @@ class LineBufferConfig:
 
 @lru_cache(maxsize=64)
 def _columns(steps: int, pixels: int, last: int, stride: int, offset: int, limit: int) -> tuple[int, ...]:
-    """Return the map column of the last window of each group of ``pixels`` windows, clipped to 0 .. ``limit``.
+    """Return, for each group of ``pixels`` windows, a map column of its last window, clipped to 0 .. ``limit``.
 
     Window ``n`` has the column ``min(n, last) * stride + offset``. The result is cached, because a search for unroll
     factors makes thousands of configurations that differ only in lanes and folds.
@@ -659,12 +654,12 @@ def _columns(steps: int, pixels: int, last: int, stride: int, offset: int, limit
 
 @lru_cache(maxsize=64)
 def _growth(positions: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the difference of every number in ``positions`` from the number before."""
+    """Return the differences of neighbouring ``positions``, one fewer than there are positions."""
     return tuple(np.diff(positions).tolist())
 
 
 def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
-    """Return the ports of a component that outputs the windows of a feature map; `LineBuffer` describes them."""
+    """Return the ports, by name, of a component that outputs the windows of a feature map, such as `LineBuffer`."""
     return {
         "i": In(config.input.signature),
         "room": In(1),
@@ -676,7 +671,7 @@ def walk_ports(config: LineBufferConfig) -> dict[str, wiring.Member]:
 
 @dataclass(frozen=True)
 class _Bank:
-    """Memory bank of the line buffer: its row and column index, its write port, read address and read word."""
+    """Signals of one memory bank of the line buffer, with its row and column: write port, read address, read word."""
 
     row: int
     column: int
@@ -687,16 +682,16 @@ class _Bank:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Pixel counts of the line buffer's writer: pixels stored in this cycle, and pixels of the beat that comes next.
+    """Values that the line buffer's writer outputs: pixels completed in this cycle, and pixels of the next beats.
 
-    The second count is 0 unless this cycle completes all channels of a beat's pixels.
+    Both are 0 unless this cycle stores the last channels of its pixels. The next beats carry the next pixels.
     """
 
     written: Value
     upcoming: Value
 
 
-#: Type of pixels (``word_bits`` wide) by row and column.
+#: Type of a dictionary of words, each of one pixel, by row and column of a patch or by row and column bank.
 _Pixels = dict[tuple[int, int], Value]
 
 
@@ -717,7 +712,7 @@ def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
 
 
 def words_ahead(phase: Value, bank: int, offsets: Sequence[int], banks: int, pitch: int) -> Value:
-    """Return the word offset that a bank adds to the first pixel's address, to read its own pixel in the same cycle.
+    """Return the offset that a bank adds to the word address of the first pixel read, to read a pixel of its own.
 
     Parameters
     ----------
@@ -742,7 +737,7 @@ def words_ahead(phase: Value, bank: int, offsets: Sequence[int], banks: int, pit
 
 
 def _wraps(phase: Value, step: int, banks: int) -> Value:
-    """Return whether a bank index, advanced by ``step`` from ``phase``, wraps around the number of ``banks``.
+    """Return a bit: whether a bank index, advanced by ``step`` from ``phase``, wraps around the number of ``banks``.
 
     The result comes from a table, because the logic that reads it has a carry chain of its own.
     """
@@ -750,7 +745,7 @@ def _wraps(phase: Value, step: int, banks: int) -> Value:
 
 
 class _Walk:
-    """Reader counters of the line buffer: position in the loops over windows, taps and channels, and its addresses.
+    """Counters of the line buffer's reader: position in the loops over windows, taps and channels, and addresses.
 
     All signals describe one step and are valid in the cycle in which ``stepping`` is high.
     """
@@ -824,7 +819,7 @@ class _Walk:
         return row * self._config.stride[0] - self._config.padding[0]
 
     def left_of(self, step: int) -> int:
-        """Return the image column of the left edge of the ``step``-th group of ``Tp`` windows in an output row."""
+        """Return the image column of the left edge of group ``step`` of ``Tp`` windows; negative in the padding."""
         return step * self._config.pixels * self._config.stride[1] - self._config.padding[1]
 
     def _position(self, name: str, values: list[int]) -> Signal:
@@ -852,7 +847,7 @@ class _Walk:
             m.d.sync += self.input_fold.eq(Mux(inner_ends, restart, self.input_fold + 1))
 
     def _count_columns(self, inner_ends: Value, across_ends: Value) -> None:
-        """Add counters of the bank (``phase``) and word address (``column_word``) of the left column that is read."""
+        """Add counters of the bank (``phase``) and word address (``column_word``) of the leftmost column read."""
         m, config = self._m, self._config
         banks, folds = config.column_banks, config.input.folds
         first_word, first_phase = divmod(self.left_of(0), banks)
@@ -919,7 +914,7 @@ class _Walk:
                 m.d.sync += self.slot.eq(ahead("next_patch_slot_index", self.slot, config.patch_advance[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
-        """Return flags of whether each pixel read is inside the map, one cycle later; ``None`` without padding."""
+        """Add comparators that flag, a cycle later, which pixels read are inside the map; ``None`` without padding."""
         m, config = self._m, self._config
         if not config.padded:
             return None
@@ -981,12 +976,12 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return m
 
     def _elaborate_banks(self, m: Module) -> list[_Bank]:
-        """Add the memories of all banks of the line buffer, and return their ports."""
+        """Add the memories of all banks of the line buffer, and return their signals in a flat list, by row."""
         rows, columns = range(self.config.row_banks), range(self.config.column_banks)
         return [self._elaborate_bank(m, row, column) for row in rows for column in columns]
 
     def _elaborate_bank(self, m: Module, row: int, column: int) -> _Bank:
-        """Add one memory bank of the line buffer, and return its ports.
+        """Add one memory bank of the line buffer, and return its signals.
 
         A bank of many block RAMs is in pieces, because its multiplexer would be slow.
         """
@@ -1002,7 +997,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return _Bank(row, column, write, address, word)
 
     def _elaborate_writer(self, m: Module, banks: list[_Bank]) -> _Writer:
-        """Add the writer, which stores input pixels in raster order, ``input.pixels`` a cycle, in successive banks."""
+        """Add the writer, which stores a beat's pixels in successive banks per cycle, and return its pixel counts."""
         config = self.config
         folds, pixels, steps = config.input.folds, config.input.pixels, config.input.row_steps
         short = config.last_pixels
@@ -1090,7 +1085,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         m.d.comb += self.i.ready.eq(~space[-1])
 
     def _by_window(self, walk: _Walk, steps: WindowSteps) -> Value:
-        """Return the growth of a pixel count, from the tables ``steps``, at the window that is being read."""
+        """Add table logic, and return the growth of a pixel count, from ``steps``, at the window that is being read."""
         at_end = sparse_table(walk.top, {walk.top_of(row): value for row, value in enumerate(steps.ends)})
         if not steps.columns:
             return at_end
@@ -1199,7 +1194,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return pixels
 
     def _choose(self, m: Module, walk: _Walk, pixels: _Pixels) -> list[list[Value]]:
-        """Return the taps of each window that are output, one stage later if a cycle reads more taps than it uses."""
+        """Add multiplexers of taps if a cycle reads more than it outputs; return a list of output taps per window."""
         config = self.config
         windows = [column * config.stride[1] for column in range(config.pixels)]
         if not config.chooses:

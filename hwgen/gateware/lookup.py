@@ -19,12 +19,12 @@ LUT_DEPTH, DEEPEST_LUT_RAM, DEEPEST_LUT_ROM = MEMORIES.lut_depth, MEMORIES.deepe
 
 
 def default_memory(depth: int) -> str:
-    """Return the RAM, ``lut`` or ``block``, that stores a memory of ``depth`` words if the user chooses none."""
+    """Return the default RAM for a memory of ``depth`` words: ``lut`` up to `LUT_DEPTH` words, else ``block``."""
     return "lut" if depth <= LUT_DEPTH else "block"
 
 
 def check_memory(name: str, where: str | None, depth: int) -> None:
-    """Raise ConfigError if the chosen RAM (``where``) cannot store a memory with a write port and a read port.
+    """Raise ConfigError if a writable memory of ``depth`` words must not be in the chosen RAM (``where``).
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def check_memory(name: str, where: str | None, depth: int) -> None:
 
 
 def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes that place a read-only memory in ``lut`` or ``block`` RAM.
+    """Return the synthesis attributes, by name, that place a read-only memory in ``lut`` or ``block`` RAM.
 
     If ``where`` is ``None``, the depth decides.
     """
@@ -60,7 +60,7 @@ def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
 
 
 def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes that place a writable memory in ``lut`` or ``block`` RAM.
+    """Return the synthesis attributes, by name, that place a writable memory in ``lut`` or ``block`` RAM.
 
     If ``where`` is ``None``, the depth decides.
     """
@@ -73,7 +73,7 @@ def bits_for_range(low: int, high: int) -> Shape:
 
 
 def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
-    """Return the entry at ``index`` of a constant table with mostly equal entries, in combinational logic.
+    """Return the entry at ``index`` of a constant table, from combinational logic that suits mostly equal entries.
 
     The commonest value is the default, and every other entry costs one comparison. The result has the narrowest shape
     that holds all entries. An index outside the table gives the default.
@@ -88,7 +88,7 @@ def sparse_table(index: Value, table: Mapping[int, int]) -> Value:
 
 
 def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Signal:
-    """Return the entry at ``index`` of a small constant table, as a signal of combinational logic."""
+    """Add a combinational signal with the entry at ``index`` of a small constant table, and return the signal."""
     result = Signal(bits_for_range(min(table), max(table)), name=name)
     with m.Switch(index):
         for key, value in enumerate(table):
@@ -98,10 +98,10 @@ def dense_table(m: Module, name: str, index: Value, table: Sequence[int]) -> Sig
 
 
 def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
-    """Return a table of ascending values in the order of memory addresses, where an address is a value's bits.
+    """Reorder a table of entries for ascending arguments, so that an argument's bits are the address of its entry.
 
-    ``table`` has an entry for every value of a type, in ascending order. The entries of negative values follow those of
-    the others.
+    ``table`` has an entry for every value of the argument's type. The entries of negative arguments are moved behind
+    the entries of the others.
     """
     half = len(table) // 2 if signed else 0
     return [*table[half:], *table[:half]]
@@ -118,7 +118,7 @@ def look_up(m: Module, name: str, shape: Shape, words: Sequence[int], index: Val
 
 
 def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:
-    """Return ``value`` delayed by ``cycles`` clock cycles, or ``value`` itself for zero cycles."""
+    """Add ``cycles`` registers in a row, and return ``value`` delayed by them, or ``value`` itself for zero cycles."""
     for stage in range(1, cycles + 1):
         register = Signal(value.shape(), name=f"{name}_{stage}", reset_less=reset_less)
         m.d.sync += register.eq(value)
@@ -127,7 +127,7 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
 
 
 def delayed_fast(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Return ``value`` delayed by ``cycles`` clock cycles, at least one, at the output of a flip-flop.
+    """Add a delay line of ``cycles`` cycles whose output is a flip-flop, not a shift register; return the output.
 
     Synthesis makes a shift register in LUTs of a long delay line, and the output of a shift register is more than a
     nanosecond slower than a flip-flop's. The last register has a reset, so that it is not part of the shift register.

@@ -18,7 +18,7 @@ from hwgen.gateware.stream import at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelwisePoolConfig(Weightless):
-    """Base configuration of the arithmetic of max and average pools: each output channel reads one input channel.
+    """Base class of configurations of max and average pools' arithmetic: output channels read one input channel each.
 
     Parameters
     ----------

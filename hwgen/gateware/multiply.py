@@ -36,7 +36,7 @@ from hwgen.gateware.weights import Bounds, Weights
 CHAIN = 16
 #: Maximum number of values that the last tree level adds in a cycle, in a layer that computes whole windows.
 LAST_LEVEL = 5
-#: Measured LUTs per bit of an adder, by the number of its values. One value can be a constant, and each has a carry.
+#: Measured LUTs per result bit of the last adder of a layer that computes whole windows, by the number of its values.
 _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
 
@@ -142,7 +142,7 @@ class MultiplyConfig:
             raise ConfigError(f"bias must have one entry for each of {self.outputs} outputs, not {len(self.bias)}")
 
     def _locate(self, weight: int) -> str:
-        """Return the position of the first weight equal to ``weight`` as text: output and input channel, and tap."""
+        """Describe in words, for a message, where the first weight of value ``weight`` is: both channels and tap."""
         index = self.weights.values.tolist().index(weight)
         index, column = divmod(index, self.window.kernel[1])
         index, row = divmod(index, self.window.kernel[0])
@@ -156,7 +156,7 @@ class MultiplyConfig:
 
     @property
     def _initial_operands(self) -> Operands:
-        """Types and ranges of the multipliers' operands, with the range of the initial weights."""
+        """Types and ranges of the multipliers' operands, with the range of the configured (initial) weights only."""
         return Operands(
             activation=self.window.input.shape,
             weight_bits=self.weight_bits,
@@ -166,7 +166,7 @@ class MultiplyConfig:
 
     @cached_property
     def operands(self) -> Operands:
-        """Types and ranges of the multipliers' operands, with the range of all weights that can be loaded."""
+        """Types and ranges of the multipliers' operands, with the range of weights that are stored or can be loaded."""
         return replace(self._initial_operands, weight_range=self.extremes)
 
     @property
@@ -191,7 +191,7 @@ class MultiplyConfig:
 
     @property
     def products(self) -> int:
-        """Number of products of one output channel per cycle: ``Tk * Tn``, or ``Tk`` in a depthwise convolution."""
+        """Number of products per cycle of one output channel and pixel: ``Tk * Tn``, or ``Tk`` if depthwise."""
         return self.window.taps * self._product_lanes
 
     @property
@@ -201,25 +201,25 @@ class MultiplyConfig:
 
     @property
     def operand_lanes(self) -> int:
-        """Number of different sets of activations per cycle: 1 for all output channels, or 1 per channel if depthwise.
+        """Number of different sets of activations per cycle and pixel: 1 for all lanes, or 1 per lane if depthwise.
 
-        A set has one activation per product.
+        A set has one activation for each product of an output channel.
         """
         return self.lanes if self.window.channelwise else 1
 
     @property
     def multipliers(self) -> int:
-        """Number of DSP slices of all multipliers of the convolution."""
+        """Number of DSP slices of all multipliers, also counted where synthesis builds the products from LUTs."""
         return self.products * len(self.units) * self.window.pixels * self.multiplier.slices
 
     @property
     def in_luts(self) -> bool:
-        """Whether synthesis builds the products from LUTs instead of DSP slices."""
+        """Whether synthesis builds the products from LUTs instead of DSP slices, because operands are narrow."""
         return self.multiplier.is_soft(self.operand, self.weight_bits)
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes (of ``Tm``) that each multiplier unit serves: several lanes share a unit with DSP packing.
+        """For each multiplier unit, the output lanes (of ``Tm``) that it serves: several if packed in one DSP slice.
 
         The last unit can have fewer lanes than the others.
         """
@@ -234,12 +234,12 @@ class MultiplyConfig:
 
     @property
     def longest_chain(self) -> int:
-        """Maximum number of multipliers in a chain, each adding to the sum of the one before: ``chain`` or fewer."""
+        """Maximum number of multiply-adds in a chain: ``chain``, or fewer if the kind of multiplier requires fewer."""
         return self.multiplier.longest_chain(self.chain)
 
     @property
     def chains(self) -> int:
-        """Number of chains of multiply-adds that share the products of one output channel."""
+        """Number of chains of multiply-adds among which the products of one output channel are divided."""
         return -(-self.products // self.longest_chain)
 
     @property
@@ -249,7 +249,7 @@ class MultiplyConfig:
 
     @property
     def whole(self) -> bool:
-        """Whether one cycle computes all outputs of a window, with constant weights and a suitable multiplier.
+        """Whether one cycle computes all outputs of a window: only with constant weights in LUTs and packed DSP slices.
 
         The weights are then constants, and the first units need no register in front of the activations. The constants
         are stored in memories of one word, because Yosys trims products with visible constants and loses the chains.
@@ -260,7 +260,7 @@ class MultiplyConfig:
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
-        """Width of each output channel's sum, in bits, which also holds every partial sum with the bias."""
+        """Width in bits of each output channel's sum with its bias; every partial sum fits this width as well."""
         low, high = -1 << (self.window.input.bits - 1), (1 << (self.window.input.bits - 1)) - 1
         bits = []
         for channel, (negative, positive) in enumerate(self.weights.sums(self.outputs)):
@@ -314,12 +314,12 @@ class MultiplyConfig:
 
     @property
     def rom_depth(self) -> int:
-        """Number of words of each weight memory: the cycles in which one window's products are computed."""
+        """Number of words of each weight memory: one for each cycle in which a window's products are computed."""
         return self.window.window_cycles
 
     @property
     def rom_widths(self) -> tuple[int, ...]:
-        """Width in bits of the weights that the multipliers at each chain position read per cycle."""
+        """For each chain position, width in bits of the weights that all its multipliers read per cycle."""
         return tuple(
             sum(self.unit_bits) * sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             for position in range(self.positions)
@@ -342,7 +342,7 @@ class MultiplyConfig:
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
-        """Number of bits that the weights of each multiplier unit take in a word of the weight memory."""
+        """For each multiplier unit, number of memory bits that hold the weights of one of its multipliers per cycle."""
         return tuple(multiplier.unit_bits(self.operands) for multiplier in self.unit_multipliers)
 
     @property
@@ -352,18 +352,18 @@ class MultiplyConfig:
 
     @property
     def operand_offset(self) -> int:
-        """Value that is subtracted from every activation to make it the multiplier's operand."""
+        """Value (0 or half the range) subtracted from activations to make them operands of the multiplier."""
         return self.multiplier.offset(self.window.input.shape)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Corrections to be added to each output channel's sums because operands are activations less an offset."""
+        """For each output channel, the correction to add to its sums: ``operand_offset`` times its sum of weights."""
         if not self.operand_offset:
             return (0,) * self.outputs
         return tuple(self.operand_offset * sum(sums) for sums in self.weights.sums(self.outputs))
 
     def lane_of(self, chain: int, position: int) -> int | None:
-        """Return which of an output channel's products is computed at a position of a chain; ``None`` if there is none.
+        """Return the index of the product, of an output channel, at a position of a chain; ``None`` if there is none.
 
         Products are ordered by tap, then by channel. Short chains lack their first position.
         """
@@ -392,16 +392,17 @@ class MultiplyConfig:
         return tuple(tuple(column) for column in words)
 
     def _weight_indices(self, position: int) -> list[list[int]]:
-        """Return, for each cycle of an output's sum, which of an output channel's weights one chain position reads.
+        """Return, for each cycle of a sum, the indices of the weights (of one output channel) at a chain position.
 
-        The indices of a cycle begin with the last chain's. The index is -1 where there is no weight.
+        A cycle has one index per chain that has the position, the last chain's first. The index is -1 where there is no
+        weight.
         """
         lanes = [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None][::-1]
         return [[-1 if (index := step[lane]) is None else index for lane in lanes] for step in self._steps]
 
     @property
     def joined_contents(self) -> tuple[int, ...]:
-        """Contents of one weight memory for all chain positions: their words side by side, the first one lowest."""
+        """Words of a weight memory that stores all chain positions side by side, the first position in the low bits."""
         joined = [0] * self.rom_depth
         first = 0
         for words, width in zip(self.contents, self.rom_widths, strict=True):
@@ -410,7 +411,7 @@ class MultiplyConfig:
         return tuple(joined)
 
     def _unit_weights(self, outputs: list[int | None]) -> list[int]:
-        """Return the memory words of a multiplier unit for every weight index of its output channels.
+        """Return what memory stores for a multiplier unit: one word for every weight index of its output channels.
 
         ``outputs`` are the output channels of the unit's lanes; ``None`` is a lane without a channel.
         """
@@ -434,19 +435,19 @@ class MultiplyConfig:
 
     @property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial contents of each weight memory that is loaded at run time."""
+        """Initial words of each weight memory, if weights are loaded at run time; otherwise empty."""
         if not self.loaded:
             return ()
         return (self.joined_contents,) if self.weights_joined else self.contents
 
     @property
     def blank(self) -> MultiplyConfig:
-        """Configuration of the same hardware with all weights 0, if weights are loaded at run time."""
+        """Configuration with all weights 0, if weights are loaded at run time; otherwise this configuration."""
         return replace(self, weights=Weights([0] * len(self.weights))) if self.loaded else self
 
     @property
     def circuit(self) -> MultiplyConfig:
-        """Configuration without actual weights, equal for all convolutions whose `Chains` have the same circuit."""
+        """Configuration with only a weight range, equal for all convolutions whose `Chains` have the same circuit."""
         return replace(self, weights=Bounds(len(self.weights), self.multiplier.representative(self.operands)))
 
     @cached_property
@@ -456,7 +457,7 @@ class MultiplyConfig:
 
     @property
     def _fold_outputs(self) -> Iterator[list[int | None]]:
-        """Output channel of each lane, for every pass over ``Tm`` output channels; ``None`` for an unused lane."""
+        """For every output fold (pass over ``Tm`` channels), each lane's output channel; ``None`` for unused lanes."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -466,7 +467,7 @@ class MultiplyConfig:
 
     @cached_property
     def _steps(self) -> tuple[tuple[int | None, ...], ...]:
-        """Index, within an output channel's weights, of each product's weight, for every cycle of an output's sum."""
+        """For every cycle of a sum, each product's index into its output channel's weights; ``None`` for no weight."""
         height, width = self.window.kernel
         tn, channels = self._product_lanes, self.group_channels
         steps = []
@@ -509,7 +510,10 @@ class MultiplyConfig:
         return Multiply(self)
 
     def _sums_of(self, multiplier: Multiplier, index: int) -> tuple[list[int], int]:
-        """Return the widths of an output lane's sums at its chains' ends, and how many carries DSP packing omits."""
+        """Return the widths of one output lane's chain sums, and how many carries packed DSP slices leave to be added.
+
+        ``index`` is that of the lane in its unit.
+        """
         bits = multiplier.field_bits(self.operands)
         if bits is None:
             return self._chain_widths, 0
@@ -517,7 +521,7 @@ class MultiplyConfig:
 
     @property
     def _chain_widths(self) -> list[int]:
-        """Width in bits of the sum at the end of each chain of multiply-adds that serves a single output lane."""
+        """Width in bits of the sum at the end of each chain of multiply-adds, without DSP packing."""
         product = self.weight_bits + self.operand.width + (not self.operand.signed)
         terms = [
             sum(self.lane_of(chain, position) is not None for position in range(self.positions))
@@ -526,7 +530,7 @@ class MultiplyConfig:
         return [min(product + (count - 1).bit_length(), max(self.sum_bits, product)) for count in terms]
 
     def _count_memories(self, cost: Cost) -> None:
-        """Add to ``cost`` the weight memories with their addresses, and the delay lines of activations."""
+        """Add to ``cost`` the weight memories with their address registers, and the delay lines of activations."""
         for position in range(self.positions):
             chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             operands = self.operand_lanes * chains * self.window.pixels
@@ -584,7 +588,7 @@ class MultiplyConfig:
         cost.delay(width, max(position - one_reader, 0))
 
     def _count_sums(self, cost: Cost, sums: int, widths: list[int], carries: int = 0) -> None:
-        """Add to ``cost`` equal adder trees, which add the sums of chains, and their accumulators.
+        """Add to ``cost`` a number of equal adder trees over the sums of chains, and the accumulators behind them.
 
         Parameters
         ----------
@@ -664,7 +668,7 @@ class MultiplyConfig:
 
 
 class _Sums:
-    """Circuit of a convolution without its weight memories: computes sums of products from activations and weights."""
+    """Builder of a convolution's circuit without weight memories: from activations and weight words to sums."""
 
     def __init__(self, config: MultiplyConfig, i: Any, o: Any, words: Sequence[Value]):
         self.config, self.i, self.o, self.words = config, i, o, words
@@ -710,14 +714,14 @@ class _Sums:
                     m.d.comb += self.o.payload[lane][pixel].eq(total)
 
     def _split(self, sums: list[Signal], unit: int) -> list[tuple[list[Value], list[Value]]]:
-        """Return each output lane's chain sums and missing carries, unpacked from DSP slices that lanes share."""
+        """Split a unit's chain sums by output lane: for each lane, its sums and the carries that these sums lack."""
         return self.config.unit_multipliers[unit].split(sums, self.config.operands)
 
     def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:
-        """Return the activation operand of each multiplier of a pixel, delayed for its position in the chain.
+        """Add delay lines of a pixel's activations, and return each multiplier's operand by (chain, position).
 
-        Keys are (chain, position). ``own`` is the output lane if the walk is channelwise. Otherwise the operands are
-        those of all lanes.
+        An operand is delayed for its position in the chain. ``own`` is the output lane if the walk is channelwise.
+        Otherwise the operands are those of all lanes.
         """
         config = self.config
         operands = {}
@@ -738,9 +742,9 @@ class _Sums:
         return operands
 
     def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Value]:
-        """Return the weight operand of each multiplier, delayed like its activation operand.
+        """Unpack the weight words, and return each multiplier's weight operand by (unit, chain, position).
 
-        Keys are (unit, chain, position).
+        A weight operand is delayed like the multiplier's activation operand.
         """
         config = self.config
         weights = {}
@@ -759,7 +763,7 @@ class _Sums:
         return weights
 
     def _word_layout(self, chains: int) -> data.Layout:
-        """Return the layout of a weight memory's word: one field of weights for every multiplier unit and chain."""
+        """Return the layout of a chain position's weight word: a field of packed weights for every unit and chain."""
         start, fields = 0, {}
         for bits in self.config.unit_bits:
             for _ in range(chains):
@@ -843,7 +847,7 @@ class _Sums:
     def _save_carries(
         self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
     ) -> tuple[Value, Value, list[Value]]:
-        """Return two values and at most one carry with the same sum as all values and carries, by carry-save adders.
+        """Add carry-save adders that reduce all values and carries to two values and at most one carry of equal sum.
 
         The sum is modulo ``2**bits``.
         """
@@ -943,9 +947,10 @@ class Multiply(Arithmetic[MultiplyConfig]):
             yield word
 
     def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
-        """Return the read address of a weight memory in block RAM that is loaded at run time.
+        """Add a register that holds a weight memory's address between steps, and return the read address.
 
-        The word is read in every cycle, because the memory can be written between reads.
+        This is for a memory in block RAM that is loaded at run time. The word is read in every cycle, because the
+        memory can be written between reads.
         """
         held, reading = Signal(len(address), name="held_address"), Signal(len(address), name="read_address")
         m.d.comb += reading.eq(Mux(step, address, held))
@@ -998,18 +1003,18 @@ class Chains(Part[MultiplyConfig]):
 
     @property
     def words(self) -> list[Signal]:
-        """Input ports of the weight words, one for each position of the chains of multiply-adds."""
+        """Input ports (signals) of the weight words, one for each position of the chains of multiply-adds."""
         return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
 
     def circuit(self):
-        """Return the circuit as a module."""
+        """Return an Amaranth module with the multipliers, adder trees and accumulators."""
         m = Module()
         _Sums(self.config, self.i, self.o, self.words).add_to(m)
         return m
 
 
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:
-    """Return the sum of two signed values and of a carry, if there is one.
+    """Return the sum of two signed values, and of the only carry in ``carries``, if there is one, by one addition.
 
     The carry becomes bit 0 of both operands. The sum of both is 0 in bit 0, with a carry into bit 1 if they are 1::
 
