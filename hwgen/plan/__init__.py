@@ -1,4 +1,4 @@
-"""HOW to compute it on a device: which templates, groups and unroll factors, and the plan that holds them."""
+"""HOW to compute a network on a device: which templates, groups and unroll factors, and the plan that holds them."""
 
 from hwgen.plan.document import read, write
 from hwgen.plan.plan import Plan

@@ -16,7 +16,7 @@ from hwgen.templates.budget import weight_shortage, weights_of
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.task import Task
 
-#: Largest number of multiply-adds of layers that are mostly planned within a second.
+#: Maximum number of multiply-adds of layers whose planning mostly takes less than a second.
 QUICK_MACS = 10_000_000
 
 
@@ -81,9 +81,9 @@ def layer_in_tiles(task: Task, layer: Op) -> str:
 
 
 def in_tiles(task: Task) -> tuple[str, ...]:
-    """Return a plan's note on the cost of computing every layer by itself in its best tiles, for comparison.
+    """Return one note for a plan, or none: the cost of computing each layer by itself in the layer's best tiles.
 
-    Empty if not one window of some layer fits.
+    The result is empty if not one window of some layer fits.
     """
     cost = attempt(_tiled, task, task.network.layers)
     if isinstance(cost, Refusal):  # a window of some layer does not fit

@@ -35,7 +35,7 @@ def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str)
 
 
 def objective_bound(task: Task) -> float:
-    """Return a lower bound of the objective for one group of all layers, as if DSP slices were the only resource.
+    """Return a lower bound of the plan's objective for one group of all layers, as if only DSP slices were limited.
 
     With the objective ``dsp`` it is the fewest slices, otherwise the shortest interval in cycles. It is infinite if no
     unroll factors meet the limits.
@@ -49,7 +49,7 @@ def objective_bound(task: Task) -> float:
 
 
 def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of the layers ``begin`` to ``end``, built by the first template with which they fit.
+    """Return the best group of layers ``begin`` to ``end - 1`` by the first template with which they fit, or a refusal.
 
     Templates that keep weights in off-chip memory are tried only if the goal names one; `off_chip_group` has them. If
     DSP slices run out, no other template is tried, because all of them need the same multiplications. If no template
@@ -75,7 +75,7 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
 
 
 def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of the layers ``begin`` to ``end`` whose weights stay in off-chip memory.
+    """Return the best group of layers ``begin`` to ``end - 1`` with weights in off-chip memory, or a refusal.
 
     If the goal names a template, no other is tried, and the result is a refusal. ``in_turn`` as for `best_group`.
     """
@@ -89,7 +89,7 @@ def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -
 
 
 def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Group | Refusal:
-    """Return the best group of the layers ``begin`` to ``end``, with weights off chip only if they don't fit on chip.
+    """Return the best group of layers ``begin`` to ``end - 1``, or a refusal; weights are off chip only if needed.
 
     That is `best_group`, or, if it runs out of a resource, `off_chip_group`. If neither fits, the refusal is that of
     `best_group`.
@@ -107,7 +107,7 @@ def _templates(holds_weights: bool) -> list[type[Template]]:
 
 
 def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal:
-    """Return the best unroll factors of the layers ``begin`` to ``end``, built row by row, by DSP slices alone.
+    """Return the best unroll factors of layers ``begin`` to ``end - 1``, built row by row, by DSP slices alone.
 
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
     """

@@ -30,7 +30,7 @@ def front(
     options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]],
     joins: Sequence[Join],
 ) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Return the exact Pareto front over all groupings of a network's layers and all options of their groups.
+    """Return the exact Pareto front of costs over all groupings of a network's layers and all options of the groups.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ def front(
 
 
 def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
-    """Return the spans of the groups on a path, without their tags."""
+    """Return the layer ranges of the groups of a grouping (path), without the tags."""
     return tuple(span for span, _ in path)
 
 
 def _minimal(labels: list[tuple[tuple[int, ...], Any]]) -> list[tuple[tuple[int, ...], Any]]:
-    """Return the labels that no other label equals or undercuts in every cost, sorted by costs."""
+    """Return the Pareto front of labels (costs and path of a grouping), sorted by costs; of equals, the first."""
     labels.sort(key=lambda label: label[0])  # stable: of equal costs the first stays
     kept: list[tuple[tuple[int, ...], Any]] = []
     stairs: list[tuple[int, int]] = []  # front of the last two costs: the second cost rises, the third falls

@@ -27,7 +27,7 @@ from hwgen.templates.stage import Stage
 from hwgen.templates.task import lanes_out
 from hwgen.templates.work import LayerWork, Unroll
 
-#: Sink of the FIFO of a group's output in ``plan.json``. If there are several outputs, the output's name follows.
+#: Name in ``plan.json`` of the sink of an output's FIFO. If a group has several outputs, the output's name follows.
 OUTPUT = "output"
 
 #: Number of beats, beyond those of two frames, that a FIFO can hold at most: more than any pipeline has in flight.
@@ -52,7 +52,7 @@ def write(plan: Plan) -> str:
 
 
 def until(text: str) -> list[str] | None:
-    """Return the names of the tensors up to which a ``plan.json`` builds its model.
+    """Read from a ``plan.json`` the names of the tensors up to which the plan builds its model.
 
     ``None`` if it builds the whole model, or the text is no plan.
     """
@@ -62,7 +62,7 @@ def until(text: str) -> list[str] | None:
 
 
 def board_name(text: str) -> str | None:
-    """Return the name of the board that a ``plan.json`` is for; ``None`` if it names no board, or is no plan."""
+    """Read from a ``plan.json`` the name of the plan's board; ``None`` if the text names no board, or is no plan."""
     name = _stated(text, "board")
     return name if isinstance(name, str) else None
 
@@ -123,17 +123,19 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
 
 
 def _output(network: Network, output_index: int) -> str:
-    """Return the name of an output as the sink of a FIFO."""
+    """Return the name of a group's output as the sink of a FIFO in ``plan.json``."""
     return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[output_index]}"
 
 
 def _optional(key: str, value: str | bool | None) -> dict[str, str | bool]:
-    """Return an entry of ``plan.json`` that is left out if the value is ``None``, which stands for the default."""
+    """Return ``{key: value}`` for ``plan.json``; empty if the value is ``None``, which stands for the default."""
     return {} if value is None else {key: value}
 
 
 def read(text: str, network: Network, board: Board) -> Plan:
-    """Return the plan that the text of a ``plan.json`` describes, for a network and a board. Unknown keys are ignored.
+    """Read the plan of a network for a board from the text of a ``plan.json``, and check every field.
+
+    Unknown keys are ignored.
 
     Raises
     ------
@@ -188,7 +190,7 @@ def _check_part(tensors: list[str] | None, network: Network) -> None:
 
 
 def _clocked(document: Any, board: Board) -> Board:
-    """Return the board at the clock of the plan.
+    """Return the board with the clock that a ``plan.json`` states; unchanged if the plan states none.
 
     Raises
     ------
@@ -204,7 +206,7 @@ def _clocked(document: Any, board: Board) -> Board:
 
 
 def _budget(document: Any, board: Board) -> int:
-    """Return the number of DSP slices that the plan may use: its key ``dsp``, at most the board's.
+    """Read the number of DSP slices that a plan may use from its key ``dsp``; at most, and by default, the board's.
 
     Without this budget, groups that shared too few slices would get hardware of their own when the plan is read.
 
@@ -222,7 +224,7 @@ def _budget(document: Any, board: Board) -> int:
 
 
 def _group_networks(entries: list[dict[str, Any]], network: Network) -> list[Network]:
-    """Return each group's layers as a network, with the `Copy` in front that some groups have.
+    """Return each group's layers as a network of its own, with the `Copy` in front that some groups have.
 
     Raises
     ------
@@ -274,7 +276,7 @@ def _check_names(names: list[str], network: Network) -> None:
 
 
 def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
-    """Return the group that an entry of ``plan.json`` describes, for the network of its layers.
+    """Read a group from its entry in ``plan.json``, for the network of the group's layers.
 
     Raises
     ------
@@ -304,7 +306,7 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
 
 
 def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the FIFOs behind a layer, in the order of the layer's readers.
+    """Return the entries of the FIFOs behind a layer, in the order of the layer's readers.
 
     The FIFO of a layer with a single reader need not name the reader (``to``).
 
@@ -361,7 +363,7 @@ def _with_weights(group: Group, memories: list[Any]) -> Group:
 
 
 def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, Any]], board: Board) -> LayerPlan:
-    """Return the choices that an entry of ``plan.json`` makes for one layer.
+    """Read the choices for one layer from the layer's entry in ``plan.json``, and check them.
 
     Parameters
     ----------
@@ -431,7 +433,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
 
 
 def _memory(entry: dict[str, Any], key: str, where: str) -> str | None:
-    """Return the type of a memory, ``lut`` or ``block`` RAM; ``None`` if the memory's depth decides.
+    """Read where an entry of ``plan.json`` puts a memory, ``lut`` or ``block`` RAM; ``None`` if the depth decides.
 
     Raises
     ------
@@ -445,7 +447,7 @@ def _memory(entry: dict[str, Any], key: str, where: str) -> str | None:
 
 
 def _joined(entry: dict[str, Any], where: str) -> bool:
-    """Return whether one memory stores the weights of all positions of a layer's chains; PlanError if not a boolean."""
+    """Read whether one memory stores the weights of all positions of a layer's chains; PlanError if not a boolean."""
     joined = entry.get("weights_joined", False)
     if not isinstance(joined, bool):
         raise PlanError(f"{where}: weights_joined must be true or false, not {shown(joined)}")
@@ -453,7 +455,7 @@ def _joined(entry: dict[str, Any], where: str) -> bool:
 
 
 def _multiplier(entry: dict[str, Any], where: str) -> int | str:
-    """Return the name of a layer's multiplier (a key of `MULTIPLIERS`, or another integer); PlanError if neither."""
+    """Read the name of a layer's multiplier (a key of `MULTIPLIERS`, or another integer); PlanError if neither."""
     name = entry.get("macs_per_dsp", PLAIN.name)
     if isinstance(name, str) and name in MULTIPLIERS:
         return name
@@ -461,7 +463,7 @@ def _multiplier(entry: dict[str, Any], where: str) -> int | str:
 
 
 def _requantise(entry: dict[str, Any], where: str) -> str:
-    """Return the multipliers of a layer's requantiser: ``dsp`` slices (default, as in plans without it), or ``lut``.
+    """Read where a layer's requantiser multiplies: in ``dsp`` slices (also if the entry lacks the key), or ``lut``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Plans for an engine that exists."""
+"""Planning of a network for an engine whose circuit already exists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def on_engine(
     text: str | None = None,
     batch: int | None = None,
 ) -> Plan:
-    """Return the plan of a network on an engine that exists, searched or read from the text of a ``plan.json``.
+    """Plan a network for an engine that already exists, by a search or as the text of a ``plan.json`` says.
 
     Parameters
     ----------

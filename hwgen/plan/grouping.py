@@ -34,7 +34,7 @@ MAX_STEPS = 16
 
 
 def parse(text: str, network: Network) -> tuple[Span, ...]:
-    """Return the groups in a text such as ``conv1_1-pool1,conv2_1``: first and last layer of each, or its only layer.
+    """Parse groups in a text such as ``conv1_1-pool1,conv2_1``: first and last layer of each, or its only layer.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def cut(task: Task) -> tuple[Group, ...] | Refusal:
-    """Return the best grouping of a network into two or more groups, each planned exactly.
+    """Search for the best grouping of a network into two or more groups, and plan each group exactly, or refuse.
 
     The search is dynamic programming over the prefixes, as in `hwgen.plan.cuts`, with an estimate of each group's time.
     The groups of the best grouping are then planned and scheduled exactly. The search is repeated with these exact
@@ -112,7 +112,7 @@ def cut(task: Task) -> tuple[Group, ...] | Refusal:
 
 
 def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
-    """Return the grouping into two or more groups in turn with the fewest estimated cycles per frame.
+    """Search for the grouping into two or more groups in turn with the fewest estimated cycles per frame.
 
     ``None`` if no grouping is estimated at less than ``max_cycles``. Lower bounds of the cycles are computed for all
     groups. Only groups of groupings whose bounds are below ``max_cycles`` are estimated: mostly none at all, and about
@@ -143,7 +143,7 @@ def faster(task: Task, max_cycles: int) -> tuple[Span, ...] | None:
 
 
 def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[float, tuple[Span, ...]]:
-    """Return the smallest sum of costs of a grouping, and this grouping, for the cost of every group."""
+    """Return the smallest sum of costs of a grouping, and this grouping; ``costs`` has the cost of every group."""
     best: dict[int, tuple[float, tuple[Span, ...]]] = {boundaries[0]: (0.0, ())}
     for index, end in enumerate(boundaries[1:], start=1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in boundaries[:index])
@@ -152,7 +152,7 @@ def _shortest(boundaries: Sequence[int], costs: Mapping[Span, float]) -> tuple[f
 
 
 def _min_cycles(task: Task) -> dict[Span, float]:
-    """Return a lower bound of each group's cycles per frame, over all unroll factors within the DSP slices.
+    """Return, for each range of consecutive layers, a lower bound of the cycles of a group with the DSP slices.
 
     The bound is infinite where the slices don't suffice. Each layer is charged the fewest slices with which it keeps
     to the cycles by itself, whatever beats its neighbours send.
@@ -176,7 +176,7 @@ def _min_cycles(task: Task) -> dict[Span, float]:
 
 
 def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
-    """Return the estimated cycles of one frame of a group, whose interval is searched from a lower bound upward.
+    """Estimate the cycles of one frame of a group, searching its interval from a lower bound ``cycles`` upward.
 
     The estimate is infinite if no interval within `MAX_STEPS` steps fits the DSP slices.
     """
@@ -191,7 +191,7 @@ def _estimate_upward(task: Task, span: Span, cycles: float) -> float:
 
 
 def _estimate(task: Task, span: Span) -> tuple[int, int] | Refusal:
-    """Return the DSP slices of a group, and the estimated cycles of one frame, or why it can't fit."""
+    """Return the DSP slices of a group and the estimated cycles of one frame, or a refusal if the group can't fit."""
     unrolling = unrolling_by_slices(task, *span)
     if isinstance(unrolling, Refusal):
         return unrolling
@@ -232,7 +232,7 @@ class _Cutting:
                     return self.refused[span]
 
     def sure_refusal(self) -> Refusal | None:
-        """Return the refusal of layers between two cuts that fit no group; ``None`` if there are none.
+        """Return a refusal if some layers between two neighbouring cuts fit no group; ``None`` if all of them may fit.
 
         No group with such layers then needs an estimate. Layers that begin with a `Copy` are not refused: within a
         longer group they have no copy and need less.
@@ -254,7 +254,7 @@ class _Cutting:
         return spans(path)
 
     def _costs(self, span: Span) -> list[tuple[int, int]]:
-        """Return the costs of a group, a list of one pair; an empty list if the group does not fit.
+        """Return the known or estimated costs of a group, a list of one pair; empty if the group does not fit.
 
         The pair has the cycles of one frame behind the DSP slices, with the objective ``dsp``, or else behind the bytes
         moved off chip.
@@ -278,7 +278,7 @@ class _Cutting:
         return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
     def _refusal(self) -> Refusal:
-        """Return the refusal of layers between two cuts that don't fit even alone.
+        """Return the refusal that names layers between two neighbouring cuts that don't fit the board even alone.
 
         There are such layers, because otherwise groups of the layers between two cuts would fit. The refusal names the
         first that are known: to plan all layers before them, in search of others, could take minutes.
@@ -306,12 +306,12 @@ class _Cutting:
         return first if _is_one(span) else f"{first} to {last}"
 
     def _neediest(self, alone: Sequence[Span]) -> tuple[int, Span]:
-        """Return the fewest DSP slices with which all layers between two cuts fit, and the first that need so many."""
+        """Return the fewest DSP slices that suffice for each span in ``alone``, and the first span that needs them."""
         needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in alone]
         return max(needs), alone[needs.index(max(needs))]
 
     def _fits(self, span: Span) -> bool:
-        """Return whether a group fits, and plan it exactly unless that was done before."""
+        """Plan a group exactly, unless this was done before, and return whether the group fits."""
         if span not in self.exact and span not in self.refused:
             group = best_group(self.task, *span, in_turn=True)
             if isinstance(group, Refusal):

@@ -25,11 +25,11 @@ __all__ = ["make"]
 MIN_SECONDS = 0.5
 """Duration of planning, in seconds, above which a plan is cached."""
 _NAME = "kept.json"
-"""Name of the cached file."""
+"""Name of the cached file, which has a plan's text and the planner's notes."""
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
-    """Return a network's plan for a board, from the cache if it was planned before.
+    """Plan a network for a board, or read the plan from the cache if the same request was planned before.
 
     Parameters and errors are those of `hwgen.plan.planner.make`.
     """
@@ -50,7 +50,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _read(text: bytes, network: Network, board: Board) -> Plan | None:
-    """Return the plan in the text of a cached file; ``None`` if it can't be read, or is not as it was written."""
+    """Read the plan in a cached file's text; ``None`` if unreadable, or if writing the plan gives another text."""
     try:
         kept = json.loads(text)
         plan = document.read(kept["plan"], network, board)

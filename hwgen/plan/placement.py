@@ -18,7 +18,7 @@ from hwgen.templates.budget import shortage
 
 @dataclass(frozen=True)
 class Placement(ABC):
-    """Placement of groups that compute a frame one after the other on a board."""
+    """Base class of placements of a plan's groups on a board: resources and cycles of all groups together."""
 
     groups: tuple[Group, ...]
     """Groups of the plan, in the network's order."""
@@ -42,14 +42,14 @@ class Placement(ABC):
 
     @cached_property
     def cycles(self) -> Cycles:
-        """Cycles of frames that follow each other, with transfers at the peak rate of off-chip memory."""
+        """Latency of a frame and interval between frames, in cycles, with off-chip transfers at the peak rate."""
         board = self.board
         runs = [max(group.frame_cycles, board.transfer_cycles(group.map_bytes)) for group in self.groups]
         loads = [board.transfer_cycles(group.network.weight_bytes) * self.loads_weights for group in self.groups]
         return Cycles(latency=sum(runs) + sum(loads[1:]) - 1, interval=sum(runs) + sum(loads), steady=True)
 
     def predict(self, frames: int) -> Cycles:
-        """Return the cycles of a run of ``frames`` frames back to back, with a memory that never stalls.
+        """Predict latency and interval of ``frames`` frames back to back, with a memory that never stalls.
 
         The interval of a short run can differ from the steady interval.
         """
@@ -120,7 +120,7 @@ class SharedHardware(Placement):
 
 
 def placement_of(groups: tuple[Group, ...], board: Board, dsp: int) -> Placement:
-    """Return the placement of groups: hardware of their own if that fits the board and ``dsp`` slices, or shared."""
+    """Return the placement of groups: each on its own hardware if the board and ``dsp`` slices permit, else in turn."""
     if len(groups) == 1:
         return SingleGroup(groups, board)
     separate = SeparateGroups(groups, board)

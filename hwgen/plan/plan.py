@@ -66,7 +66,7 @@ class Plan:
 
     @cached_property
     def placement(self) -> Placement:
-        """Placement of the groups: on hardware of their own, or on shared hardware."""
+        """Placement of the groups: each on hardware of its own, or in turn on the same DSP slices and block RAM."""
         return placement_of(self.groups, self.board, self.dsp)
 
     @property
@@ -83,7 +83,7 @@ class Plan:
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:
-        """Return the configuration of the hardware of a plan with one group.
+        """Return the accelerator configuration of a plan with one group.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Plan:
         return configs[0]
 
     def circuits(self) -> list[Any]:
-        """Return the circuit of each group, as `hwgen.emit.synthesis` takes them.
+        """Return the configuration of each group's circuit, as `hwgen.emit.synthesis` takes them.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class Plan:
         return [group.circuit for group in self.groups]
 
     def configs(self) -> list[AcceleratorConfig]:
-        """Return the configuration of each group's hardware.
+        """Return the accelerator configuration of each group.
 
         Raises
         ------
@@ -132,7 +132,10 @@ class Plan:
 
     @property
     def cycles(self) -> Cycles:
-        """Cycles by the exact schedule; for several groups, with transfers at the peak rate of off-chip memory."""
+        """Latency and interval of frames, in cycles, by the exact schedule.
+
+        With several groups, off-chip transfers take place at the memory's peak rate.
+        """
         return self.placement.cycles
 
     @property
@@ -147,7 +150,7 @@ class Plan:
 
     @property
     def traffic_bytes(self) -> dict[str, int]:
-        """Off-chip traffic of one frame in bytes: maps that enter and leave groups, and weights that are loaded."""
+        """Off-chip bytes of one frame by name (``feature_maps``, ``weights``, ``jobs``), summed over all groups."""
         total: Counter[str] = Counter()
         for group in self.groups:
             total.update(group.traffic_bytes(self.placement.loads_weights))

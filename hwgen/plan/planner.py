@@ -19,7 +19,7 @@ from hwgen.templates.stages import stage_of
 
 
 def make(network: Network, board: Board, **options: Any) -> Plan:
-    """Return the plan of a network for a board.
+    """Plan a network for a board: choose templates, groups, unroll factors and buffers.
 
     If all layers fit as one group, the plan has one group, and only the network's input and output cross the chip's
     border. Otherwise the network is cut into groups that run one after the other, or computed from off-chip memory.
@@ -42,7 +42,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
-    """Return the plan with requantisers on DSP slices, or the first better plan with some requantisers in LUTs.
+    """Return the plan for the first choice of requantisers in LUTs, or for the first later choice that is better.
 
     If no plan fits, the refusal is the first plan's.
     """
@@ -86,7 +86,7 @@ def _order(plan: Plan, request: Request) -> tuple[bool, float, float]:
 
 
 def _planned(network: Network, board: Board, request: Request, in_luts: frozenset[str]) -> Plan | Refusal:
-    """Return the plan of a request, with requantisers that multiply by LUTs in the layers ``in_luts``."""
+    """Return the plan of a request, or a refusal, with requantisers that multiply in LUTs in the layers ``in_luts``."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=in_luts)
     if (refusal := _uncut(network, request)) is not None:

@@ -76,7 +76,7 @@ class Request(Options):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Request:
-        """Return the request that some options make, given by name.
+        """Make a request from options given by name, and check the options.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Request(Options):
             raise InputError(f"unknown option {' and '.join(unknown)}: a plan has {', '.join(known)}")
 
     def limited(self, board: Board) -> Board:
-        """Return the board with the requested clock and memory bandwidth, and with only the resources allowed.
+        """Return the board with the requested clock and bandwidth, and with only as many LUTs and block RAMs as allowed.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Request(Options):
         )
 
     def _bus_bits(self, board: Board) -> int:
-        """Return the width of an engine's port to memory: as requested, or by default 64 bits.
+        """Return the width, in bits, of an engine's port to memory: as requested, or by default 64.
 
         The default is 128 bits if the requested bandwidth is more than 64 bits move at the board's clock.
         """

@@ -69,7 +69,7 @@ class PlanSearch:
         return alternatives.weights_refusal(self.task) or self._free()
 
     def _free(self) -> Plan | Refusal:
-        """Return the best plan where no groups are requested, and the weights of each layer may fit the chip."""
+        """Return the best plan, or a refusal, if no groups are requested and each layer's weights may fit the chip."""
         plan = self._whole()
         if not isinstance(plan, Refusal):
             return self._compared(plan)
@@ -80,7 +80,7 @@ class PlanSearch:
         )
 
     def _whole(self) -> Plan | Refusal:
-        """Return the plan of all layers as one group."""
+        """Return the plan of all layers as one group, or a refusal if the group does not fit."""
         return self._one(best_group(self.task, 0, len(self.task.works)))
 
     def _one(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
@@ -100,7 +100,7 @@ class PlanSearch:
         return tuple(notes)
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:
-        """Return the plan of the requested groups, each built by the first template with which it fits.
+        """Return the plan of the requested groups, each by the first template with which it fits, or a refusal.
 
         A group that does not fit on the chip computes from off-chip memory, if a template can.
         """
@@ -135,7 +135,7 @@ class PlanSearch:
         return None if isinstance(plan, Refusal) else plan
 
     def _compared(self, plan: Plan) -> Plan:
-        """Return the plan of one group, with a note if groups in turn would be faster.
+        """Add a note to the plan of one group if groups in turn would be faster, and return the plan.
 
         Groups in turn can be faster because each has all slices while it runs. The note has the exact figure of the
         plan in turn, and the option that requests it.
@@ -158,7 +158,7 @@ class PlanSearch:
         return plan
 
     def _cut(self, notes: tuple[str, ...]) -> Plan | Refusal:
-        """Return the plan of groups in turn, with fewer DSP slices where the groups exceed another resource."""
+        """Return the plan of the best groups in turn, with fewer DSP slices where another resource runs out."""
         task = self.task
         plan = _cut_once(task, (*self._notes, *notes))
         for _ in range(MAX_TRIES - 1):
@@ -253,7 +253,7 @@ class Turns:
         return self._made([self.task.aiming(dsp=max(int(self.task.goal.dsp * r / sum(roots)), 1)) for r in roots])
 
     def _with(self, dsp: int) -> Plan | Refusal:
-        """Return the plan of groups that may use ``dsp`` slices each.
+        """Return the plan of the groups in turn, each of which may use ``dsp`` slices, or a refusal.
 
         With the objective ``dsp``, each group is as fast as these slices allow.
         """

@@ -322,7 +322,7 @@ class Search:
         return self._counts[key]
 
     def cheapest(self, max_cycles: int, budget: float = inf) -> Unrolling | None:
-        """Return the cheapest factors with an interval of at most ``max_cycles``; ``None`` if they exceed ``budget``."""
+        """Return the cheapest factors with an interval of at most ``max_cycles``, or ``None`` above ``budget``."""
         key = self._begin, self._end, max_cycles
         if key not in self._unrollings:
             unrolling = self._cheapest(max_cycles, budget)
