@@ -19,7 +19,7 @@ __all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer"]
 
 
 class Report(Protocol):
-    """Result of `hwgen block`, which is shown as a table of text, as JSON or as a picture (``svg`` or ``png``)."""
+    """Protocol of a result of `hwgen block`, shown as a table of text, as JSON or as a picture (``svg`` or ``png``)."""
 
     def table(self) -> str: ...
 
@@ -30,7 +30,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class BufferReport:
-    """Best tiles of a layer for several buffer sizes, by Peemen's model and by a better one (`peemen.optimise`)."""
+    """Report of a layer's best tiles for several buffer sizes, by Peemen's model and with two limits of it lifted."""
 
     problem: Problem
     memories: Sequence[int]
@@ -80,7 +80,7 @@ class BufferReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TiledLayer:
-    """Best tile of a layer, with the words that it moves and its time.
+    """Best tile of a layer by Cecconi's model, with the words that the tile moves and the time per frame.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class TiledLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class TileReport:
-    """Best tiles of several layers by Cecconi's model, in two buffers of ``limit`` words each."""
+    """Report of several layers' best tiles by Cecconi's model, in two buffers of ``limit`` words each."""
 
     name: str
     limit: int
@@ -133,7 +133,7 @@ class TileReport:
 
     @property
     def words(self) -> int:
-        """Total number of words that all layers move."""
+        """Total number of words that the best tiles of all layers move."""
         return sum(layer.tile.words for layer in self.layers)
 
     def to_json(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class TileReport:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyReport:
-    """Best blockings of several layers for a memory hierarchy, with the energy of their accesses.
+    """Report of several layers' best blockings for a memory hierarchy, with the energy of their accesses.
 
     Parameters
     ----------
@@ -335,7 +335,7 @@ class EnergyReport:
         return picture(self.name, draw, file_format, (13 if self.against else 8, 6))
 
     def _homes(self, axes: Any) -> None:
-        """Draw the energy of each operand's accesses, by the memory that holds the operand."""
+        """Draw for each layer a bar of energy per multiply-add, divided by operand and by accessed memory."""
         names = [blocking.nest.problem.name for blocking in self.blockings]
         colours = {"input": "Blues", "weights": "Greens", "output": "Oranges"}
         import matplotlib
@@ -362,7 +362,7 @@ class EnergyReport:
 
 
 def _spent(blocking: PricedBlocking, operand: str) -> dict[str, float]:
-    """Return the energy of an operand's accesses, in pJ, by the memory that they reach.
+    """Return the energy of an operand's accesses in a blocking, in pJ, by the name of the accessed memory.
 
     The memories are ``level 0`` and up for the operand's buffers, from the inside out, and then ``home`` or ``DRAM``.
     """

@@ -1,4 +1,4 @@
-"""Verdicts on the operators of a model, and the memory that its weights need on a board."""
+"""Report of ``hwgen check``: verdicts on a model's operators, and the memory that its weights need on a board."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hwgen.templates.stages import IN_TILES, stage_of
 
 _WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}
 _SINGLE = 30
-"""Largest number of operators that have a line each."""
+"""Largest number of a model's operators for which the table has a line each; more operators are grouped."""
 _NAMED = 4
-"""Number of operators of a group that are named."""
+"""Number of operators that a line for a group of operators names."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,22 +41,22 @@ class Check:
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """Operators of the model, in the order of the model."""
+        """Operators with their verdicts, in the order of the model."""
         return self.survey.operators
 
     @property
     def obstacles(self) -> tuple[str, ...]:
-        """Reason for each operator or tensor that can't be built, a line each."""
+        """Reasons why operators or tensors can't be built, a line each; empty if everything can be built."""
         return self.survey.obstacles
 
     @property
     def supported(self) -> bool:
-        """Whether everything can be built."""
+        """Whether every operator and tensor of the model can be built."""
         return not self.survey.obstacles
 
     @property
     def macs_covered(self) -> float:
-        """Share of the multiply-accumulates that is built."""
+        """Share, 0 to 1, of the model's known multiply-accumulates that is built in hardware."""
         return self.survey.macs_covered
 
     @cached_property
@@ -77,7 +77,7 @@ class Check:
 
     @property
     def template(self) -> str | None:
-        """Template that can hold the network on the board, by its weights and its fewest rows.
+        """Template that can hold the network on the board: ``stream`` or ``pyramid``; ``None`` if neither can.
 
         ``stream`` if both fit in the board's memory. ``pyramid`` if the weights fit and the layers are a chain of
         convolutions and pools that can work in tiles. ``None`` if neither fits, or without a board. An
@@ -91,7 +91,7 @@ class Check:
         return "pyramid" if tiled else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``hwgen check --json``."""
+        """Return the contents of ``hwgen check --json`` as plain values."""
         part, board = self.survey.part, self.board
         return {
             "model": self.survey.name,
@@ -110,7 +110,7 @@ class Check:
         }
 
     def table(self) -> str:
-        """Return a table of operators with verdicts, then obstacles, multiply-accumulates and weights."""
+        """Return text with a table of operators and verdicts, then obstacles, multiply-accumulates and weights."""
         lines = [f"{self.survey.name}: {self._counts()}", "", *self._rows()]
         if self.obstacles:
             lines += ["", "can't be built:", *(f"  {line}" for line in self.obstacles)]
@@ -158,7 +158,7 @@ class Check:
         return lines
 
     def _room(self) -> str:
-        """Return a sentence on the template that can hold the weights."""
+        """Return a clause of text on the template that can hold the network on chip, if there is one."""
         what = "the network" if self.supported else "it, were all of it built"
         if self.template is None:
             return f"no template could hold {what} on chip; an engine (template engine) has weights in off-chip memory"
@@ -180,9 +180,9 @@ def _entry(operator: Operator) -> dict[str, Any]:
 
 
 def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
-    """Yield the operators of each line: single operators, or all operators of one kind and verdict if there are many.
+    """Yield the operators of each table line: a single one, or in long tables all of one type, verdict and reason.
 
-    Unsupported operators are last, each on its own line.
+    In long tables unsupported operators are last, each on its own line.
     """
     if len(operators) <= _SINGLE:
         yield from ([operator] for operator in operators)
@@ -196,12 +196,12 @@ def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:
 
 
 def _kind(operator: Operator) -> str:
-    """Return the reason without the part that differs between operators with one verdict."""
+    """Return the reason for an operator's verdict without layer names, which operators on one line do not share."""
     if operator.verdict == "built":
         return "layers"
     return "into layers" if operator.reason.startswith("into layer ") else operator.reason
 
 
 def _flat(text: str) -> str:
-    """Return ``text`` on one line."""
+    """Return ``text`` on one line, with single spaces between words."""
     return " ".join(text.split())

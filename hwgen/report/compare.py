@@ -1,4 +1,4 @@
-"""Tables of a comparison of ONNX Runtime, the golden model and the hardware."""
+"""Table of text of a comparison of ONNX Runtime, the golden model and the hardware, and cells for other tables."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ HEAD = (
     *("layer", "kind", "output", "values"),
     *("ORT/golden", "largest", "hardware/golden", "largest", "first difference"),
 )
-"""Titles of the table's columns."""
+"""Titles of the columns in the table of a comparison."""
 
 LEFT = (0, 1, 8)
-"""Indices of the columns of words, which are left-aligned."""
+"""Indices of the table's left-aligned columns, which hold words."""
 
 
 class ComparisonValues(Protocol):
-    """Comparison as plain values (`hwgen.simulate.compare.Comparison`)."""
+    """Protocol of a comparison that can return plain values (`hwgen.simulate.compare.Comparison`)."""
 
     def to_json(self) -> dict[str, Any]: ...
 
@@ -32,7 +32,7 @@ def table(comparison: ComparisonValues) -> str:
 
 
 def rows(comparison: ComparisonValues) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return the cells of each layer, and of each of the model's outputs."""
+    """Return two lists of table rows, as texts of cells: one row per layer, and one per output of the model."""
     seen, outputs = comparison.to_json(), []
     for output in seen["outputs"]:
         name = f"output {output['name']}" if len(seen["outputs"]) > 1 else "output"
@@ -42,7 +42,7 @@ def rows(comparison: ComparisonValues) -> tuple[list[tuple[str, ...]], list[tupl
 
 
 def under(comparison: ComparisonValues) -> list[str]:
-    """Return the lines below the table: meanings of the columns, and the number of frames that are right."""
+    """Return the lines below the table: meanings of the columns, and with labels the frames classified right."""
     seen = comparison.to_json()
     text = ["ORT/golden, hardware/golden: values that differ (-: none to be seen), and the largest difference."]
     if "right" in seen:
@@ -74,7 +74,7 @@ def _distance(difference: dict[str, Any]) -> tuple[str, str]:
 
 
 def verdict(comparison: Any) -> str:
-    """Return the result of the comparison in one line."""
+    """Return one line that says whether hardware, golden model and ONNX Runtime agree, with the latencies."""
     values = sum(row.hardware.compared for row in comparison.rows if row.hardware is not None)
     ours = (
         f"every one of {values:,} values of the hardware's layers equals the golden model"

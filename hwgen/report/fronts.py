@@ -12,11 +12,11 @@ from hwgen.report.picture import picture
 from hwgen.report.table import columns
 
 LISTED_LAYERS = 12
-"""Largest number of layers of networks whose every grouping is drawn, as in the thesis; the cuts must be fewer."""
+"""Number of possible cuts between layers from which on a picture leaves out groupings that are on no front."""
 
 
 def table(exploration: Exploration, *, rows: int = 16) -> str:
-    """Return the fronts as text, with at most ``rows`` evenly spread points of DSPs against cycles."""
+    """Return all fronts as tables of text; of DSP slices against cycles at most ``rows`` evenly spread points."""
     layers = exploration.network.layers
     names = [layer.name for layer in layers]
     fits_title = () if exploration.board is None else ("fits",)
@@ -93,7 +93,7 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
 
 
 def plot(exploration: Exploration, file_format: str = "svg") -> bytes:
-    """Return the fronts as a picture, with published points marked.
+    """Draw all fronts as one picture with published points marked, and return the picture's bytes.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _scaled(points: Sequence[tuple[int, int]], x: float, y: float) -> tuple[list
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, with text (``groups``, ``overlap``) to the left and numbers to the right."""
+    """Return the lines of a table of text, with columns ``groups`` and ``overlap`` left-aligned, others right."""
     left = [index for index, title in enumerate(titles) if title in ("groups", "overlap")]
     return columns([titles, *rows], left=left, rules=(1,))
 

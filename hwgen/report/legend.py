@@ -19,13 +19,13 @@ COLUMNS = {
     "cycles": "cycles per frame if nothing stalls the layer",
     "busy": "cycles of the layer as a share of the slowest layer's",
 }
-"""Meaning of each column that its name does not explain, in the order of the table."""
+"""Meanings of columns of the plan's table, by column name in order, for templates that are not in `OWN`."""
 
 UNDER_TABLE = (
     "In a cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. mult: DSP slices.",
     "rows: held by the line buffer. FIFO: beats x bits. cycles: of a frame. busy: of the slowest layer's cycles.",
 )
-"""Short form of the meanings, under the table."""
+"""Lines under the table that give the meanings in `COLUMNS` in short."""
 
 OWN: Mapping[str, Mapping[str, str]] = {
     ENGINE: {
@@ -39,7 +39,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "work": "share of the array's multipliers that these multiply-adds occupy",
     }
 }
-"""Columns of templates with columns of their own, by the template's name."""
+"""Meanings of columns of the plan's table, by column name, for each template with columns of its own."""
 
 UNDER_OWN: Mapping[str, tuple[str, ...]] = {
     ENGINE: (
@@ -47,16 +47,16 @@ UNDER_OWN: Mapping[str, tuple[str, ...]] = {
         "read, written: bytes. cycles: from the end of the layer before. MACs: in a cycle. work: of all multipliers.",
     )
 }
-"""Short form of the meanings, by the template's name."""
+"""Lines under the table that give the meanings in `OWN` in short, by the template's name."""
 
 
 def of(template: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Return the columns of a template, and the lines under its table."""
+    """Return the meanings of a template's columns in the plan's table, and the lines under that table."""
     return OWN.get(template, COLUMNS), UNDER_OWN.get(template, UNDER_TABLE)
 
 
 def text() -> str:
-    """Return one line per column, for the end of a help text."""
+    """Return a text with the meaning of each column of the plan's table on a line, for the end of a help text."""
     lines = ["columns of the table:", *_lines(COLUMNS)]
     for template, columns in OWN.items():
         lines += [f"of the template {template}:", *_lines(columns)]

@@ -1,4 +1,4 @@
-"""Plans and results as HTML for notebooks: plain tables and lines."""
+"""Plans, sweeps and comparisons as HTML for notebooks: plain tables and lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hwgen.report.plan import HEAD, rows, summary
 __all__ = ["comparison", "lines", "plan", "sweep", "table"]
 
 MAX_ROWS = 60
-"""Largest number of plans of a model in a sweep that are all shown; beyond, only those of the front are."""
+"""Largest number of a model's plans in a sweep that are all shown; of more, only plans of the front are."""
 
 
 def table(
@@ -51,17 +51,17 @@ def _row(kind: str, cells: Sequence[object], left: Collection[int], style: str =
 
 
 def escape(text: str) -> str:
-    """Return ``text`` as a page shows it, on one line."""
+    """Return ``text`` on one line, with escapes for HTML's special characters and for unprintable ones."""
     return html.escape(printable.line(text))
 
 
 def lines(texts: Sequence[str]) -> str:
-    """Return some lines of text as a paragraph."""
+    """Return lines of text as one HTML paragraph with line breaks."""
     return f"<p>{'<br>'.join(map(escape, texts))}</p>"
 
 
 def plan(chosen_plan: Plan) -> str:
-    """Return a plan as HTML: a table per template, the meanings of its columns, and the summary."""
+    """Return a plan as HTML: tables with a row per layer, the meanings of their columns, and the summary."""
     sections = [f"<h4>{escape(chosen_plan.network.name)} on {escape(chosen_plan.board.name)}</h4>"]
     for (names, under), groups in groupby(chosen_plan.groups, key=lambda group: legend.of(group.template.name)):
         body = [row for group in groups for row in rows(group)]
@@ -73,7 +73,7 @@ def plan(chosen_plan: Plan) -> str:
 
 
 def sweep(results: Table) -> str:
-    """Return a sweep as HTML: a table for each model, with the plans of its front in bold type."""
+    """Return a sweep as HTML: for each model a table of plans, with those on the Pareto front in bold type."""
     sections = []
     for model in results.models:
         sections.append(f"<h4>{escape(sweeps.title(results, model))}</h4>")
@@ -90,7 +90,7 @@ def sweep(results: Table) -> str:
 
 
 def comparison(values: compare.ComparisonValues) -> str:
-    """Return a comparison of ONNX Runtime, the golden model and the hardware: a row per layer, and the result."""
+    """Return a comparison as HTML: a table with a row per layer and per output, and whether all sides agree."""
     layers, outputs = compare.rows(values)
     return table(compare.HEAD, [*layers, *outputs], left=compare.LEFT) + lines(
         [*compare.under(values), compare.verdict(values)]

@@ -1,4 +1,4 @@
-"""Pictures as bytes, the same for the same data."""
+"""Drawing of pictures with matplotlib, as bytes that are equal for equal data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMATS = ("svg", "png")
 
 
 def picture_format(path: str | None) -> str | None:
-    """Return the picture format of a file, from its name; ``None`` without a file.
+    """Return the format, ``svg`` or ``png``, that a picture's file name ends in; ``None`` without a name.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def picture_format(path: str | None) -> str | None:
 
 
 def picture(title: str, draw: Callable[[Any], None], file_format: str, size: tuple[float, float] = (11, 8)) -> bytes:
-    """Return a picture of a format (``svg`` or ``png``).
+    """Draw a picture by the function ``draw``, and return its bytes in a format, ``svg`` or ``png``.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ HEAD = ("layer", "kind", "output")
 
 
 def table(plan: Plan) -> str:
-    """Return one line per layer, the meanings of the columns, the cycles, and the use of the board's resources."""
+    """Return a plan as text: a table with a line per layer, meanings of columns, cycles, and use of the board."""
     lines: list[str] = []
     for (names, under), groups in groupby(plan.groups, key=lambda group: legend.of(group.template.name)):
         table_rows: list[tuple[str, ...]] = [(*HEAD, *names)]
@@ -33,7 +33,7 @@ def table(plan: Plan) -> str:
 
 
 def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
-    """Return the report of a plan: its table, and the inputs and outputs of the hardware.
+    """Return the report of a plan in Markdown: the plan's table, and the hardware's input and output tensors.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a name as one cell of a table."""
+    """Return a name as one cell of a Markdown table: on one line, with ``|`` escaped."""
     return " ".join(text.replace("|", "\\|").split())
 
 
@@ -112,7 +112,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
 
 
 def _seconds(plan: Plan) -> str:
-    """Return latency and frame rate at the board's clock.
+    """Return text with the latency in ms and the frame rate at the board's clock.
 
     Only synthesis shows whether the design reaches this clock.
     """
@@ -125,7 +125,7 @@ def _seconds(plan: Plan) -> str:
 
 
 def _spared(plan: Plan) -> list[str]:
-    """Return lines on the memories in LUTs whose depth would suit block RAM, and on joined memories."""
+    """Return lines naming layers with memories in LUTs in place of block RAM, or with weights in joined memories."""
     names_of = {
         "line buffers": [layer.name for layer in plan.layers if layer.line_in == "lut"],
         "FIFOs behind": [layer.name for layer in plan.layers if "lut" in layer.fifos_in],

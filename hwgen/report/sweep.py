@@ -9,7 +9,7 @@ from hwgen.explore.sweep import Table
 from hwgen.report.table import columns
 
 MAX_ROWS = 12
-"""Number of plans of a front that are printed before the text refers to the whole table."""
+"""Largest number of a front's plans that are printed; for more, the text refers to the file with all plans."""
 
 _TITLES = {
     "interval_ms": "interval",
@@ -23,7 +23,10 @@ _TITLES = {
 
 
 def summary(table: Table, where: str) -> str:
-    """Return each model's front, and one line about all plans. ``where`` names the file with the whole table."""
+    """Return text with each model's Pareto front, and one line with the numbers of plans.
+
+    ``where`` names the file with the whole table.
+    """
     lines = []
     for model in table.models:
         if best := table.best(model):
@@ -32,7 +35,7 @@ def summary(table: Table, where: str) -> str:
 
 
 def counts(table: Table) -> str:
-    """Return one line with the numbers of plans that succeeded, can't be built, and were refused."""
+    """Return one line with the numbers of plans that were requested, found, not buildable, and refused."""
     unbuilt = [row for row in table.planned if row["obstacle"] is not None]
     refused = len(table.rows) - len(table.planned)
     texts = [f"{len(table.rows):,} plans requested", f"{len(table.planned):,} found"]
@@ -52,7 +55,7 @@ def title(table: Table, model: str) -> str:
 
 
 def rows(table: Table, which: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return a line of names, and a line for each of these plans: the options that vary, and the figures."""
+    """Return a table's cells: a row of titles, and for each plan in ``which`` the varied options and the figures."""
     options = [name for name in table.swept if len({row[f"asked_{name}"] for row in table.rows}) > 1]
     boards = ["board"] if len({row["board"] for row in table.rows}) > 1 else []
     head = [*boards, *(f"--{name.replace('_', '-')}" for name in options), "interval", "latency", "frames/s"]

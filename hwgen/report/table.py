@@ -10,7 +10,7 @@ __all__ = ["columns"]
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), rules: Collection[int] = ()) -> list[str]:
-    """Return rows as lines of aligned columns, two spaces apart, without trailing spaces.
+    """Return a table's rows as lines of text with aligned columns, two spaces apart, without trailing spaces.
 
     Unprintable characters are escaped, so each row is one line.
 

@@ -28,7 +28,7 @@ def _plain(value) -> Value:
 
 
 class Amaranth(Simulator):
-    """Simulator that runs the component itself, in Amaranth's own simulator."""
+    """Simulator that runs the Amaranth component itself, not its Verilog, in Amaranth's own simulator."""
 
     def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
         return _run(job, accelerator(job.config, component=job.options.component, taps=job.options.taps))
@@ -38,7 +38,7 @@ SIMULATOR = Amaranth()
 
 
 def _run(job: Job, component: wiring.Component) -> Raw:
-    """Simulate a component; `Job` describes the events of one cycle."""
+    """Simulate a component in Amaranth's simulator, with the events of one cycle as in `Job`; return the raw result."""
     beats = [stimuli.integers(payloads) for payloads in job.payloads]
     frame_beats = [port.beats for port in job.outputs]
     beats_out = [job.frames * beats for beats in frame_beats]

@@ -24,9 +24,9 @@ __all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "compare_
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """First value that differs from the expected value, in the order in which a stream carries values.
+    """First simulated value that differs from the expected one, its position, and the number of all that differ.
 
-    The order is by frame, then pixel, then channel.
+    The order is that of a stream: by frame, then pixel, then channel.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Mismatch:
 def compare(
     values: np.ndarray, expected: np.ndarray, *, layer: str = "", order: Order | None = None
 ) -> Mismatch | None:
-    """Return the first difference of two integer arrays ``(n, C, H, W)``, ``None`` if they are equal.
+    """Compare simulated with expected maps ``(n, C, H, W)``, and return the first difference; ``None`` if none differs.
 
     Parameters
     ----------
@@ -129,7 +129,9 @@ def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer
 def compare_layers(
     taps: Mapping[int, np.ndarray], expected: Iterable[tuple[str, np.ndarray]], orders: Sequence[Order]
 ) -> Mismatch | None:
-    """Return the first difference in the first layer that differs. A pixel that a layer sends twice is compared twice.
+    """Compare each layer's pixels with its expected maps; return the first wrong layer's first difference, or ``None``.
+
+    A pixel that a layer sends twice is compared twice.
 
     Parameters
     ----------
@@ -158,11 +160,11 @@ def locate(
     simulator: str = DEFAULT,
     component: Factory | None = None,
 ) -> Mismatch | None:
-    """Return the first difference in the first layer that differs from the golden model; ``None`` if no output differs.
+    """Simulate the first wrong frame again with every layer recorded; return the first wrong layer's first difference.
 
-    The first wrong frame is simulated again by itself with a tap on every layer, and each layer is compared with the
-    golden model. If no layer differs, the frame is simulated once more behind all frames before it. If still no layer
-    differs, the result is the difference in the outputs.
+    The frame is simulated by itself with a tap on every layer, and each layer is compared with the golden model. If no
+    layer differs, the frame is simulated once more behind all frames before it. If still no layer differs, the result
+    is the difference in the outputs. It is ``None`` if no output differs.
 
     Parameters
     ----------
@@ -204,9 +206,9 @@ def locate(
 
 
 def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
-    """Return the tap index and the stream order of each watched layer that is a layer of the network.
+    """Return one list, over all groups, with the index of the tap port and the pixel order of each network layer.
 
-    A group can begin with a copy, which is no layer of the network.
+    A group can begin with a copy, which has a tap, but is no layer of the network.
     """
     names = {layer.name for layer in network.layers}
     watched = [pair for config in configs for pair in zip(config.layers, config.tap_orders, strict=True)]
@@ -214,9 +216,10 @@ def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Orde
 
 
 def compare_outputs(network: Network, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Mismatch | None:
-    """Return the first difference in the first frame that differs, with row-major pixels.
+    """Compare the simulated with the expected maps of all outputs; return the first wrong frame's first difference.
 
-    ``count`` and ``size`` of the result cover all outputs. ``None`` if no output differs.
+    The pixels are in row-major order. ``count`` and ``size`` of the result cover all outputs. ``None`` if no output
+    differs.
     """
     mismatches = [
         replace(mismatch, output=name if len(outputs) > 1 else "")
@@ -232,7 +235,7 @@ def compare_outputs(network: Network, outputs: Sequence[np.ndarray], expected: S
 def _first(
     network: Network, config: Config, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]
 ) -> Mismatch | None:
-    """Return the first difference in the first frame that differs, with pixels in the order of each output's stream.
+    """Compare all outputs' maps in their streams' pixel order; return the first wrong frame's first difference.
 
     ``count`` and ``size`` of the result cover all outputs. ``None`` if no output differs.
     """

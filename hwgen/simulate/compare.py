@@ -15,20 +15,20 @@ from hwgen.network.ops import Op
 from hwgen.simulate.check import Mismatch, compare, compare_pixels
 
 AT_A_TIME = 16
-"""Number of frames whose maps, of all layers, are in memory at once."""
+"""Number of frames that `layer_by_layer` compares at once, with the maps of all layers in memory."""
 
 
 class Runtime(Protocol):
     """Protocol of a runner that computes a model's maps with ONNX Runtime (`RuntimeLayers` in `hwgen.network.onnx`)."""
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """Return the model's outputs for some frames, and the maps ``(n, C, H, W)`` of its layers by name."""
+        """Run the model on frames; return a list of its outputs, and its layers' maps ``(n, C, H, W)`` by name."""
         ...
 
 
 @dataclass
 class Tally:
-    """Counts of one layer's values that agree and differ with the golden model, added up frame by frame.
+    """Counts of a layer's compared values, and of those that differ from the golden model's, summed over frames.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Tally:
     first: Mismatch | None = None
 
     def add(self, size: int, mismatch: Mismatch | None, begin: int) -> None:
-        """Add the comparison of some more frames.
+        """Add the result of comparing further frames of the layer to the counts.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class Tally:
             self.first = self.first or replace(mismatch, frame=mismatch.frame + begin)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tally as plain JSON values."""
+        """Return the counts, and the first difference or ``None``, as plain values for JSON."""
         names = ("frame", "channel", "row", "column", "value", "expected")
         first = None if self.first is None else {name: getattr(self.first, name) for name in names}
         return {"compared": self.compared, "differing": self.differing, "largest": self.largest, "first": first}
@@ -72,7 +72,7 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Comparison of one layer: ONNX Runtime's values, and the hardware's values, against the golden model's.
+    """Result of comparing one layer's values in ONNX Runtime, and in the hardware, with the golden model's.
 
     ``runtime`` is ``None`` if ONNX Runtime has no tensor for the layer. ``hardware`` is ``None`` if the hardware has no
     stream or map with the layer's values.
@@ -85,7 +85,7 @@ class Row:
     hardware: Tally | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as plain JSON values."""
+        """Return the layer's comparison as plain values for JSON."""
         values: dict[str, Any] = {"name": self.layer, "kind": self.kind, "shape": list(self.shape)}
         for name in ("runtime", "hardware"):
             tally = getattr(self, name)
@@ -95,7 +95,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Simulated values of the hardware's layers.
+    """Simulated values of the hardware's layers: the pixels of a layer's stream, or a layer's maps from memory.
 
     Parameters
     ----------
@@ -110,9 +110,9 @@ class Seen:
     orders: Mapping[str, Order] = field(default_factory=dict)
 
     def compare(self, layer: str, expected: np.ndarray, begin: int) -> tuple[int, Mismatch | None] | None:
-        """Return the number of values compared in the frames from ``begin`` on, and the first value that differs.
+        """Compare a layer's values from frame ``begin`` on with ``expected``; return their number and the first wrong.
 
-        ``None`` if the hardware has no values of the layer.
+        The result is ``None`` if the hardware has no values of the layer.
         """
         if layer not in self.pixels:
             return None
@@ -129,7 +129,7 @@ def layer_by_layer(
     runtime: Runtime,
     model_inputs: Sequence[np.ndarray],
 ) -> tuple[list[Row], list[np.ndarray]]:
-    """Return the comparison of every layer, and ONNX Runtime's outputs.
+    """Compare ONNX Runtime and the hardware to the golden model by layer; return ONNX Runtime's outputs too.
 
     Parameters
     ----------
@@ -173,7 +173,9 @@ def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> R
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Comparison of one of the model's outputs, in the form and type of the ONNX model.
+    """Result of comparing one model output of ONNX Runtime, and of the hardware, with the golden model's.
+
+    The values have the form and type of the ONNX model's output.
 
     Parameters
     ----------
@@ -192,7 +194,7 @@ class Output:
     hardware: tuple[int, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the output's comparison as plain JSON values."""
+        """Return the output's comparison as plain values for JSON."""
         values: dict[str, Any] = {"name": self.name, "values": self.values}
         for name in ("runtime", "hardware"):
             differing, largest = getattr(self, name)
@@ -201,7 +203,7 @@ class Output:
 
 
 def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
-    """Return the number of values that differ, and the largest difference. Two NaNs count as equal."""
+    """Return how many values differ from ``expected``, and the largest absolute difference; NaN equals NaN."""
     same = np.isclose(values, expected, rtol=0, atol=0, equal_nan=True)
     if same.all():
         return 0, 0.0
@@ -248,12 +250,12 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether every value of the hardware equals the golden model's."""
+        """Whether every value of the hardware, in layers and outputs, equals the golden model's."""
         return not any(self._differing("hardware"))
 
     @property
     def as_runtime(self) -> bool:
-        """Whether every value of the golden model equals ONNX Runtime's."""
+        """Whether every value of the golden model, in layers and outputs, equals ONNX Runtime's."""
         return not any(self._differing("runtime"))
 
     def _differing(self, which: str) -> Iterator[int]:
@@ -261,7 +263,7 @@ class Comparison:
         yield from (getattr(output, which)[0] for output in self.outputs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the contents of ``hwgen compare --json``."""
+        """Return the contents of ``hwgen compare --json`` as plain values."""
         return {
             "model": self.model,
             "board": self.board,

@@ -13,16 +13,16 @@ from collections.abc import Mapping
 __all__ = ["components", "without_contents"]
 
 LARGE = 40_000
-"""Smallest number of bytes of Verilog for which a component is compiled by itself."""
+"""Smallest size, in bytes of Verilog with all instances inside, of a module that is compiled by itself."""
 
-#: Pattern of a module's first line, or of a memory's contents.
+#: Pattern of a Verilog module's first line, or of the ``initial`` block with a memory's contents.
 _BLOCK = re.compile(
     rb"^module (\w+)|^    initial begin\n((?:        (?:\w+\[\d+\] = \d+'h[0-9a-f]+; ?)+\n)+)    end\n", re.MULTILINE
 )
 _MODULE = re.compile(rb"^module (\w+)(.*?)^endmodule", re.MULTILINE | re.DOTALL)
 _INSTANCE = re.compile(rb"^    (\w+) (?:#\(.*\) )?\w+ \($", re.MULTILINE)
 _WORD = re.compile(rb"(\w+)\[\d+\] = \d+'h([0-9a-f]+);")
-#: Pattern of comments, which can contain numbers that are in memories.
+#: Pattern of Verilog comment lines, which can state numbers that are in memories, and are therefore removed.
 _COMMENT = re.compile(rb"^ *//.*\n", re.MULTILINE)
 
 
@@ -49,7 +49,7 @@ def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
 
 
 def components(verilog: bytes, top: str) -> list[str]:
-    """Return the names of the modules that are compiled by themselves, sorted.
+    """Choose the Verilog modules that are compiled by themselves, not as a part of another; return sorted names.
 
     These are modules of at least `LARGE` bytes, with all instances in them, that are instances of the top module or of
     a module that is more than half of the design. Smaller modules are compiled with the module around them.

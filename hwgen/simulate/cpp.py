@@ -29,7 +29,7 @@ __all__ = ["Tools", "link", "objects", "prepare"]
 #: compile, and the simulation is no faster (3,500 multipliers, g++ 12).
 FAST, SLOW = ("-O1", "-march=native"), ("-O0",)
 SMALL = 200_000
-"""Largest number of bytes of C++ for which a design is compiled as one file."""
+"""Largest total size, in bytes, of a design's C++ files that are joined into one file before compilation."""
 _ALL_UNITS = "Vdesign__ALL.cpp"
 _PRELUDE = "prelude_{}.h"
 _LIBRARY = ("verilated", "verilated_threads")
@@ -73,7 +73,7 @@ class Tools:
 
     @property
     def key(self) -> str:
-        """Digest of everything that is the same for all designs: compiler, flags, versions."""
+        """Digest of everything but the sources that objects depend on: compiler, flags and versions."""
         return digest.of(self.compiler, self.flags, FAST, SLOW, self.versions)
 
 
@@ -119,7 +119,7 @@ def _speed(speed: str) -> tuple[str, ...]:
 
 
 def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str], what: str) -> list[Path]:
-    """Return the paths of a design's object files, from the cache or compiled now.
+    """Compile a design's C++ files, except those in the cache, and return the paths of the object files.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _joined(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]
 
 
 def _object(tools: Tools, runtime: Path, folder: Path, sources: Mapping[str, str], name: str) -> Path:
-    """Return the path of the object of the source ``name``, from the cache or compiled now."""
+    """Compile the C++ file ``name``, unless the cache has its object file, and return the object file's path."""
     speed = "slow" if "__Slow" in name else "fast"
     used = {file_name: sources[file_name] for file_name in _included(sources, name)}
     key = digest.of(tools.key, _speed(speed), used)
@@ -243,7 +243,7 @@ def _parted(sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def _apart(text: str, instances: Mapping[str, str]) -> str:
-    """Return the header of the class that holds all components, with references instead of members."""
+    """Change the header of Verilator's class that holds all components: references replace the members."""
     text = _INSTANCE.sub(r"    \1& \2;", text.replace(_NAME, "const char* name() const;"))
     for kind in set(instances.values()):
         text = text.replace(f'#include "{kind}.h"\n', f"class {kind};\n")
@@ -251,7 +251,7 @@ def _apart(text: str, instances: Mapping[str, str]) -> str:
 
 
 def _constructed(text: str, instances: Mapping[str, str]) -> str:
-    """Return the source of the class that holds all components, with a constructor that allocates them."""
+    """Change the source of Verilator's class that holds all components: its constructor allocates each one."""
     made = [f", TOP(*new {instances['TOP']}{{this, namep}})"]
     made += [f", {name}(*new {kind})" for name, kind in instances.items() if name != "TOP"]
     text = text.replace(_TOP, "\n    ".join(made) + "\n")
@@ -259,7 +259,7 @@ def _constructed(text: str, instances: Mapping[str, str]) -> str:
 
 
 def _needed(text: str, instances: Mapping[str, str], headers: Mapping[str, str]) -> str:
-    """Return the ``#include`` lines for the classes and components that a file names."""
+    """Return, as one text, the ``#include`` lines for the classes and components that a C++ file names."""
     words = set(re.findall(r"\bVdesign\w*", text))
     kinds = {kind for kind in headers if kind in words}
     kinds |= {instances[name] for name in re.findall(r"\b(?:vlSymsp->)?(TOP\w*)", text) if name in instances}

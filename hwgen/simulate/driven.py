@@ -1,4 +1,4 @@
-"""Base of the simulators that translate a design to C++ and compile it with the driver `driver.cpp`."""
+"""Base class of the simulators that translate a design to C++ and compile it with the driver ``driver.cpp``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ DRIVER = "driver.cpp"
 
 
 class CppSimulator(Simulator):
-    """Simulator that compiles a design to a program, and runs it."""
+    """Base class of the simulators that compile a design to a program, and run the program."""
 
     @abstractmethod
     def build(self, job: Job, files: Mapping[str, bytes], top: str) -> Path:
-        """Return the path of the program that simulates a design, from the cache or compiled now.
+        """Compile the program that simulates a design, unless the cache has it, and return the program's path.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class CppSimulator(Simulator):
 
 
 def macros(job: Job) -> dict[str, object]:
-    """Return the C++ macros that `DRIVER` needs for a job, by name."""
+    """Return the C++ macros, by name, that tell `DRIVER` a job's streams and taps."""
     return {
         "HWGEN_DRAIN": DRAIN,
         "HWGEN_LAYERS": len(job.taps),
@@ -97,7 +97,7 @@ def macros(job: Job) -> dict[str, object]:
 
 
 def drive(command: list[str], folder: Path, name: str, tick: Callable[[int], None]) -> dict[str, list[str]]:
-    """Run a compiled simulator, and return the values that it printed, by key.
+    """Run a compiled simulator, and return lists of the values that it printed, by key.
 
     Parameters
     ----------

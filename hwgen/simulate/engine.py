@@ -23,7 +23,7 @@ DRAIN = 100
 
 @dataclass(frozen=True, kw_only=True)
 class EngineMemory:
-    """Off-chip memory of an engine. It answers transactions in order.
+    """Configuration of the model of an engine's off-chip memory, which answers transactions in order.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRun:
-    """Result of one or several runs of an engine's program.
+    """Result of simulating one or several consecutive runs of an engine's program.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ def run(
 def compiled(
     verilog: Mapping[str, bytes], wave_file: Path | None = None, say: Callable[[str], None] = lambda step: None
 ) -> Path:
-    """Return the path of the program that simulates an engine, from the cache or compiled now.
+    """Compile the program that simulates an engine, unless the cache has it, and return the program's path.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def compiled(
 
 
 def _last(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:
-    """Return the number of bytes read and written in each region, as counted at the end of the last run."""
+    """Return the bytes read and written in each region, a list of pairs, as printed after the last run."""
     read, written = (
         [int(value) for value in answers.get(f"region_{name}", ())][-count:] for name in ("read", "written")
     )

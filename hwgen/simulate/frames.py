@@ -40,7 +40,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameRuns:
-    """Results of the runs of an engine that computed some frames.
+    """Combined result of an engine's runs: output maps of all frames, cycles of each run, and total traffic.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class FrameRuns:
 
 
 def predict(program: Program, timing: MemoryTiming) -> Prediction:
-    """Return the exact cycles and bytes that the schedule gives for one run of a program, with a memory without gaps.
+    """Predict the exact cycles and bytes of one run of a program by its schedule, for a memory without gaps.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def predict(program: Program, timing: MemoryTiming) -> Prediction:
 
 
 def check_program(program: Program, network: Network) -> None:
-    """Refuse a program whose input and output maps are not the network's.
+    """Refuse a program whose input map or output maps differ from the network's.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def run_frames(
     wave_file: Path | None = None,
     cluster: str | None = None,
 ) -> FrameRuns:
-    """Simulate an engine that computes frames, in Verilator.
+    """Simulate, in Verilator, an engine that computes frames in one or several runs, and combine the results.
 
     Each run computes ``program.batch`` frames and starts with a fresh memory. If the last run has fewer frames, the
     missing frames are empty.
@@ -170,10 +170,10 @@ def locate(
     memory: EngineMemory,
     first: Mismatch,
 ) -> Mismatch:
-    """Return the first difference in the first layer that differs from the golden model.
+    """Simulate the wrong frame again with all maps kept in memory; return the first wrong layer's first difference.
 
-    The frame with the difference is computed again by a program that keeps all maps in memory. Each map is compared
-    with the golden model's map. If no map differs, or the engine does not end, the result is ``first``.
+    A program that keeps all maps computes the frame, and each map is compared with the golden model's map. If no map
+    differs, or the engine does not end, the result is ``first``.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def locate(
 def maps_of(
     verilog: Mapping[str, bytes], schedule: Schedule, frame: np.ndarray, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """Return the maps ``(C, H, W)`` of a frame that the engine stores in memory, by the layers' names.
+    """Simulate an engine on a frame with all maps kept in memory; return the maps ``(C, H, W)`` by layer name.
 
     A layer whose results go on to another layer on their way to memory has no map. A program of several frames
     computes this frame several times, because most maps in memory are those of the last frame.
@@ -224,7 +224,7 @@ def maps_of(
 
 
 def _words(image: bytes, location: MapLocation) -> np.ndarray:
-    """Return the words of a map, uint64 ``(blocks, height, width)``, without the gaps between its rows in memory."""
+    """Return a map's words from a memory image, uint64 ``(blocks, height, width)``, without gaps between rows."""
     shape = location.blocks, location.height, location.width
     strides = location.block_bytes, location.row_bytes, WORD
     words = np.frombuffer(image, "<u8")[location.address // WORD :]
@@ -234,20 +234,20 @@ def _words(image: bytes, location: MapLocation) -> np.ndarray:
 def all_maps(
     verilog: Mapping[str, bytes], schedule: Schedule, frames: np.ndarray, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """Return the maps ``(n, C, H, W)`` of all frames that the engine stores in memory, by the layers' names."""
+    """Simulate an engine on frames with all maps kept in memory; return the maps ``(n, C, H, W)`` by layer name."""
     maps_by_frame = [maps_of(verilog, schedule, frame, memory) for frame in frames]
     return {name: np.stack([maps[name] for maps in maps_by_frame]) for name in maps_by_frame[0]}
 
 
 def _shares(frames: np.ndarray, batch: int, count: int) -> list[tuple[list[int], list[np.ndarray]]]:
-    """Return at most ``count`` shares of the runs: the indices of a share's runs, and the frames of each run."""
+    """Divide frames into runs, and the runs into at most ``count`` shares: indices of runs, and each run's frames."""
     runs = [frames[first : first + batch] for first in range(0, len(frames), batch)]
     shares = np.array_split(np.arange(len(runs)), max(1, min(count, len(runs))))
     return [(share.tolist(), [runs[index] for index in share]) for share in shares]
 
 
 def _told(program: Program, run: int) -> str:
-    """Return the frames of a run, as text for messages."""
+    """Return the frame numbers of a run as text for messages: ``frame 3``, or ``frames 4 to 7``."""
     first = run * program.batch
     return f"frame {first}" if program.batch == 1 else f"frames {first} to {first + program.batch - 1}"
 
@@ -260,7 +260,7 @@ def _on_this_machine(
     jobs: int | None,
     wave_file: Path | None,
 ) -> list[list[_Run]]:
-    """Simulate all frames on this machine, and return the runs of each share."""
+    """Simulate all frames on this machine, and return a list of runs for each simulation side by side."""
     verilator.SIMULATOR.check_tools()
     one, tell = predict(program, memory.timing), listener()
     engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not in each worker
@@ -285,7 +285,7 @@ def _on_cluster(
     jobs: int | None,
     cluster: str,
 ) -> list[list[_Run]]:
-    """Simulate all frames on a cluster, and return the runs of each share."""
+    """Simulate all frames on a cluster, and return a list of runs for each simulation side by side."""
     with work.pool(cluster) as pool:
         shares = _shares(frames, program.batch, jobs or pool.count * work.SHARES)
         shared = (dict(verilog), program, memory)
@@ -294,7 +294,7 @@ def _on_cluster(
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """Result of one run: the bytes of each output, frame by frame, and the run's cycles, error and traffic."""
+    """Result of one run of an engine: bytes of each output's frames, cycles, error, traffic and duration."""
 
     outputs: tuple[tuple[bytes, ...], ...]
     cycles: int
@@ -313,7 +313,10 @@ def _share(
     wave_file: Path | None = None,
     tick: Callable[[int, int], None] = lambda index, moved: None,
 ) -> list[_Run]:
-    """Simulate the runs of a share, one after the other. ``tick`` receives a run's index and the bytes moved so far."""
+    """Simulate an engine's runs of a share one after the other, and return each run's result.
+
+    ``tick`` receives a run's index and the number of bytes moved so far.
+    """
     runs = []
     for index, frames in zip(*share, strict=True):
         told = partial(tick, index)

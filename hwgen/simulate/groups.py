@@ -1,4 +1,4 @@
-"""Simulation of a plan's groups one after the other, with the maps between them in off-chip memory."""
+"""Simulation of a plan's groups, accelerators that run one after the other, with maps between in off-chip memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
 
 
 def _group_options(options: Options, config: Config, waves: Path | None) -> Options:
-    """Return the options of one group's simulation, with waves only if they are of any of the group's layers."""
+    """Return the options of one group's simulation; without waves if ``wave_layers`` names none of its layers."""
     if options.wave_layers is None:
         return replace(options, waves=waves)
     own = {stream.layer for stream in streams(config)}
@@ -81,7 +81,7 @@ def _group_options(options: Options, config: Config, waves: Path | None) -> Opti
 
 
 def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
-    """Return the result of groups that compute each frame one after the other.
+    """Combine the results of groups that compute each frame one after the other into one result.
 
     ``start_up`` has the number of cycles after reset in which each group can't begin. A later group's start-up cycles
     have passed when its turn comes, so only the first group's start-up cycles delay the frames.

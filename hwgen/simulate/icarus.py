@@ -23,13 +23,13 @@ __all__ = ["SIMULATOR", "Icarus"]
 
 
 class Icarus(Simulator):
-    """Simulator that interprets the Verilog, in which bits can be unknown."""
+    """Simulator that runs the Verilog in Icarus, an interpreter in which bits can be unknown (``x``)."""
 
     def check_tools(self) -> None:
         _programs()
 
     def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
-        """Simulate emitted Verilog.
+        """Simulate emitted Verilog in its test bench, and refuse unknown bits in the values of outputs.
 
         Raises
         ------
@@ -101,12 +101,12 @@ SIMULATOR = Icarus()
 
 
 def _programs() -> tuple[str, str]:
-    """Return the paths of Icarus' compiler and of its runner."""
+    """Return the paths of Icarus' compiler ``iverilog`` and of its runner ``vvp``."""
     return program("iverilog", "Icarus", "iverilog"), program("vvp", "Icarus", "iverilog")
 
 
 def _answers(results: Path) -> dict[str, list[str]]:
-    """Return the values that the test bench wrote into a results file, by key. A missing file has none."""
+    """Read lists of values, by key, from the test bench's results file; a missing file has none."""
     answers: dict[str, list[str]] = {}
     for line in results.read_text().splitlines() if results.is_file() else ():
         key, _, value = line.partition(" ")
@@ -115,7 +115,7 @@ def _answers(results: Path) -> dict[str, list[str]]:
 
 
 def _known(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
-    """Return the payloads of the results' lines as integers.
+    """Convert payloads in the test bench's results to integers, and refuse unknown bits of values.
 
     A line has a payload in hexadecimal. Behind ``=`` it has a payload in binary with unknown bits, which become zero.
 
@@ -148,7 +148,10 @@ def _call(command: list[str], folder: Path, top: str) -> None:
 
 
 def _watch(command: list[str], folder: Path, job: Job) -> str:
-    """Run the simulation, report its progress, and return its output. A failure shows in the results file."""
+    """Run the simulation, report progress by the size of the results file, and return the printed text.
+
+    A failure shows in the results file.
+    """
     results = folder / "results.txt"
     # Approximate number of bytes per line.
     size = sum(port.beats * (port.beat.data_bits // 4 + len("o  \n")) for port in job.outputs)

@@ -1,4 +1,4 @@
-"""Options of a simulation, and the job that one simulator receives."""
+"""Options of a simulation, and the description of one simulation run (job), which every simulator accepts."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Options:
         return path if path.suffix else path.with_name(path.name + entry(self.simulator).wave_endings[-1])
 
     def _check_choice(self) -> None:
-        """Refuse a choice of frames or layers of waves that the simulator can't make.
+        """Refuse ``wave_frames`` or ``wave_layers`` without waves, with an unable simulator, or with an empty range.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Options:
                 raise InputError(f"frames of waves must be FIRST:END with 0 <= FIRST < END, not {first}:{end}")
 
     def draws(self, outputs: int, inputs: int = 1) -> stimuli.Stalls:
-        """Return the random stalls of each input's source and of each output's sink.
+        """Return the random stalls of the sources of ``inputs`` inputs and of the sinks of ``outputs`` outputs.
 
         Raises
         ------
@@ -144,13 +144,16 @@ class Options:
         return stimuli.Stalls.make(self.stalls, self.seed, outputs, inputs)
 
     def shares(self, frames: int, default: int = 1) -> int:
-        """Return the number of parallel simulations for some frames. ``default`` stands in for missing ``jobs``."""
+        """Return the number of parallel simulations that share ``frames`` frames; ``default`` if ``jobs`` is ``None``.
+
+        The number is 1 if the options or the simulator exclude parallel simulations.
+        """
         plain = entry(self.simulator).is_parallel and not (self.waves or self.stalls or self.taps or self.reset_at)
         return max(1, min(self.jobs or default, frames // MIN_SHARE_FRAMES)) if plain else 1
 
 
 def check_cluster(cluster: str | None, waves: Path | None) -> None:
-    """Refuse waves of a simulation that runs on a cluster.
+    """Refuse to record waves in a simulation that runs on a cluster.
 
     Raises
     ------
@@ -162,7 +165,7 @@ def check_cluster(cluster: str | None, waves: Path | None) -> None:
 
 
 def check_waves(waves: Path | None, name: str) -> None:
-    """Refuse a waveform file that the simulator ``name`` can't write.
+    """Refuse a waveform file whose ending the simulator ``name`` can't write, or whose folder is missing.
 
     Raises
     ------
@@ -180,7 +183,7 @@ def check_waves(waves: Path | None, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Description of one run for one simulator.
+    """Description of one simulation run: the accelerator, its input beats, and the options.
 
     Cycles are counted from the release of reset. In each cycle:
 
@@ -224,22 +227,22 @@ class Job:
 
     @property
     def beats_out(self) -> int:
-        """Number of output beats that the run must produce."""
+        """Number of beats that the run must produce, over all outputs and frames."""
         return self.frames * sum(map(len, self.writes))
 
     @property
     def beats_in(self) -> int:
-        """Number of input beats that the run sends."""
+        """Number of beats that the run sends, over all inputs and frames."""
         return sum(map(len, self.payloads))
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """Input streams of the design."""
+        """Input streams of the design, each with name, beat format and pixel order."""
         return input_ports(self.config)
 
     @cached_property
     def outputs(self) -> tuple[Port, ...]:
-        """Output streams of the design."""
+        """Output streams of the design, each with name, beat format and pixel order."""
         return output_ports(self.config)
 
     @cached_property
@@ -249,10 +252,10 @@ class Job:
 
     @cached_property
     def reads(self) -> tuple[np.ndarray, ...]:
-        """Number of bytes that each beat of a frame moves, ``(beats,)`` for each input."""
+        """Bytes that memory reads for each beat of a frame: an array ``(beats,)`` for each input."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.inputs)
 
     @cached_property
     def writes(self) -> tuple[np.ndarray, ...]:
-        """Number of bytes that each beat of a frame moves, ``(beats,)`` for each output."""
+        """Bytes that memory writes for each beat of a frame: an array ``(beats,)`` for each output."""
         return tuple(stimuli.beat_bytes(port.beat, port.order) for port in self.outputs)

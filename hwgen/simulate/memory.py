@@ -32,7 +32,7 @@ from hwgen.errors import InputError
 
 __all__ = ["Memory", "Traffic"]
 
-#: Number of units per byte in which bandwidth is counted.
+#: Number of bandwidth units per byte; bandwidth is a whole number of units per cycle.
 UNIT = 1 << 16
 
 #: Largest latency in cycles, and largest queue in beats.
@@ -41,7 +41,9 @@ MAX_LATENCY = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Off-chip memory of an accelerator; the module's docstring describes each cycle.
+    """Configuration of the model of an accelerator's off-chip memory: latency, bandwidth and queue length.
+
+    The module's docstring describes each cycle.
 
     Parameters
     ----------
@@ -73,16 +75,18 @@ class Memory:
 
     @property
     def rate(self) -> int:
-        """Bandwidth in 1/65,536 bytes per cycle; 0 for no limit."""
+        """Bandwidth of reads and writes together, in units of 1/65,536 bytes per cycle; 0 for no limit."""
         return 0 if self.bytes_per_cycle is None else round(self.bytes_per_cycle * UNIT)
 
     @property
     def limits(self) -> bool:
-        """Whether the memory can make a design wait."""
+        """Whether the memory can make a design wait, because it has a latency or a limited bandwidth."""
         return self.latency > 0 or self.rate > 0
 
     def beat_cycles(self, size: int, sides: int = 2) -> int:
-        """Return the largest number of cycles in which a beat moves, if each other side moves one beat before it.
+        """Return the most cycles in which a beat moves, behind one beat of each other input and of the writes.
+
+        The result is 0 without a limit of the bandwidth.
 
         Parameters
         ----------
@@ -95,7 +99,7 @@ class Memory:
 
 
 class Traffic:
-    """Traffic between the off-chip memory and an accelerator during a run, cycle by cycle.
+    """Model of the traffic between the off-chip memory and an accelerator in a run, advanced cycle by cycle.
 
     Parameters
     ----------
@@ -120,7 +124,7 @@ class Traffic:
     ):
         self._memory = memory
         self._reads, self._writes = ([sizes.tolist() for sizes in side] for side in (reads, writes))
-        #: Output of each beat in the write queue, and number of beats written for each output.
+        #: Index of the output of each beat in the write queue, and number of beats written so far for each output.
         self._waiting: deque[int] = deque()
         self._written = [0] * len(writes)
         self._beats = [frames * len(sizes) for sizes in self._reads]
@@ -132,30 +136,33 @@ class Traffic:
         )  # side of the present or last beat: an input's index, or the number of inputs for writes
         self._left = 0  # rest of the present beat, in 1/65,536 bytes; 0 if no beat moves
         self._budget = 0
-        #: Number of beats that can move, and number of beats that have moved, for each side.
+        #: Beats that were allowed to move so far, and beats that have moved: for each input, and last for all outputs.
         self._available, self._moved = [0] * (len(reads) + 1), [0] * (len(reads) + 1)
-        #: Number of bytes read, and number of bytes written.
+        #: Number of bytes read so far, and number of bytes written so far.
         self.bytes = [0, 0]
         #: Cycles in which the last byte of each frame was written.
         self.written_ends: list[int] = []
 
     @property
     def arrived(self) -> list[int]:
-        """Number of beats that have arrived for each input, so that its source can offer them."""
+        """Number of beats that memory has delivered so far for each input, whose source can offer them."""
         return self._moved[:-1]
 
     @property
     def written(self) -> int:
-        """Number of output beats that are written to memory."""
+        """Number of beats, of all outputs together, that have been written to memory so far."""
         return self._moved[-1]
 
     @property
     def room(self) -> bool:
-        """Whether the write queue has room for a beat."""
+        """Whether the write queue, which all outputs share, has room for one more beat."""
         return self._available[-1] - self._moved[-1] < self._memory.queue
 
     def begin(self, cycle: int, sent: Sequence[int]) -> None:
-        """Do steps 1 and 2 of a cycle. ``sent`` counts the beats of each input taken before the cycle."""
+        """Begin a cycle: request input beats, and move as many bytes as the bandwidth allows (steps 1 and 2).
+
+        ``sent`` counts the beats of each input that the design took before the cycle.
+        """
         latency = self._memory.latency
         for index, count in enumerate(sent):
             requested = min(count + latency + self._memory.queue, self._beats[index])
@@ -167,7 +174,7 @@ class Traffic:
         self._move(cycle)
 
     def post(self, cycle: int, output: int = 0) -> None:
-        """Put a beat of an output into the write queue, as in step 4 of a cycle."""
+        """Put an output's beat into the write queue, and move bytes with the cycle's unused bandwidth (step 4)."""
         self._available[-1] += 1
         self._waiting.append(output)
         self._move(cycle)
@@ -195,7 +202,7 @@ class Traffic:
 
     @property
     def _size(self) -> int:
-        """Number of bytes of the beat that moves."""
+        """Size, in bytes, of the beat that moves: the present input's next one, or the write queue's first."""
         if self._writes_now:
             sizes = self._writes[self._waiting[0]]
             return sizes[self._written[self._waiting[0]] % len(sizes)]

@@ -1,4 +1,4 @@
-"""Raw results of all simulators, and the checked result of a simulation."""
+"""Raw result that any simulator returns, the checks of a raw result, and the checked result of a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hwgen.simulate.job import Job
 
 @dataclass(kw_only=True)
 class Raw:
-    """Raw result of a simulator, before any check.
+    """Result of one run as a simulator reports it, before any check: beats, counts and cycles.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Raw:
 
     @classmethod
     def of(cls, answers: Mapping[str, Sequence[str]], **seen: Any) -> Raw:
-        """Return the raw result that a simulator wrote as lines of a key and a value.
+        """Convert lines of a key and a value, which a simulator wrote, to a raw result.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ _LISTS = {"frame_ends": "frame_end", "written_ends": "frame_written", "busy": "b
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Checked result of a simulation.
+    """Checked result of a simulation: output maps, cycles and bytes.
 
     Cycles are counted from the release of reset.
 
@@ -185,7 +185,7 @@ class Run:
 
 
 def conclude(job: Job, raw: Raw, simulator: str) -> Run:
-    """Check the rules that every design must obey, and return the result with beats converted to maps.
+    """Check a simulator's raw result by the rules for every design, and convert its beats to maps.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def conclude(job: Job, raw: Raw, simulator: str) -> Run:
 
 
 def _maps(name: str, port: Port, payloads: np.ndarray, simulator: str) -> np.ndarray:
-    """Return the maps ``(n, C, H, W)`` of an output.
+    """Convert an output's simulated beats to maps ``(n, C, H, W)``, and check their flags ``last``.
 
     Raises
     ------

@@ -77,7 +77,7 @@ def _check_waves(config: Config, options: Options, frames: int) -> None:
 
 
 def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
-    """Return the number of frames per input.
+    """Check that all inputs have equally many frames, and return their number.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
 
 
 def _job(config: Config, frames: Sequence[np.ndarray], options: Options, index: int, bar: _Bar) -> Job:
-    """Return the job of the simulation ``index``, with its share of each input's frames."""
+    """Pack one simulation's share of each input's frames into beats, and return the simulation's job."""
     return Job(
         config=config,
         payloads=[
@@ -110,7 +110,7 @@ def _job(config: Config, frames: Sequence[np.ndarray], options: Options, index: 
 
 
 def _idle(config: Config, options: Options) -> int:
-    """Return a number of cycles without a transfer after which the design must be in a deadlock.
+    """Return the number of cycles without a transfer after which a simulated accelerator must be in a deadlock.
 
     It includes the time in which the memory reads a beat and writes its whole queue.
     """
@@ -124,7 +124,7 @@ def _idle(config: Config, options: Options) -> int:
 
 
 def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.Pool | None) -> list[Raw]:
-    """Run all jobs, on this machine or on a cluster, and return the raw result of each."""
+    """Compile the simulator, run all jobs here or on a cluster, and return the raw result of each in order."""
     used = simulator(options.simulator)
     if not entry(options.simulator).reads_verilog:
         return [used.run(job, {}, "") for job in jobs]
@@ -147,7 +147,7 @@ def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.P
 
 
 def _sources(config: Config, options: Options, used: Simulator, say: Callable[[str], None]) -> Mapping[str, bytes]:
-    """Return the files that a simulator reads: the design, the files beside it, and the decoders of its streams."""
+    """Generate the files that a simulator reads, by name: Verilog with the waves' decoders, and memory files."""
     top, beside = identifier(config.name), options.beside
     watched = _watched(config, options)
     content = files(config, component=options.component, taps=options.taps or bool(watched), say=say)
@@ -160,7 +160,10 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
 
 
 def _watched(config: Config, options: Options) -> Sequence[waves.Watched]:
-    """Return the layers' streams that waves show decoded. There are none without waves, or with other Verilog."""
+    """Return the layers' output streams that waves show decoded; none without waves, or with existing Verilog.
+
+    A simulator that records no choice of layers shows no decoded streams either.
+    """
     plain = options.component is None and not options.beside
     return waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and plain else ()
 
@@ -170,7 +173,7 @@ def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Job
 
 
 def _on_cluster(cluster: work.Pool, jobs: Sequence[Job], content: Mapping[str, bytes], top: str) -> list[Raw]:
-    """Run all jobs on a cluster, and return the raw result of each.
+    """Run all jobs on a cluster, and return the raw result of each in order.
 
     The cluster's workers compile the simulator themselves. Progress is reported once per finished job.
     """
@@ -190,14 +193,14 @@ def _share(
     top: str,
     share: tuple[Sequence[np.ndarray], int, int],
 ) -> Raw:
-    """Run one job in a worker of a cluster."""
+    """Simulate one share of the frames in a worker of a cluster, and return the raw result."""
     payloads, frames, idle = share
     job = Job(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
     return simulator(options.simulator).run(job, content, top)
 
 
 class _Bar:
-    """Progress of all simulations side by side: the present step, then the number of output beats of all of them."""
+    """Reporter of progress of simulations side by side: names of steps, then the sum of their output beats."""
 
     def __init__(self, total: int, name: str) -> None:
         self._total, self._name = total, name

@@ -17,10 +17,10 @@ __all__ = ["Simulator", "program", "simulator"]
 
 
 class Simulator(ABC):
-    """Simulator of accelerators. Its entry in `hwgen.simulators` lists its abilities."""
+    """Base class of the simulators of accelerators, whose abilities `hwgen.simulators` lists."""
 
     def check_tools(self) -> None:
-        """Refuse to begin without the simulator's programs.
+        """Refuse to begin if one of the simulator's programs is missing; by default none is needed.
 
         Raises
         ------
@@ -30,7 +30,7 @@ class Simulator(ABC):
         return
 
     def prepare(self, waves: Path | None) -> None:
-        """Compile the code that all designs share, if the simulator has such code.
+        """Compile the code that simulations of all designs share, if the simulator has such code.
 
         Parameters
         ----------
@@ -45,11 +45,11 @@ class Simulator(ABC):
         return
 
     def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
-        """Return emitted files, by name, in the form that the simulator reads."""
+        """Convert emitted files, given by name, to the form that the simulator reads; by default change nothing."""
         return files
 
     def build(self, job: Job, files: Mapping[str, bytes], top: str) -> object:
-        """Compile a design before it is simulated several times.
+        """Compile a design before it is simulated several times; by default do nothing.
 
         Raises
         ------
@@ -60,7 +60,9 @@ class Simulator(ABC):
 
     @abstractmethod
     def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
-        """Simulate a design, and return the raw result. `Job` describes the events of a cycle.
+        """Simulate a design with a job's frames and options, and return the unchecked result.
+
+        `Job` describes the events of a cycle.
 
         Parameters
         ----------
@@ -79,7 +81,7 @@ class Simulator(ABC):
 
 
 def simulator(name: str) -> Simulator:
-    """Return the simulator of a name.
+    """Return the `Simulator` that is registered under ``name``; its module is imported.
 
     Raises
     ------
@@ -90,7 +92,7 @@ def simulator(name: str) -> Simulator:
 
 
 def program(name: str, of: str, package: str) -> str:
-    """Return the path of a program that a simulator needs.
+    """Find a program that a simulator needs, and return its path; raise ToolError if the program is missing.
 
     Parameters
     ----------

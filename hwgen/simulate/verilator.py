@@ -27,7 +27,7 @@ from hwgen.simulate.simulator import program as find_program
 __all__ = ["SIMULATOR", "Verilator", "compiled", "fst_lacks"]
 
 PROGRAM = "simulator"
-"""File name of a compiled simulator."""
+"""File name of a compiled simulator in its cache entry."""
 
 _WAVES = {None: 0, ".vcd": 1, ".fst": 2}
 #: Options against a bug of Verilator 5.048 and 5.050, which add the counts of two nested shifts in too few bits (its
@@ -58,7 +58,7 @@ class Verilator(CppSimulator):
         return contents.without_contents(files, top)
 
     def build(self, job: Job, files: Mapping[str, bytes], top: str) -> Path:
-        """Return the path of the program that simulates a design, from the cache or compiled now.
+        """Compile the program that simulates a design, unless the cache has it, and return the program's path.
 
         Raises
         ------
@@ -80,7 +80,7 @@ def compiled(
     wave_file: Path | None = None,
     say: Callable[[str], None] = lambda step: None,
 ) -> Path:
-    """Return the path of the program that simulates a design, from the cache or compiled now.
+    """Compile the program that simulates a design, unless the cache has it, and return the program's path.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _tools(wave_file: Path | None) -> cpp.Tools:
 
 
 def _compile(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -> Path:
-    """Compile a simulator, and return the folder of its cache entry."""
+    """Compile a design's simulator into the cache, and return the folder of its cache entry."""
     runtime = cpp.prepare(tools)
     with processes.workplace(kept.folder() / "simulators", remedy="set HWGEN_CACHE to a folder with room") as work:
         components = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], top))

@@ -32,7 +32,7 @@ LANES = 64
 
 @dataclass(frozen=True)
 class Watched:
-    """Output stream of a layer that waves show.
+    """Output stream of a layer, for which waves show decoded values.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class Watched:
 
     @property
     def scope(self) -> str:
-        """Name of the stream's decoder instance, beside the layer."""
+        """Name of the Verilog instance, beside the layer's, that decodes the stream for waves."""
         return f"stream_{self.instance}"
 
     @property
     def signals(self) -> dict[str, tuple[int, bool]]:
-        """Signals of the decoder by name, with the width in bits and whether the signal is signed.
+        """Signals of the stream's decoder: from the name to the width in bits and whether the signal is signed.
 
         Row, column and channel exist only for a stream in row-major order.
         """
@@ -69,7 +69,7 @@ class Watched:
 
     @property
     def values(self) -> dict[str, int]:
-        """Signal names of a beat's values, each with the index of its lowest bit in the payload.
+        """Lowest bit, in the payload, of each value of a beat, by the name of the value's signal in the decoder.
 
         Empty for a beat with more than `LANES` values.
         """
@@ -84,7 +84,7 @@ class Watched:
 
 
 def streams(config: Any) -> tuple[Watched, ...]:
-    """Return the output streams of an accelerator's layers. A configuration of another component has none."""
+    """Return the output stream of each of an accelerator's layers; none for the config of another component."""
     if not isinstance(config, AcceleratorConfig):
         return ()
     layers = [layer.name for layer in config.layers]
@@ -93,7 +93,7 @@ def streams(config: Any) -> tuple[Watched, ...]:
 
 
 def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Watched]:
-    """Return the streams of some layers. ``None`` stands for all layers.
+    """Return the streams of the layers named in ``layers``, or all streams for ``None``.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
 
 
 def decoded(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
-    """Return the files of an accelerator, which must have ``taps``, with a decoder added for each layer's stream."""
+    """Add a decoder of each layer's stream to an accelerator's Verilog, which must have the ports of ``taps``."""
     text = files[f"{top}.v"].decode(errors="surrogateescape")
     end = text.index("endmodule", text.index(f"module {top} ("))
     lines = [
@@ -138,7 +138,7 @@ def decoded(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) ->
 
 
 def _module(name: str, watched: Watched) -> str:
-    """Return the Verilog of the decoder of a stream."""
+    """Return the Verilog module that decodes a stream's beats into frame, position and values for waves."""
     beat = watched.beat
     lines = [
         f"module {name} (input wire clk, input wire rst, input wire valid, input wire [{beat.data_bits}:0] payload);",

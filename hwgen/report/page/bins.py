@@ -10,7 +10,7 @@ __all__ = ["shares"]
 
 
 def shares(cycles: np.ndarray, edges: np.ndarray) -> str:
-    """Return the share of each bin that is spent in a state, one byte per bin, in base64.
+    """Return the share of each bin's cycles spent in one state, as a byte per bin (255 for all), in base64.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sections about a simulation: comparison with the golden model, and frames that are classified right."""
+"""Sections of the report page about a simulation: first difference from the golden model, and accuracy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Difference", "accuracy", "accuracy_line", "check_labels", "differenc
 
 Difference = dict[str, Any]
 
-#: Largest number of classes of a confusion matrix; and number of pairs that are listed for more classes.
+#: Largest number of classes for which there is a confusion matrix, and of confused pairs of classes in a list.
 MAX_CLASSES, MAX_PAIRS = 40, 30
 
-#: Largest number of rows and columns of a picture. Of a larger map the part around the difference is shown.
+#: Largest number of rows and of columns of a pictured map; of a larger map the part around the difference is shown.
 MAX_SIDE = 192
 
 
 def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.ndarray) -> Difference:
-    """Return the first value that differs, with its channel's map in the hardware and in the golden model.
+    """Describe a value that differs, with the simulated and expected map of its channel, for the report page.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def check_labels(labels: np.ndarray, frames: int, outputs: int) -> None:
 
 
 def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np.ndarray) -> np.ndarray:
-    """Return the class of each frame: the index of its largest output value.
+    """Check the labels, and return each frame's predicted class: the index of its largest output value.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np
 
 
 def accuracy(outputs: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Return the number of frames classified right, by the hardware and by the golden model, and the confusions."""
+    """Count the frames that hardware and golden model classify by their labels, and the hardware's confusions."""
     classified, golden = (predicted_classes(values, labels) for values in (outputs, expected))
     classes = outputs[0].size
     counts = np.zeros((classes, classes), dtype=np.int64)
@@ -101,6 +101,6 @@ def accuracy(outputs: np.ndarray, expected: np.ndarray, labels: np.ndarray) -> d
 
 
 def accuracy_line(results: Mapping[str, Any]) -> str:
-    """Return the accuracy in one line."""
+    """Return one line with the numbers of frames that the hardware and the golden model classify right."""
     share = f"{results['right']:,} of {results['frames']:,} frames ({results['right'] / results['frames']:.2%})"
     return f"{share} have their label's class; by the golden model {results['golden']:,}"

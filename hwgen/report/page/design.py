@@ -1,4 +1,4 @@
-"""Sections of a plan: its figures, the drawing of the network, the table, resources, memory, the roofline."""
+"""Sections of the report page about a plan: figures, drawing of the network, table, resources, memory, roofline."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from hwgen.templates.layers import LayerPlan
 
 __all__ = ["document"]
 
-#: Names of a board's resources, by their keys.
+#: Names of a board's resources on the report page, by their names as attributes.
 RESOURCES = {"dsp": "DSP slices", "bram36": "block RAMs (36 kbit)", "lut": "LUTs", "ff": "flip-flops"}
 
 _MEMORIES = {"lut": "LUT RAM", "block": "block RAM", "stream": "off chip, loaded for each run"}
 
 
 def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a plan, the source of its sections.
+    """Return, as plain values, all that the report page's sections about a plan show.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about(plan: Plan) -> str:
-    """Return the size of the network in one line."""
+    """Return one line with the network's numbers of layers, multiply-adds and weights."""
     network = plan.network
     layers = f"{len(network.layers):,} {'layer' if len(network.layers) == 1 else 'layers'}"
     return f"{layers}, {network.macs:,} multiply-adds per frame, {network.weight_count:,} weights"
 
 
 def _by_columns(plan: Plan) -> list[tuple[Mapping[str, str], list[Group]]]:
-    """Return runs of groups with the same columns in the table, and the meanings of the columns."""
+    """Return runs of consecutive groups with equal table columns, each after the meanings of these columns."""
     found = groupby(plan.groups, key=lambda group: legend.of(group.template.name)[0])
     return [(columns, list(groups)) for columns, groups in found]
 
@@ -99,7 +99,7 @@ def _layers(group: Group) -> list[tuple[LayerPlan, LayerConfig, Op]]:
 
 
 def _figures(plan: Plan) -> list[dict[str, str]]:
-    """Return the main figures of the plan."""
+    """Return the plan's main figures (rates, latency, traffic, use of the board): name, value and text of each."""
     clock, used, board = plan.board.clock_mhz, plan.resources, plan.board
     figures = []
     if plan.interval:
@@ -128,7 +128,7 @@ def _size(count: int) -> str:
 
 
 def _drawing(plan: Plan) -> dict[str, Any]:
-    """Return nodes and edges of the network, group by group, with the texts of a click."""
+    """Return nodes and edges of the network's drawing, group by group, with the facts that a click on a node shows."""
     network = plan.network
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, str]] = []
@@ -165,7 +165,10 @@ def _edge(source: str, sink: str, carried: FeatureMap) -> dict[str, str]:
 
 
 def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
-    """Return the facts that a click on each layer shows. Without streams they are the columns of the table."""
+    """Return the facts, names and values, that a click on a layer shows, by the layer's name.
+
+    For a group without streams between layers they are the columns of the plan's table.
+    """
     if group.template.streams:
         return {of[0].name: _facts(group, *of) for of in _layers(group)}
     columns = legend.of(group.template.name)[0]
@@ -177,7 +180,7 @@ def _facts_of(group: Group) -> dict[str, list[tuple[str, str]]]:
 
 
 def _maps(node: Op) -> list[tuple[str, str]]:
-    """Return the inputs, the output, the window and the weights of a layer."""
+    """Return facts about a layer's input maps, output map, window and weights, as names and values."""
     facts = [("inputs", " and ".join(map(str, node.inputs))), ("output", str(node.output))]
     if node.window.taps > 1 or max(node.window.stride) > 1:
         facts.append(("window", _window(node)))
@@ -187,7 +190,7 @@ def _maps(node: Op) -> list[tuple[str, str]]:
 
 
 def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[tuple[str, str]]:
-    """Return the facts that a click on a layer with streams shows, as names and values."""
+    """Return the facts that a click on a layer linked by streams shows, as names and values."""
     facts = _maps(node)
     factors = f"Tn {plan.tn}, Tm {plan.tm}, Tk {plan.tk}, Tp {plan.tp}"
     facts.append(("unroll factors", f"{factors} (input channels, output channels, taps, pixels)"))
@@ -211,7 +214,7 @@ def _resources_text(used: Resources) -> str:
 
 
 def _readers(group: Group, layer: LayerConfig) -> list[str]:
-    """Return the name of each FIFO's reader."""
+    """Return, for each FIFO behind a layer, the name of the layer that reads the FIFO, or ``the output``."""
     layers = group.config.layers
     index = next(position for position, candidate in enumerate(layers) if candidate is layer)
     links = [link for link in group.config.links if link.source == index]
@@ -235,7 +238,7 @@ def _shape(source: FeatureMap) -> str:
 
 
 def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dict[str, Any]:
-    """Return the memories that hold a layer's operands."""
+    """Return the sizes and memories of a layer's weights, line buffer and FIFOs, as plain values."""
     memory = layer.compute.weight_memory
     weights = None
     if memory is not None:
@@ -263,7 +266,7 @@ def _memory_name(block: bool) -> str:
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
-    """Return the board's limits, the plan's rate, and the points that the layers would have without fusion.
+    """Return a roofline: peaks of the board and of used slices, and points of groups and of layers not fused.
 
     Intensities are in MACs per byte off chip, rates in GMAC/s. A group has its rate while it runs. A layer has the rate
     of the frame, at the intensity that it would have if its maps were moved off chip. On an engine each layer has its
@@ -294,7 +297,7 @@ def _point(kind: str, name: str, macs: int, moved: int, cycles: int, clock: floa
 
 
 def _ends(ends: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the input and output tensors of the hardware, with shape, type and scale."""
+    """Return one list of the hardware's input, then output tensors, with name, shape, type, scale and zero point."""
     taken: Sequence[Mapping[str, Any]] = ends.get("inputs") or [ends["input"]]
     delivered: Sequence[Mapping[str, Any]] = ends.get("outputs") or [ends["output"]]
     return [

@@ -1,4 +1,4 @@
-"""Engine's contributions to the sections of a plan: its components, its buffers, and the states of layers on it."""
+"""Sections of the report page that a group on an engine fills: resources, traffic, buffers, roofline, timeline."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["EngineSections"]
 
 _WORD = 8 * LANES
 
-#: Meanings of the colours.
+#: Meanings of the colours in an engine's timeline, by the kind of state.
 _KINDS = {
     "work": "the array multiplies; the port reads maps and weights",
     "input": "waits for loads; the port is idle",
     "buffer": "waits for the array or its sums; the port fetches jobs",
     "room": "results are stored",
 }
-#: Name of each state of the array, of the port and of a layer.
+#: Text for each state of the multiplier array, of the memory port and of a layer in an engine's timeline.
 _SAYS = {
     "array": {
         "work": "multiplies",
@@ -54,18 +54,18 @@ _SAYS = {
 
 
 class EngineSections(Sections):
-    """Contributions of a group on an engine to the sections of a plan."""
+    """Sections of the report page that a group on an engine fills, with values that differ from the defaults."""
 
     bar = ("maps once", "Bytes of the maps that the layer reads and writes, if each map moved once")
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return the resources of each component, and of the logic between the components."""
+        """Return pairs of name and estimated resources: the engine's components, and the logic between them."""
         design = engine_group(group).design
         components = [(design.titles[name], component.resources) for name, component in design.components.items()]
         return [*components, ("between the components", design.own)]
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return the bytes that each layer moves over the port per frame, and the bytes of its maps moved once."""
+        """Return for each computed layer the bytes per frame over the port, and bytes if each map moved once."""
         group = engine_group(plan.groups[0])
         batch = group.template.batch
         return [
@@ -83,7 +83,7 @@ class EngineSections(Sections):
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return the points of the roofline: layers, or layers side by side, with their own bytes and cycles."""
+        """Return the roofline's points, each of layers computed side by side: names, MACs, bytes and cycles."""
         group = engine_group(group)
         figures = {layer_figures.layer.name: (layer_figures, step) for layer_figures, step in _computed(group)}
         points = []
@@ -99,7 +99,7 @@ class EngineSections(Sections):
         return template.engine.bus_bytes / template.memory.pace * clock_mhz / 1000
 
     def engine(self, group: Group) -> dict[str, Any]:
-        """Return the memories of operands: buffers on the chip, maps and weights off chip, and each layer's tiles."""
+        """Return values for the memory section: on-chip buffers, off-chip maps and weights, and layers' tiles."""
         group = engine_group(group)
         schedule = group.schedule
         return {
@@ -111,7 +111,7 @@ class EngineSections(Sections):
         }
 
     def times(self, group: Group, bins: int) -> dict[str, Any]:
-        """Return the timeline of the array, of the port, and of the layers."""
+        """Return the timeline of an engine's run, in ``bins`` bins: states of array, memory port and layers."""
         group = engine_group(group)
         bands = group.bands
         edges = np.unique(np.linspace(0, group.cycles, bins + 1).astype(np.int64))
@@ -142,13 +142,13 @@ class EngineSections(Sections):
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, Step]]:
-    """Return the layers with passes of their own, each with the layers on its way out."""
+    """Return the figures of each layer with passes of its own, and its `Step`, with the layers done on its way out."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in steps(group.network) if step.ops[0].name in own]
 
 
 def _taken(group: EngineGroup, step: Step) -> int:
-    """Return the bytes of the maps that a layer reads, each counted once."""
+    """Return the total bytes of the maps that the layers of a `Step` read, each map counted once."""
     return sum(group.schedule.locations[edge].size for edge in dict.fromkeys(step.edges))
 
 
@@ -176,7 +176,7 @@ def _cut(tiling: Tiling) -> dict[str, Any]:
 
 
 def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
-    """Return the buffers on the chip: name, contents, number of words, bits per word, and memory."""
+    """Return an engine's on-chip buffers: name, contents, number of words, bits per word, and kind of memory."""
     blocks = engine.parameter_words * LANES
     buffers: Sequence[tuple[str, str, int, int, str]] = (
         ("map buffer", f"boxes of input maps, in {engine.pixels} banks", engine.pixels * engine.map_words, _WORD, ""),

@@ -1,4 +1,4 @@
-"""Section of an exploration: its fronts, published designs, and the point of a plan."""
+"""Section of the report page about an exploration: its Pareto fronts, published designs, and a plan's points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["chosen", "document"]
 
 _KB, _MB = WORD_BYTES / 1024, WORD_BYTES / 1_024_000
 
-#: Fronts by their keys: title, axes (name and unit), whether the axes are logarithmic, and a caption.
+#: Fronts by their keys: title, axes (name and factor to the unit), whether they are logarithmic, and a caption.
 _FRONTS = {
     "storage_traffic": (
         "Storage against traffic",
@@ -48,12 +48,12 @@ _FRONTS = {
     ),
 }
 
-#: Largest number of cycles, beyond every plan's.
+#: Largest number of cycles that is accepted from a ``plan.json``, beyond every plan's.
 _LONGEST = 1 << 62
 
 
 def document(exploration: Exploration, plan: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the section of an exploration.
+    """Return, as plain values, what the section about an exploration shows.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _front(exploration: Exploration, key: str, plan: dict[str, Any] | None) -> d
 
 
 def _points(exploration: Exploration, key: str) -> Iterable[dict[str, Any]]:
-    """Yield each point in its own units: its coordinates, whether it fits the board, and its design."""
+    """Yield a front's points, in unscaled units: coordinates, whether the board has room, and the design as text."""
     names = [layer.name for layer in exploration.network.layers]
     if key == "storage_traffic":
         for point in exploration.storage_traffic:
@@ -129,7 +129,7 @@ def _point(x: int, y: int, fits: bool, said: str) -> dict[str, Any]:
 
 
 def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
-    """Return the unroll factors of the first eight layers."""
+    """Return the unroll factors ``TnxTmxTkxTp`` of a point's first eight layers, as text."""
     factors = [
         f"{name} {factors_of_layer.tn}x{factors_of_layer.tm}x{factors_of_layer.tk}x{factors_of_layer.tp}"
         for name, factors_of_layer in zip(names, point.unroll, strict=True)
@@ -138,7 +138,9 @@ def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
 
 
 def chosen(plan: str, path: str, network: Network) -> dict[str, Any]:
-    """Return the points of the plan of a ``plan.json``: storage and traffic by the fronts' models, slices, cycles.
+    """Return the name of a ``plan.json`` and its plan's point on each front, by the front's key.
+
+    Storage and traffic are those of the fronts' models, slices and cycles those of the plan.
 
     Parameters
     ----------

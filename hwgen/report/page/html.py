@@ -1,4 +1,4 @@
-"""HTML page of a report: from the documents of its sections to one file, and back."""
+"""Writer and reader of a report's HTML page, a file that contains the plain values of its sections."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SECTIONS = (
 
 
 def render(document: Mapping[str, Any]) -> bytes:
-    """Return the page of some sections.
+    """Return the HTML page that shows the sections of ``document``, in UTF-8.
 
     Parameters
     ----------
@@ -81,12 +81,12 @@ def _printable(value: Any) -> Any:
 
 
 def sections(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the names and titles of the sections of a document's page, in order."""
+    """Return the name and title of each section that the page of a document shows, in order."""
     return [(name, title) for name, title, key in _SECTIONS if document.get(key)]
 
 
 def read(text: str, path: str) -> dict[str, Any]:
-    """Return the sections that a page holds.
+    """Return the document, with the sections' plain values, that the text of an HTML page contains.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def read(text: str, path: str) -> dict[str, Any]:
 
 
 def merged(document: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """Return a document with the missing sections of an existing page of the same design.
+    """Add to a document the sections that only an existing page of the same design has, and return the result.
 
     Two pages are of the same design if their ``of`` agree. Where one page has a plan but no weights, their ``plan``
     must agree. A file that is no page, or a page of another design, adds nothing.
@@ -140,7 +140,7 @@ def _add(hash_of_design: Any, value: Any) -> None:
 
 
 def _embedded(document: Mapping[str, Any]) -> Markup:
-    """Return JSON that no text in it can end: within a script only ``<`` could."""
+    """Return a document as JSON for an HTML script element, with ``<`` escaped so that no text ends the element."""
     return Markup(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))
 
 
@@ -154,7 +154,7 @@ def _installed() -> bool:
 
 @cache
 def _asset(name: str) -> str:
-    """Return a file of the page for use inside an HTML element: nothing ends the element, no character is forbidden."""
+    """Return a script or style file, changed so that it can't end the HTML element that it is inserted into."""
     text = resources.files("hwgen.report.page").joinpath(name).read_text(encoding="utf-8")
     text = re.sub(r"(?m)^//# sourceMappingURL=.*$", "", text).replace("</script", "<\\/script")
     return re.sub(r"[\x00-\x08\x0b\x0e-\x1f]", lambda found: f"\\x{ord(found[0]):02x}", text)
@@ -174,5 +174,5 @@ def _environment() -> Environment:
 
 
 def _number(value: float) -> str:
-    """Return a number with commas between thousands and at most the digits that the figure has."""
+    """Return a number as text with commas: integers in full, others with four digits, or one decimal from 1,000."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}" if value < 1000 else f"{value:,.1f}"

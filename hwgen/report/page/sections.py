@@ -1,4 +1,4 @@
-"""Contributions of a group to the sections of a plan, for groups of layers with streams in between."""
+"""Sections of the report page that a group fills, by default for groups of layers linked by streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Sections", "span"]
 
 
 class Sections:
-    """Contributions of a group to the sections of a plan.
+    """Sections of the report page that a group fills; the methods fit a group of layers linked by streams.
 
     A template whose groups are not layers with streams in between overrides this (`hwgen.report.page.templates`).
     """
@@ -23,10 +23,10 @@ class Sections:
         "if not fused",
         "Bytes of the maps of all layers of the group, if each layer read and wrote its maps off chip",
     )
-    """Name and meaning of the bar beside the bytes moved."""
+    """Name and meaning of the bar that the traffic chart shows beside the bytes moved."""
 
     def resources(self, group: Group, plan: Plan) -> list[tuple[str, Resources]]:
-        """Return the resources of each part of the group, by the part's name."""
+        """Return pairs of name and estimated resources: layers, guards of inputs, and the loader of weights."""
         guards = sum((guard.resources for guard in group.config.guards), Resources())
         name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
         loader = group.config.loader
@@ -37,14 +37,14 @@ class Sections:
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
-        """Return the layers of the roofline: name, MACs, bytes off chip and cycles.
+        """Return the roofline's points of the group's layers, if not fused: name, MACs, bytes and cycles.
 
         ``cycles`` are the group's cycles per frame. The bytes are those of the layer's maps if all moved off chip.
         """
         return [(node.name, node.macs, _alone(node), cycles) for node in group.network.layers]
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
-        """Return the bytes that each group moves off chip per frame, and the bytes of its maps layer by layer."""
+        """Return for each group the bytes moved off chip per frame, and the bytes of its layers' maps if not fused."""
         loads = plan.placement.loads_weights
         return [
             {
@@ -56,7 +56,7 @@ class Sections:
         ]
 
     def engine(self, group: Group) -> dict[str, Any] | None:
-        """Return the section of an engine's buffers and tiles; ``None`` for other groups."""
+        """Return values for the memory section on an engine's buffers and tiles; ``None`` for groups of streams."""
         return None
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:
@@ -64,18 +64,18 @@ class Sections:
         return None
 
     def times(self, group: Group, bins: int) -> dict[str, Any] | None:
-        """Return the views of the schedule in ``bins`` bins; ``None`` for the default views of layers with streams."""
+        """Return the timeline section's values, in ``bins`` bins; ``None`` for the default of layers with streams."""
         return None
 
 
 def span(group: Group) -> str:
-    """Return the first and the last layer of a group."""
+    """Return a group's name for the page: its first and last layer, ``conv1 to pool2``, or its only layer."""
     first, last = group.layers[0].name, group.layers[-1].name
     return first if first == last else f"{first} to {last}"
 
 
 def _alone(node: Op) -> int:
-    """Return the bytes that a layer would move with its maps off chip, but not its weights."""
+    """Return the bytes of a layer's input and output maps, which move off chip if the layer is not fused."""
     return sum(map(_bytes, node.inputs)) + _bytes(node.output)
 
 

@@ -1,4 +1,4 @@
-"""Sections of a plan by the templates of its groups."""
+"""Choice of the object that fills the report page's sections for a group, by the group's template."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BY_TEMPLATE: Mapping[str, Sections] = {ENGINE: EngineSections()}
 
 
 def of_group(group: Group) -> Sections:
-    """Return the sections of a group."""
+    """Return the `Sections` object for a group's template, which fills the page's sections."""
     return _BY_TEMPLATE.get(group.template.name, _STREAMS)
 
 
 def of_plan(plan: Plan) -> Sections:
-    """Return the sections of a plan: those of its only group, or those of groups with streams if it has several."""
+    """Return the `Sections` object of a plan's only group, or the one for layers with streams if it has several."""
     return of_group(plan.groups[0]) if len(plan.groups) == 1 else _STREAMS

@@ -1,4 +1,4 @@
-"""Timeline section: the work and waits of each layer, and the fill levels of FIFOs."""
+"""Timeline section of the report page: the work and waits of each layer, and the fill levels of FIFOs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hwgen.templates.base import Group
 
 __all__ = ["document"]
 
-#: Largest number of bins of a view, and of layer-bin cells of all views: many layers get fewer bins.
+#: Largest number of bins of cycles in a view, and of bins times layers, so that many layers get fewer bins.
 MAX_BINS, MAX_CELLS = 480, 60_000
 
-#: Meanings of the colours.
+#: Meanings of the timeline's colours, by the kind of a layer's state.
 _KINDS = {
     "work": "works",
     "input": "waits for input",
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """Return the views of the exact schedule: one frame, and back-to-back frames.
+    """Return the timeline section's values from the exact schedule: views of one frame and of back-to-back frames.
 
     Each view has ``edges`` (cycles). For each layer it has the cycles in each state, in total and per bin. A bin is a
     byte of base64, 255 for all of its cycles. For each FIFO it has the largest number of beats in each bin.
@@ -50,7 +50,7 @@ def document(plan: Plan) -> dict[str, Any]:
 
 
 def _in_turn(plan: Plan, bins: int) -> dict[str, Any]:
-    """Return the view of groups that run one after the other, each for one frame at a time."""
+    """Return the timeline section's values for groups that run in turn, each for one frame at a time."""
     cycles = sum(group.frame_cycles for group in plan.groups)
     views = []
     for group in plan.groups:
@@ -119,7 +119,7 @@ def _fifo(config: AcceleratorConfig, link: Any) -> str:
 
 
 def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
-    """Return, for each FIFO, its planned depth and its peak in the longest run."""
+    """Return each FIFO's planned depth and its peak fill in the longest schedule; empty without a schedule."""
     longest = schedules.steady if schedules.steady is not None else schedules.first
     if longest is None:
         return []
@@ -140,7 +140,7 @@ def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
 
 
 def _why(depth: int, peak: int, timeline: Timeline) -> str:
-    """Return why a FIFO is or is not full."""
+    """Return the reason, as text, why a FIFO's peak fill in a schedule does or does not reach its depth."""
     if peak == depth:
         return "full at some time"
     if timeline.frames == 1:
@@ -149,7 +149,7 @@ def _why(depth: int, peak: int, timeline: Timeline) -> str:
 
 
 def _notes(plan: Plan, schedules: Timelines) -> list[str]:
-    """Return the reasons for views that are missing or not drawn as planned."""
+    """Return texts with the reasons for timeline views that are missing or not drawn as planned."""
     notes = []
     if schedules.first is None:
         notes.append(_too_many(plan.groups[0].config))

@@ -1,4 +1,4 @@
-"""Section about Vivado's results for a project: timing, and utilisation beside the plan's estimate."""
+"""Section of the report page about Vivado's results: timing, and utilisation beside the plan's estimate."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LEVELS = {
 
 
 class StaleError(InputError):
-    """Refusal of Vivado's results that belong to another build than the folder."""
+    """Error of Vivado's results that belong to another build than the design in their folder."""
 
 
 def document(folder: Path) -> dict[str, Any] | None:
-    """Return the section of a folder; ``None`` if Vivado has not run there.
+    """Return the Vivado section's values from a design's folder; ``None`` if Vivado has not run there.
 
     Raises
     ------
@@ -66,12 +66,12 @@ def document(folder: Path) -> dict[str, Any] | None:
 
 
 def _counts(resources: Entries) -> dict[str, float]:
-    """Return the used amount of each resource."""
+    """Return the used amount of each resource, by key, from an object of a JSON file."""
     return {key: resources.real(key) for key in _USED}
 
 
 def line(results: Mapping[str, Any]) -> str:
-    """Return the section in one line."""
+    """Return one line with Vivado's timing, and its utilisation beside the plan's estimate."""
     used, estimate = results["rows"][0], results["estimate"]
     counts = ", ".join(f"{key.upper()} {used['used'][key]:,g} (estimated {estimate[key]:,g})" for key in _USED)
     timing = f"WNS {results['wns_ns']:g} ns at {results['clock_mhz']:g} MHz"
