@@ -31,9 +31,9 @@ class BoundConfig:
 
     bits: int
 
-    #: Cycle in which the bounds are read, relative to the whole part.
+    #: Cycles from the input of a whole part to the input of its output's bounds ``low`` and ``high``.
     bounds_cycle = 1
-    #: Latency from a whole part to its output, in cycles.
+    #: Cycles from the input of a whole part to its saturated output.
     latency = 2
 
     def __post_init__(self) -> None:

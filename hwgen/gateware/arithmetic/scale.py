@@ -43,12 +43,13 @@ _LUT_BITS = SIGNIFICAND_BITS - PIECE
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
 #: Number of bits of a sum plus bias, without its sign.
 _TOTAL_BITS = 32
-#: Number of positions of the product's half. Above these positions outputs saturate, below them outputs are 0.
+#: Number of product bits, the highest ones, that can have the weight 1/2. With a lower bit of this weight, the output
+#: saturates. With a higher one, it is 0.
 PLACES = 10
-#: Index of the product's lowest bit that can be whole or the half.
+#: Index of the lowest product bit that can have the weight 1/2.
 _UPPER = _PRODUCT_BITS - PLACES
-#: ``shift`` plus the left shift of the sum, for the first position: bit ``_UPPER`` is 1/2 there. The mantissa's lowest
-#: bit has the weight ``2**8`` without a left shift.
+#: Total of ``shift`` and the sum's left shift with which product bit ``_UPPER`` has the weight 1/2. The mantissa's
+#: lowest bit has the weight ``2**8`` without a left shift.
 _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
 
 
@@ -69,9 +70,9 @@ class ScaleConfig:
 
     sum_bits: int = 32
 
-    #: Cycle in which significand and shift are read, relative to their sum.
+    #: Cycles from the input of a sum to the input of its significand and shift.
     scale_cycle = 4
-    #: Latency from a sum to its result, in cycles.
+    #: Cycles from the input of a sum to its scaled and rounded result.
     latency = 10
 
     def __post_init__(self) -> None:
@@ -140,7 +141,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return m
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
-        """Return the sign, the left shift and the rounded 25-bit mantissa of ``sum + bias``, 4 cycles later."""
+        """Normalise ``sum + bias``: return sign, left shift and rounded 25-bit mantissa, 4 cycles later."""
         total = Signal(signed(_TOTAL_BITS + 1), name="biased_sum", reset_less=True)
         m.d.sync += total.eq(self.sum + self.bias)
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
@@ -164,7 +165,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return delayed(m, "mantissa_sign", sign, 1), by, rounded
 
     def _elaborate_product(self, m: Module, mantissa: Value) -> Value:
-        """Return the 48-bit product of the sum's mantissa and the scale's significand, 4 cycles later.
+        """Multiply the sum's mantissa by the scale's significand; return the 48-bit product, 4 cycles later.
 
         Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is inverted, and is therefore
         one too small until a carry corrects it in the addition of the next row.
@@ -197,7 +198,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """Return the right shift that moves the product's 1/2 bit to bit 0, and whether the product is too large.
+        """Compute the right shift that moves the product's bit of weight 1/2 to bit 0, and whether outputs saturate.
 
         The shift, at most 10, applies to the ten highest bits of the product. Both results are available 4 cycles
         later.
@@ -214,7 +215,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
     def _elaborate_rounding(
         self, m: Module, product: Value, fraction_bits: Value, beyond: Value
     ) -> tuple[Value, Value]:
-        """Return the integer part of the scaled product, and whether rounding to nearest even adds 1; 2 cycles."""
+        """Round the scaled product to nearest even: return its integer part and whether to add 1, 2 cycles later."""
         upper, lower = product[_UPPER:], product[:_UPPER]
         # Bits below the half and above half a float32 step: bits that are always there, and bits that depend on the
         # shift.
@@ -237,16 +238,14 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return delayed(m, "whole", whole, 1), delayed(m, "round_up", up, 1)
 
 
-#: Number of digits of the significand's low bits, extended by a 0 above.
+#: Number of Booth digits, each from -2 to 2, that represent the significand's low bits.
 _DIGITS = _LUT_BITS // 2 + 1
 
 
 def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tuple[Value, Value, Value]:
-    """Return ``value`` shifted left by up to three times ``step`` bits, as far as all dropped bits equal ``sign``.
+    """Shift ``value`` left by 0 to 3 times ``step`` bits, as far as all dropped bits equal ``sign``.
 
-    All results are available a cycle later.
-
-    Return the shifted value, its sign, and the number of steps.
+    Return the shifted value, its sign, and the number of steps, all a cycle later.
     """
     same = [named(value[-steps * step :] == sign.replicate(steps * step), "is_only_sign") for steps in (1, 2, 3)]
     by = Cat(named(same[2] | (same[0] & ~same[1]), "is_odd_shift"), same[1])
@@ -257,9 +256,9 @@ def _normalise(m: Module, name: str, value: Value, sign: Value, step: int) -> tu
 
 
 def _row(mantissa: Value, digit: Value) -> Value:
-    """Return a mantissa times a Booth digit, ``digit[0] + digit[1] - 2 * digit[2]``, minus 1 if ``digit[2]`` is set.
+    """Multiply a mantissa by a Booth digit, ``digit[0] + digit[1] - 2 * digit[2]``; 1 too small if ``digit[2]`` is set.
 
-    The result is a two's complement number.
+    The result is a two's complement number. The caller adds the missing 1.
     """
     one, negative = digit[0] ^ digit[1], digit[2]
     two = (digit[0] == digit[1]) & (digit[1] != digit[2])

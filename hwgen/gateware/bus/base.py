@@ -21,7 +21,7 @@ CONTROL = "s_axi_control"
 
 
 class BusStream(Protocol):
-    """Interface of an AXI4-Stream of frames: its name, its word size and its frame size."""
+    """Protocol of the description of an AXI4-Stream that carries frames: name, word size and frame size."""
 
     @property
     def name(self) -> str:
@@ -49,12 +49,14 @@ class Space:
 
 
 class BusShellConfig(ABC):
-    """Configuration of a bus shell, the logic between an accelerator or engine and the AXI buses of a board."""
+    """Base class of configurations of bus shells, which connect an accelerator or engine to a board's AXI buses."""
 
     circuit: ClassVar[str]
     """Name of the wrapped circuit in its instance and in texts: ``accelerator`` or ``engine``."""
     inputs: Sequence[BusStream]
+    """Descriptions of the AXI4-Streams on which frames come to the wrapped circuit; none for an engine."""
     outputs: Sequence[BusStream]
+    """Descriptions of the AXI4-Streams on which frames leave the wrapped circuit; none for an engine."""
     build_hash: int
     """Build hash of the design, which a register holds: a 64-bit digest of the Verilog and the memory files."""
 
@@ -80,7 +82,7 @@ class BusShellConfig(ABC):
     @property
     @abstractmethod
     def signature(self) -> wiring.Signature:
-        """Signature of the shell's component: the buses of the board, and the ports of the wrapped circuit."""
+        """Amaranth signature of the shell's component: the board's buses, and the ports of the wrapped circuit."""
 
     @property
     @abstractmethod
@@ -102,7 +104,7 @@ class BusShellConfig(ABC):
 
     @property
     def ports(self) -> dict[str, wiring.Member]:
-        """Ports of the wrapper module by name, in order: clock, reset, bus signals, interrupt."""
+        """Signature members of the wrapper module by port name, in order: clock, reset, bus signals, interrupt."""
         members: dict[str, wiring.Member] = {"aclk": In(1), "aresetn": In(1)}
         for path, member in self.signature.members.flatten():
             if name := self.port(path):
@@ -118,7 +120,7 @@ class BusShellConfig(ABC):
 
     @abstractmethod
     def component(self) -> BusShell:
-        """Return the bus shell as an Amaranth component."""
+        """Return a new bus shell of this configuration, an Amaranth component."""
 
     @abstractmethod
     def wrapper(self, top: str) -> wiring.Component:
@@ -138,7 +140,7 @@ class BusShell(ConfiguredComponent[AnyShellConfig]):
 
     @abstractmethod
     def elaborate(self, platform: Any) -> Module:
-        """Return the bus shell's logic as an Amaranth module."""
+        """Build the bus shell's logic as an Amaranth module."""
 
     @abstractmethod
     def connections(self, domain: ClockDomain) -> dict[str, Any]:

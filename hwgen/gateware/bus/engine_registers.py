@@ -8,12 +8,13 @@ from hwgen.gateware.engine.port import PACE_BITS, Error
 
 #: Value of the register ``IDENTITY`` of an engine: "HWGE" in ASCII.
 IDENTITY = 0x4857_4745
-#: Version of this register map: the upper 16 bits grow when software must change, the lower 16 with additions.
+#: Version of an engine's register map: the upper 16 bits grow when software must change, the lower 16 with additions.
 VERSION = 0x0001_0000
-#: Index of the lowest address bit in `PROGRAM_BASE`. With a base of this alignment, no burst crosses a 4 KiB boundary.
+#: Index of the lowest address bit that register ``PROGRAM_BASE`` holds. With a base of this alignment, no burst crosses
+#: a 4 KiB boundary.
 BASE_BITS = BORDER_BYTES.bit_length() - 1
 
-#: Reasons for the end of a run, as texts for people.
+#: Text for people of each reason for the end of an engine's run, by error code.
 ERRORS = {
     Error.NONE: "none",
     Error.READ_SLAVE: "memory answered a read by SLVERR",
@@ -29,7 +30,7 @@ ERRORS = {
 
 
 def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register, ...]:
-    """Return the registers of a programmable engine's bus wrapper, sorted by byte offset.
+    """Return the descriptions of the registers of a programmable engine's bus wrapper, sorted by byte offset.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.engine.port import PACE_BITS, Error
 
-#: Name of the bus to memory, with which the names of its ports begin.
+#: Name of an engine's bus to memory, with which the names of the bus's ports begin.
 MEMORY = "m_axi_mem"
 
 
@@ -49,7 +49,7 @@ class EngineShellConfig(BusShellConfig):
     build_hash: int = 0
 
     circuit = "engine"
-    #: Streams of the shell: none.
+    #: AXI4-Streams of an engine's shell: none.
     inputs = outputs = ()
 
     def __post_init__(self) -> None:
@@ -242,7 +242,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         return busy, ended
 
     def _times(self, m: Module, bank: Bank, ran: Value, end: Value) -> None:
-        """Drive the registers that count the clock cycles of the engine's last run and of all its runs."""
+        """Add the counters behind the registers of the clock cycles of the engine's last run and of all its runs."""
         since = Signal(32, name="cycles_since_start")
         last = Signal(32, name="frame_cycles_held")
         cycles = Signal(64, name="busy_cycles")
@@ -255,7 +255,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         m.d.comb += [bank.frame_cycles.eq(last), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _traffic(self, m: Module, bank: Bank) -> None:
-        """Count the beats that are read and written on the memory bus, and the cycles in which the bus stalls."""
+        """Add counters, behind registers, of beats read and written on the memory bus and of its stalled cycles."""
         bus = self.mem
         addressed = bus.awvalid & ~bus.awready
         for name, counts in (
@@ -270,7 +270,7 @@ class EngineShell(BusShell[EngineShellConfig]):
             self._counter(m, bank, f"m_axi_mem_{name}", happens)
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> None:
-        """Drive the register ``name`` with a 32-bit count of the cycles in which ``counts`` is high."""
+        """Add a 32-bit counter of the cycles in which ``counts`` is high, as register ``name``."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         m.d.comb += getattr(bank, name).eq(count)

@@ -76,8 +76,6 @@ class BankConfig:
 class Bank(ConfiguredComponent[BankConfig]):
     """Bank of control and status registers on AXI4-Lite, which stores the registers that software writes.
 
-    Read-only registers are inputs.
-
     Registers that software only reads are inputs.
 
     Parameters
@@ -141,7 +139,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return m
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
-        """Accept AXI4-Lite writes, and return write enable, register index, data and the mask of enabled bits."""
+        """Add logic that accepts AXI4-Lite writes; return write enable, register index, data and mask of valid bits."""
         bus, write = self.bus, Signal(name="write_enable")
         word, has_word = Signal(ADDRESS_BITS - 2, name="write_word_index"), Signal(name="has_write_address")
         data, strobe, has_data = (
@@ -165,7 +163,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return write, word, data, Cat(enable.replicate(8) for enable in strobe)
 
     def _reads(self, m: Module) -> tuple[Value, Value]:
-        """Accept AXI4-Lite reads, and return the read enable and the index of the register to read."""
+        """Add logic that accepts AXI4-Lite reads; return read enable and index of the register that is read."""
         bus, read = self.bus, Signal(name="read_enable")
         m.d.comb += [bus.arready.eq(~bus.rvalid), read.eq(bus.arvalid & bus.arready)]
         with m.If(read):

@@ -8,16 +8,17 @@ from typing import Any, Literal
 
 from hwgen.errors import ConfigError
 
-#: Size of a register in bytes. Offsets are multiples of it.
+#: Size of a register in bytes, of which register offsets are multiples.
 REGISTER_BYTES = 4
-#: Size of the address space in bytes: the minimum that Vivado assigns to a slave.
+#: Size of a wrapper's register address space in bytes: the minimum that Vivado assigns to a slave.
 SPACE_BYTES = 4096
 
 #: Value of the register ``IDENTITY`` of an accelerator: "HWGN" in ASCII.
 IDENTITY = 0x4857_474E
-#: Version of this register map: the upper 16 bits grow when software must change, the lower 16 with additions.
+#: Version of an accelerator's register map: the upper 16 bits grow when software must change, the lower 16 with
+#: additions.
 VERSION = 0x0001_0001
-#: Maximum number of input streams, and of output streams, that the map has registers for.
+#: Maximum number of input streams, and of output streams, for which an accelerator's register map has room.
 MAX_STREAMS = 16
 #: Index of the bit in ``ERRORS`` that reports a failed load of weights.
 WEIGHTS_ERROR_BIT = 31
@@ -29,7 +30,7 @@ Access = Literal["r", "rw", "w1c", "w1s", "w"]
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """Field of a hardware register: consecutive bits with a name.
+    """Description of a field of a hardware register: consecutive bits with a name.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Register:
-    """Register of a bus wrapper: a 32-bit word of the AXI4-Lite address space.
+    """Description of a register of a bus wrapper: a 32-bit word of the AXI4-Lite address space.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ class Register:
 
     @property
     def reset(self) -> int:
-        """Value of the register after a reset."""
+        """Value of the whole register after a reset, from the reset values of its fields."""
         return sum(part.reset << part.low for part in self.fields)
 
     def __getitem__(self, name: str) -> Field:
@@ -103,7 +104,7 @@ class Register:
 
 
 def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
-    """Return the registers ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event field."""
+    """Return the descriptions of ``INTERRUPT_ENABLE`` and ``INTERRUPT_STATUS``, with one bit for each event field."""
     return (
         Register(
             name="INTERRUPT_ENABLE",
@@ -123,15 +124,15 @@ def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
 
 
 def whole(name: str, offset: int, about: str, *, reset: int = 0) -> Register:
-    """Return the description of a read-only register with one field of 32 bits."""
+    """Return the description of a read-only register with one field ``VALUE`` of 32 bits."""
     value = Field(name="VALUE", low=0, bits=32, about=about, reset=reset)
     return Register(name=name, offset=offset, access="r", about=about, fields=(value,))
 
 
 def identifying(identity: int, version: int, build_hash: int) -> tuple[Register, ...]:
-    """Return the four registers that identify a wrapper's hardware: ``IDENTITY``, ``VERSION`` and the build hash.
+    """Return the descriptions of the registers that identify a wrapper: ``IDENTITY``, ``VERSION`` and the build hash.
 
-    They are the first registers of every map.
+    These four registers are the first of every map.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ def identifying(identity: int, version: int, build_hash: int) -> tuple[Register,
 def registers_of(
     inputs: Sequence[str], outputs: Sequence[str], build_hash: int, *, weights: bool = False
 ) -> tuple[Register, ...]:
-    """Return the registers of a streaming accelerator's bus wrapper, sorted by byte offset.
+    """Return the descriptions of the registers of a streaming accelerator's bus wrapper, sorted by byte offset.
 
     Parameters
     ----------
@@ -271,7 +272,7 @@ def registers_of(
 
 
 def to_json(registers: Sequence[Register]) -> list[dict[str, Any]]:
-    """Return the description of a register map as dictionaries for the file ``registers.json``."""
+    """Convert a register map to a list of dictionaries, one per register, for the file ``registers.json``."""
     return [
         {
             "name": register.name,

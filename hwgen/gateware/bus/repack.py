@@ -78,12 +78,13 @@ class Pieces:
 
     @property
     def values(self) -> int:
-        """Number of values in a frame of the accelerator's stream, over all pieces."""
+        """Number of values in a frame, over all pieces (beats or words)."""
         rounds, rest = divmod(self.count - 1, len(self.sizes))
         return rounds * sum(self.sizes) + sum(self.sizes[:rest]) + self.final
 
 
-#: LUTs per stored bit, by the maximum number of units in an input piece (0: any number), as measured.
+#: Pairs of the maximum number of units in an input piece (0: any number), and a converter's LUTs per stored bit, as
+#: measured.
 _SLOT_LUTS = ((1, 0.8), (2, 1.0), (3, 1.4), (4, 2.6), (8, 4.5), (0, 5.1))
 
 
@@ -114,10 +115,7 @@ class RepackConfig:
 
     @cached_property
     def unit(self) -> int:
-        """Number of values in a unit, the largest group of values that no input or output piece splits.
-
-        A unit is never split.
-        """
+        """Number of values in a unit, the largest group of neighbouring values that no input or output piece splits."""
         sides = self.takes, self.gives
         return gcd(*(size for side in sides for size in (*side.sizes, side.final)))
 
@@ -159,7 +157,7 @@ class RepackConfig:
 class Repack(ConfiguredComponent[RepackConfig]):
     """Width converter that takes a frame's values in pieces of one size, and sends pieces of another size.
 
-    It stores a few pieces, and shifts values towards slot 0 as pieces leave.
+    A few pieces are stored in registers (slots), whose values move towards slot 0 as pieces leave.
 
     Parameters
     ----------
@@ -223,7 +221,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
         return m
 
     def _above(self, slots: list[Signal], index: int, units: Value) -> Value:
-        """Return the value that moves into storage slot ``index`` when an output piece of ``units`` units leaves."""
+        """Return the value that register (slot) ``index`` takes when an output piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})
         value: Value | None = None
@@ -233,7 +231,7 @@ class Repack(ConfiguredComponent[RepackConfig]):
 
 
 def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
-    """Count the pieces of a frame, and return the next piece's number of units and whether this piece is the last."""
+    """Add a counter of a frame's pieces; return the next piece's number of units, and whether the piece is the last."""
     piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
     m.d.comb += last.eq(piece == pieces.count - 1)
     sizes = [size // unit for size in pieces.sizes]

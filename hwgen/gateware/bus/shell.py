@@ -29,9 +29,9 @@ from hwgen.gateware.load.loader import STATE, WORD
 from hwgen.gateware.naming import named
 from hwgen.gateware.stream import BeatFormat, Port, numbered
 
-#: Number of low bits in which the frame counts of several outputs are compared.
+#: Number of low bits in which each output's count of frames is compared with the count of frames done by all outputs.
 _AHEAD_BITS = 16
-#: Possible word sizes in bytes, in ascending order.
+#: Possible word sizes of an AXI4-Stream in bytes, in ascending order.
 WIDTHS = (4, 8, 16)
 
 
@@ -53,7 +53,7 @@ def axis(width: int) -> wiring.Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class EndConfig:
-    """Input or output stream of an accelerator, and the AXI4-Stream that carries its values on the bus.
+    """Configuration of the AXI4-Stream that carries the values of one input or output stream of an accelerator.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class EndConfig:
 
     @property
     def value_bytes(self) -> int:
-        """Bytes per value on the AXI4-Stream: the smallest of 1, 2, 4 and 8 that can hold one value."""
+        """Number of bytes per value on the AXI4-Stream: the smallest power of two that holds one value."""
         return self.port.beat.value_bytes
 
     def words_of(self, width: int) -> Pieces:
@@ -118,7 +118,7 @@ class EndConfig:
         return (1 << self.words.final * self.value_bytes) - 1
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
-        """Return the configuration of a width converter between two divisions of a frame: beats and words."""
+        """Return the configuration of a width converter from division ``takes`` to ``gives``, beats and words."""
         return RepackConfig(shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
 
     @property
@@ -320,7 +320,7 @@ class Shell(BusShell[ShellConfig]):
         return ports
 
     def _weights(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Send the weight words that software writes into registers to the accelerator's weight loader.
+        """Add the register that passes each weight word, as software writes it, on to the accelerator's weight loader.
 
         At most one word waits. Return a pulse when a load fails, and the state bits of the register ``STATUS``.
         """
@@ -402,7 +402,7 @@ class Shell(BusShell[ShellConfig]):
             m.d.comb += word.eq(value.as_signed() if beat.signed else value)
 
     def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Drive the registers that count frames and stalled cycles of every stream.
+        """Add the counters behind the registers of frames and of stalled cycles of every stream.
 
         Return a pulse when a frame has left on all outputs, and whether any frame is in flight. Both are one cycle
         late.
@@ -440,7 +440,7 @@ class Shell(BusShell[ShellConfig]):
         return done, busy
 
     def _times(self, m: Module, bank: Bank, done: Value, busy: Value) -> None:
-        """Drive the registers that count cycles between the ends of frames, and cycles with frames in flight."""
+        """Add the counters behind the registers of cycles between the ends of frames, and of cycles with frames."""
         since, interval, follows = (
             Signal(32, name="cycles_since_frame"),
             Signal(32, name="interval_held"),
@@ -459,7 +459,7 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += [bank.interval.eq(interval), bank.cycles_low.eq(cycles[:32]), bank.cycles_high.eq(high)]
 
     def _counter(self, m: Module, bank: Bank, name: str, counts: Value) -> Signal:
-        """Count the cycles in which ``counts`` is high, in the 32-bit register ``name``, and return the count."""
+        """Add a 32-bit counter of the cycles in which ``counts`` is high, as register ``name``; return the count."""
         count = Signal(32, name=f"{name}_count")
         m.d.sync += count.eq(count + counts)
         with m.If(self.reset):

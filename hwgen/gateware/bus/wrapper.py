@@ -1,4 +1,4 @@
-"""Bus wrapper: a module around an accelerator or engine, with port names from which Vivado infers AXI buses."""
+"""Base class of bus wrappers: modules around accelerators or engines, whose port names Vivado reads as AXI buses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hwgen.gateware.bus.base import BusShellConfig
 
 
 class Wrapper(wiring.Component):
-    """Bus wrapper: the bus shell and an accelerator or engine in one module, clocked by ``aclk``.
+    """Base class of bus wrappers: a bus shell, and an accelerator or engine, in one module clocked by ``aclk``.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Wrapper(wiring.Component):
             getattr(self, port).attrs["X_INTERFACE_PARAMETER"] = text
 
     def _bus(self) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the wrapper's port name, the direction and the shell's signal of each AXI signal."""
+        """Yield, for each AXI signal, the wrapper's port name, the port's direction and the shell's signal."""
         for path, member, value in self._shell.signature.flatten(self._shell):
             if name := self._config.port(path):
                 yield name, member.flow, value

@@ -1,4 +1,4 @@
-"""Link of the chain that carries run-time weights: writes one layer's words into memories, and passes others on."""
+"""Link of the chain that carries run-time weights: writes its layer's words into memories, and passes on all others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DistributeConfig:
 
     stores: tuple[LoadedMemory, ...]
 
-    #: Cycles from a word to the next link, and from the last part of a memory's word to its write.
+    #: Cycles of a load's word from this link to the next, and from a memory word's last part to the word's write.
     latency = 1
 
     def __post_init__(self) -> None:

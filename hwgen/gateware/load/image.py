@@ -12,7 +12,8 @@ from typing import Any
 
 from hwgen import frozen
 
-#: Maximum length of a field's text, in characters. Longer texts are replaced by their SHA-256 digest.
+#: Maximum length, in characters, of a configuration field's text in a description of hardware. Longer texts are
+#: replaced by their SHA-256 digest.
 LONGEST = 80
 
 
@@ -27,7 +28,7 @@ def words_of(layers: Sequence[Any]) -> list[int]:
 
 
 def fields_of(config: Any) -> dict[str, str]:
-    """Return all fields of a layer's configuration as texts, by path, for example ``compute.window.pad_value``."""
+    """Return a map from paths (``compute.window.pad_value``) to texts of all fields of a layer's configuration."""
     return dict(_fields(config, ""))
 
 
@@ -42,7 +43,7 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def describe(layers: Sequence[Any], sources: Any, outputs: Any) -> dict[str, dict[str, str]]:
-    """Return a description of a design's hardware without loaded weights: configuration fields by layer name.
+    """Describe a design's hardware without loaded weights: for each layer name, texts of its configuration by path.
 
     The entry ``""`` describes the connections of the layers.
     """

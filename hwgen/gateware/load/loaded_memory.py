@@ -17,7 +17,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
-#: Width of a part (one word of a load), in bits.
+#: Width, in bits, of a word of a load of weights, which is also a part of a memory's wider word.
 PART_BITS = 32
 
 #: Signature of the chain of `Distribute` links: a part, or a mark of the begin or end of all parts.
@@ -65,11 +65,11 @@ class LoadedMemory:
 
     @property
     def write(self) -> wiring.Signature:
-        """Signature of the loaded memory's write port, from the side of the writer."""
+        """Amaranth signature of the memory's write port (enable, address, data), from the side of the writer."""
         return wiring.Signature({"enable": Out(1), "address": Out(range(self.depth)), "data": Out(self.width)})
 
     def cut(self, contents: Sequence[int]) -> Iterator[int]:
-        """Yield the 32-bit parts (words of a load) that fill the memory with ``contents``.
+        """Divide ``contents``, words from address 0 on, into 32-bit parts (words of a load), and yield the parts.
 
         Negative words are in two's complement.
         """
@@ -81,7 +81,7 @@ class LoadedMemory:
                 rest >>= PART_BITS
 
     def joined(self, words: Sequence[int]) -> tuple[int, ...]:
-        """Return the memory's contents, as unsigned words, from the 32-bit parts into which `cut` divides them."""
+        """Join 32-bit parts (words of a load), as `cut` yields them, to the memory's contents, as unsigned words."""
         starts = range(0, self.words, self.word_parts)
         return tuple(
             sum(part << (PART_BITS * index) for index, part in enumerate(words[start : start + self.word_parts]))
@@ -90,7 +90,7 @@ class LoadedMemory:
 
 
 def writes_of(stores: Iterable[LoadedMemory]) -> wiring.Signature:
-    """Return the signature with one write port for each loaded memory, by name, from the side of the writer."""
+    """Return an Amaranth signature with a write port for each loaded memory, by name, from the side of the writer."""
     return wiring.Signature({store.name: Out(store.write) for store in stores})
 
 

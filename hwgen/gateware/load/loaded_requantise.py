@@ -21,11 +21,11 @@ from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, scale_sum
 
-#: Maximum width of an output, in bits.
+#: Maximum width of a requantised output, in bits.
 OUTPUT_BITS = 8
 #: Offset that is subtracted from unsigned outputs, because the lanes compute signed outputs.
 _HALF = 1 << (OUTPUT_BITS - 1)
-#: Maximum shift. A product has at most 57 bits, so that larger shifts give 0 as well.
+#: Maximum right shift of a channel's scale. A product has at most 57 bits, so that larger shifts give 0 as well.
 MAX_SHIFT = (1 << SHIFT_BITS) - 1
 #: Maximum width of an accumulator with its fraction, in bits.
 MAX_SUM_BITS = 32
@@ -35,7 +35,7 @@ MAX_SUM_BITS = 32
 class LoadedRequantiseConfig(ChannelsConfig):
     """Configuration of a requantiser whose biases, scales, zero point and bounds are loaded at run time.
 
-    It corresponds to `RequantiseConfig` with ``float32``, for any constants.
+    The function is that of `RequantiseConfig` with ``float32``, for any constants.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
-        """Shape of an output."""
+        """Amaranth shape of one requantised output."""
         return Shape(self.bits, self.signed)
 
     @property
@@ -123,7 +123,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """Initial words of each memory that is loaded at run time, in the order of ``stores``."""
+        """For each memory of ``stores``, in order: words, from address 0 on, before anything is loaded at run time."""
         scales = [
             significand | shift << SIGNIFICAND_BITS
             for significand, shift in zip(self.significand, self.shift, strict=True)
@@ -162,7 +162,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def sum_cycle(self) -> int:
-        """Clock cycles from an input beat of accumulators to the addition of the bias."""
+        """Clock cycles from an input beat of accumulators to the cycle in which each lane's `Scale` takes the beat."""
         return 1 + self.tables_in_block_ram
 
     @property

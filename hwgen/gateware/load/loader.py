@@ -25,14 +25,14 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS
 from hwgen.gateware.naming import named
 
-#: Size of the digest in a load, in words, and in bits.
+#: Size of the design's digest in a load of weights, in 32-bit words, and in bits.
 DIGEST_WORDS, DIGEST_BITS = 2, 64
-#: Width of the counters of frames, in bits.
+#: Width of the loader's counters of the frames that each input has begun and each output has ended, in bits.
 _FRAME_BITS = 16
 
-#: Signature of the stream of a load's words.
+#: Signature of the stream of 32-bit words of loads of weights, into the loader: ``data``, and ``last`` with the CRC.
 WORD = stream.Signature(data.StructLayout({"data": PART_BITS, "last": 1}))
-#: Signature of the loader's state: ``good`` while the memories have valid contents, and an error flag with its clear.
+#: Signature of the loader's state: ``good`` while the memories have valid contents, ``error``, and its ``clear``.
 STATE = wiring.Signature({"good": Out(1), "error": Out(1), "clear": In(1)})
 
 
@@ -149,7 +149,7 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return m
 
     def _elaborate_load(self, m: Module, closing: Signal, good: Signal, idle: Value) -> Signal:
-        """Check the digest and the CRC of loads of weights, and send their words into the chain to the memories.
+        """Add logic that checks loads' digest and CRC, and sends their words into the chain to the memories.
 
         Return a pulse when a load has failed.
         """
@@ -202,9 +202,9 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         return wrong
 
     def _elaborate_frames(self, m: Module, closing: Value, good: Value) -> Value:
-        """Decide which input streams can begin a frame, so that no frame is in flight while weights are loaded.
+        """Add logic that lets each input begin frames only while no weights are loaded; return whether all is idle.
 
-        Return whether no frame is in flight, and none can begin.
+        All is idle if no frame is in flight, and none can begin.
 
         With several inputs, an input that is behind continues until all inputs have begun as many frames.
         """

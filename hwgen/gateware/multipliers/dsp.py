@@ -1,4 +1,4 @@
-"""DSP slice that computes one product per cycle. The cascade of slices sums the products."""
+"""Multiplier with one product per DSP slice and cycle, whose products are summed along a cascade of slices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOFT_BITS = 8
 
 @dataclass(frozen=True)
 class DspSlice(Multiplier):
-    """DSP slice with one product, for activations and weights of any width."""
+    """Multiplier that uses each DSP slice for one product per cycle, with activations and weights of any width."""
 
     name = 1
 

@@ -1,4 +1,4 @@
-"""Interface of a multiplier, which multiplies activations by weights and sums the products along a chain."""
+"""Base class of a convolution's multipliers, which multiply activations by weights and sum products along a chain."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Multiplier(ABC):
-    """Interface of a multiplier of a convolution: how DSP slices multiply activations by weights.
+    """Base class of a convolution's multipliers: how DSP slices multiply activations by weights and sum the products.
 
     A *unit* computes one product per cycle for each of ``lanes`` output channels.
 
@@ -75,7 +75,7 @@ class Multiplier(ABC):
     slices: ClassVar[int] = 1
     """Number of DSP slices in a multiplier unit, which computes one product per output channel and cycle."""
     carries: ClassVar[bool] = False
-    """Whether the sums that `split` returns lack a carry bit for each chain, which must be added later."""
+    """Whether sums of chains lack a carry bit, which `split` returns beside them and the caller must add later."""
     computes_windows: ClassVar[bool] = False
     """Whether, with this multiplier, a layer with constant weights sums a whole window in one tree of adders."""
     mark: ClassVar[str] = ""
@@ -98,7 +98,7 @@ class Multiplier(ABC):
         return True
 
     def reason(self, channelwise: bool) -> str:
-        """Return the reason, as a noun phrase for the plan's notes, why a layer uses the `fallback` multiplier."""
+        """Return a noun phrase for the plan's notes: why a layer uses the `fallback` multiplier; empty if none does."""
         return ""
 
     def for_lanes(self, lanes: int) -> Multiplier:
@@ -127,15 +127,15 @@ class Multiplier(ABC):
         """Return the smallest and the largest weight of ``weight_bits`` bits that the multiplier supports."""
 
     def offset(self, activation: Shape) -> int:
-        """Return the value that is subtracted from an activation to get the operand: 0, or half of the range."""
+        """Return the value, 0 or half of the range, that is subtracted from activations to get the operand."""
         return 0
 
     def operand(self, activation: Shape) -> Shape:
-        """Return the shape of the multiplier's operand for an activation, after the offset is subtracted."""
+        """Return the Amaranth shape of the multiplier's operand: of an activation after the offset is subtracted."""
         return activation
 
     def is_soft(self, operand: Shape, weight_bits: int) -> bool:
-        """Return whether synthesis builds this multiplier's products from LUTs instead of DSP slices."""
+        """Return whether synthesis builds products of operands of these widths from LUTs instead of DSP slices."""
         return self.slices == 0
 
     # Weights
@@ -145,7 +145,7 @@ class Multiplier(ABC):
         return operands.weight_bits
 
     def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
-        """Return the weight memory's words that encode the weights of one multiplier unit.
+        """Encode one multiplier unit's weights, a sequence per output channel, as one sequence of memory words.
 
         ``weights`` has a sequence of weights for each output channel of the unit.
         """
@@ -163,7 +163,7 @@ class Multiplier(ABC):
     # Chains
 
     def longest_chain(self, chain: int) -> int:
-        """Return the maximum number of multiplier units in a chain, if the plan allows ``chain`` units."""
+        """Return how many multiplier units a chain can have at most, if the plan allows ``chain`` units."""
         return chain
 
     def chain_cycles(self, positions: int) -> int:
@@ -179,7 +179,7 @@ class Multiplier(ABC):
         return operands.weight_bits + operand.width + (not operand.signed)
 
     def chain_bits(self, operands: Operands, sum_bits: int) -> int:
-        """Return the maximum width of sums along a chain, in bits, if an output channel's sum fits ``sum_bits``."""
+        """Return the maximum width, in bits, of sums along a chain, if every output channel's sum fits ``sum_bits``."""
         return sum_bits
 
     def chain(

@@ -1,4 +1,4 @@
-"""DSP slice that computes two products per cycle: one activation by the weights of two output channels.
+"""Multiplier with two products per DSP slice and cycle: of one activation, by the weights of two output channels.
 
 The product ``((w1 << 17) + w0) * x`` contains both products. A chain sums at most four such products to ``p``. The
 lower sum is ``p[16:0]``, signed. The upper sum is ``p >> 17`` plus the carry ``p[16]``. The carries are inputs of the
@@ -19,7 +19,7 @@ from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
 __all__ = ["PackedDspSlice"]
 
-#: Distance between the two products of a slice, in bits.
+#: Distance between the lowest bits of the two products in a DSP slice's result, in bits.
 FIELD = DSP48E1.cascade_shift
 #: Maximum number of products that a chain sums before the split: ``4 * 127 * 128 < 2**(FIELD - 1)``.
 LONGEST_CHAIN = 4
@@ -29,7 +29,7 @@ LARGEST_WEIGHT, LARGEST_BITS = 127, 8
 
 @dataclass(frozen=True)
 class PackedDspSlice(Multiplier):
-    """DSP slice with two products of 8 bits, for two neighbouring output channels."""
+    """Multiplier that uses each DSP slice for two products of 8-bit operands, for two neighbouring output channels."""
 
     name = 2
     lanes = 2
@@ -82,9 +82,9 @@ class PackedDspSlice(Multiplier):
         return Shape(activation.width, signed=True)
 
     def upper_bits(self, operands: Operands) -> int:
-        """Return the width of the upper one of two packed weights in memory, in bits.
+        """Return the width of the upper weight's field in a memory word of two packed weights, in bits.
 
-        It is stored less one if the lower one is negative.
+        The field holds the upper weight, less one if the lower weight is negative.
         """
         return operands.weight_bits + (operands.weight_range[0] - 1 < -1 << (operands.weight_bits - 1))
 
@@ -92,7 +92,7 @@ class PackedDspSlice(Multiplier):
         return operands.weight_bits + self.upper_bits(operands)
 
     def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
-        """Return memory words of two weights side by side, the upper weight less one if the lower one is negative.
+        """Pack weights of two output channels in memory words, the upper weight less one if the lower is negative.
 
         The upper field is ``((w1 << 17) + w0) >> 17``.
         """
@@ -107,7 +107,7 @@ class PackedDspSlice(Multiplier):
         return Cat(lower, lower[-1].replicate(FIELD - len(lower)), upper).as_signed()
 
     def representative(self, operands: Operands) -> tuple[int, int]:
-        """Return the widest weight range whose packed fields have the same widths (``field_bits``, ``upper_bits``)."""
+        """Return the widest weight range with the same packed widths (`field_bits`, `upper_bits`) as ``operands``."""
         _, largest = self.weight_range(operands.weight_bits)
         unit_peak = operands.positions << (operands.activation.width - 1)
         largest = min(largest, ((1 << self.field_bits(operands) - 1) - 2) // unit_peak)
