@@ -131,7 +131,7 @@ class AcceleratorConfig:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """A `Link` from every output FIFO of every layer to its reader, ordered by layer, then by reader."""
+        """Links from the output FIFOs of all layers to the FIFOs' readers, ordered by layer, then by reader."""
         readers: list[list[tuple[int, int]]] = [[] for _ in self.layers]
         for sink, sources in enumerate(self.sources):
             for port, source in enumerate(sources):
@@ -147,7 +147,7 @@ class AcceleratorConfig:
 
     @cached_property
     def entries(self) -> tuple[Link, ...]:
-        """A `Link` from each input of the accelerator to the layer that reads the input, in the order of inputs."""
+        """Links from the accelerator's inputs to the layers that read the inputs, in the order of the inputs."""
         entries = [
             Link(source, 0, sink, port)
             for sink, sources in enumerate(self.sources)
@@ -158,7 +158,7 @@ class AcceleratorConfig:
 
     @property
     def inner_links(self) -> tuple[Link, ...]:
-        """A `Link` for each stream from layer to layer: all ``links`` but those to outputs of the accelerator."""
+        """Links from layer to layer: all ``links`` but those to outputs of the accelerator."""
         return tuple(link for link in self.links if link.sink < len(self.layers))
 
     @property
@@ -227,7 +227,7 @@ class AcceleratorConfig:
 
     @property
     def load(self) -> bytes:
-        """Packet of bytes that loads this configuration's weights at run time (`hwgen.gateware.load.loader`).
+        """Bytes of the packet that, sent to the loader at run time, loads this configuration's weights.
 
         Raises
         ------

@@ -147,7 +147,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of the smallest and the largest possible partial sum of a window, one pair for after each tap."""
+        """Smallest and largest possible partial sum of a window after each tap: one pair per tap."""
         lowest, highest = (
             accumulate([end] * self.window.taps, lambda total, term: to_float32(total + term))
             for end in (self.terms[0], self.terms[-1])
@@ -161,7 +161,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """For each tap after the first: width of its exact partial sum, and most low bits that rounding drops."""
+        """For each tap after the first: width in bits of the exact partial sum, and most bits that rounding drops."""
         links = []
         for before, _ in pairwise(self.sums):
             exact = [end + term for end, term in zip(before, (self.terms[0], self.terms[-1]), strict=True)]
@@ -171,7 +171,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the arrival of a pooling window to its partial sum, one number for after each tap."""
+        """Cycles from the arrival of a pooling window to its partial sum after each tap: one number per tap."""
         return tuple(accumulate((3 if excess else 1 for _, excess in self.links), initial=1))
 
     @property
@@ -372,11 +372,12 @@ def _at_least(m: Module, name: str, used: Sequence[Value], nearby: int) -> Value
 
 
 def rounded(m: Module, name: str, value: Value, excess: int, *, settles: bool = False) -> Value:
-    """Add logic that rounds an integer to 24 significant bits, ties to even; return the result a cycle or two later.
+    """Add logic that rounds an integer to float32's 24 significant bits, ties to even, and return the rounded value.
 
-    At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of their range minus one is added, plus
-    the lowest kept bit. This cycle selects the lowest kept bit within groups of lengths, and the next cycle selects the
-    group. With ``settles``, the addition follows one cycle later, so that rounding takes two cycles.
+    The rounded value is one cycle later. At most ``excess`` bits of ``value`` are dropped. To drop ``j`` bits, half of
+    their range minus one is added, plus the lowest kept bit. This cycle selects the lowest kept bit within groups of
+    lengths, and the next cycle selects the group. With ``settles``, the addition follows one cycle later, so that the
+    rounded value is two cycles later.
     """
     lengths = range(1, excess + 1)
     used = named([value[SIGNIFICAND_BITS + j - 1] ^ value[-1] for j in lengths], "is_dropped")

@@ -61,7 +61,7 @@ class ChannelTableConfig(ValueTables):
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the tables are in block RAM: by choice, if too deep for LUTs, or by default if a lane has several."""
+        """Whether the tables are in block RAM: if chosen, if too deep for LUTs, or by default if a lane has several."""
         if self.tables_in == "lut":
             return self.depth > DEEPEST_LUT_ROM
         return self.tables_in == "block" or self.window.input.folds > 1

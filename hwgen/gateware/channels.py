@@ -85,7 +85,7 @@ class ChannelsConfig(ABC):
 
     @property
     def tables_in_block_ram(self) -> bool:
-        """Whether the parameter tables are in block RAM: by choice, or by default if a pixel has many beats.
+        """Whether the parameter tables are in block RAM: if chosen, or by default if a pixel has many beats.
 
         The output registers of block RAM add one cycle to the lookup.
         """
@@ -170,7 +170,7 @@ class Beats:
         return self._indices[cycle]
 
     def read(self, name: str, cycle: int) -> list[Value]:
-        """Add the memory of table ``name``; return each value's parameter for the beat of ``cycle`` cycles ago.
+        """Add the memory of table ``name``; return a list of each value's parameter, for the beat ``cycle`` cycles ago.
 
         ``cycle`` is at least 1, or at least 2 if the tables are in block RAM. Block RAM needs its output register,
         because it is too slow for the logic behind it.

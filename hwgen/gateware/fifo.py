@@ -73,7 +73,7 @@ class FifoConfig:
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the FIFO stores its beats in block RAM: by choice (``memory_in``), or by default if it is deep.
+        """Whether the FIFO stores its beats in block RAM: if chosen (``memory_in``), or by default if it is deep.
 
         The oldest beats are then in LUTs in front of the block RAM.
         """
@@ -114,7 +114,7 @@ class FifoConfig:
 
 
 class Fifo(ConfiguredComponent[FifoConfig]):
-    """FIFO without input back-pressure: its writer counts credits, and therefore never overflows it.
+    """Component of a layer's output FIFO, without input back-pressure: the writer counts credits to avoid overflow.
 
     Parameters
     ----------

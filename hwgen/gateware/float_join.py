@@ -58,7 +58,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def sums(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of the smallest and the largest possible partial sum, one pair for after each input map."""
+        """Smallest and largest possible partial sum after each input map: one pair per map."""
         lowest, highest = (
             accumulate(ends, lambda total, term: to_float32(total + term)) for ends in zip(*self._ends, strict=True)
         )
@@ -66,7 +66,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """For each map after the first: width of its exact partial sum, and most low bits that rounding drops."""
+        """For each map after the first: width in bits of the exact partial sum, and most bits that rounding drops."""
         links = []
         for (before, _), terms in zip(pairwise(self.sums), self._ends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]
@@ -76,7 +76,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def arrivals(self) -> tuple[int, ...]:
-        """Cycles from the operands, one value of each map, to their partial sum, one number for after each map."""
+        """Cycles from the operands, one value of each map, to their partial sum after each map: one number per map."""
         cycles = (1 if excess == 0 else 3 if excess <= _QUICK else 4 for _, excess in self.links)
         return tuple(accumulate(cycles, initial=1))
 
@@ -169,7 +169,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         return m
 
     def _term(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Add a lookup table that converts a map's value to its addend in the cycle of the previous partial sum."""
+        """Add a lookup table from a map's value to its addend; return the addend when the previous sum is complete."""
         config = self.config
         wait = config.arrivals[index - 1] - 1 if index else 0
         # The last stage is a register: a shift register in front of the table would be too slow.

@@ -123,10 +123,10 @@ class JoinConfig:
         return self.input.row_steps
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return the shape in which to arrange a frame's cycles, and an index that selects those that take a beat.
+        """Return a shape in which to arrange a frame's cycles, and an index of the cycles that take an input's beat.
 
-        The beat is of the input ``input_index``. The array of cycles has one more axis in front. The shape is that of
-        the cycles (steps) of one pixel, or of a frame if the input is spread.
+        The shape is that of the cycles (steps) of one pixel, or of a frame if the input is spread. The array of cycles
+        has one more axis in front.
         """
         if self.spread and input_index == len(self.inputs) - 1:
             return (self.windows, self.output_folds), (slice(None), 0, slice(None))

@@ -364,7 +364,7 @@ class LineBufferConfig:
 
     @property
     def in_block_ram(self) -> bool:
-        """Whether the line buffer's banks are in block RAM: by choice (``memory_in``), or by default if deep."""
+        """Whether the line buffer's banks are in block RAM: if chosen (``memory_in``), or by default if deep."""
         return (self.memory_in or default_memory(self.bank_depth)) == "block"
 
     @property
@@ -417,7 +417,7 @@ class LineBufferConfig:
         return -min(self.input.pixels, self.input.width), largest
 
     def needed(self, row: int, step: int) -> int:
-        """Return how many first pixels of a frame must be stored before group ``step`` of windows in ``row`` starts."""
+        """Return how many first pixels of a frame must be stored before group ``step`` of windows in ``row`` begins."""
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
         return bottom * self.input.width + self._rights[step] + 1
 
@@ -485,7 +485,7 @@ class LineBufferConfig:
 
     @property
     def step_layout(self) -> data.StructLayout:
-        """Layout of one cycle's output: ``taps[window][tap][lane]``, and flags of a fold's first and last cycle.
+        """Layout of a cycle's output: ``taps[window][tap][lane]``, and flags of an output fold's first and last cycle.
 
         If ``inside`` is set, a step also has the flags ``inside[window][tap]``.
         """
@@ -1157,10 +1157,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         return rotated
 
     def _rotate_columns(self, m: Module, walk: _Walk, rows: _Pixels) -> _Pixels:
-        """Add the pipeline stage that sorts the words of the column banks by column and inserts the padding.
-
-        Return words by row and column of the patch.
-        """
+        """Add the stage that sorts the column banks' words by column and pads them; return words by row and column."""
         config = self.config
         stage = config.word_stage
         banks = config.column_banks

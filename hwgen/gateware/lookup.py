@@ -13,7 +13,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port
 
-#: Block RAMs and LUT RAMs of the FPGA family that circuits are made for.
+#: Sizes of block RAMs and LUT RAMs of the default FPGA family, for which all circuits are made.
 MEMORIES = DEFAULT.memories
 LUT_DEPTH, DEEPEST_LUT_RAM, DEEPEST_LUT_ROM = MEMORIES.lut_depth, MEMORIES.deepest_lut_ram, MEMORIES.deepest_lut_rom
 
