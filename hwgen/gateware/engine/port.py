@@ -49,7 +49,7 @@ class Error(enum.Enum, shape=4):
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
-    """Add and return a register that equals a FIFO's ``w_rdy``; the FIFO must be written only if the register is high."""
+    """Add and return a register that equals a FIFO's ``w_rdy``; write the FIFO only while the register is high."""
     has_room = Signal(name=name, init=1)
     popped, pushed = queue.r_en & queue.r_rdy, queue.w_en
     with m.If(pushed & ~popped):

@@ -159,13 +159,13 @@ class PyramidBufferConfig:
 
     @cached_property
     def fills(self) -> tuple[int, ...]:
-        """Number of input beats that fill each tile; 0 for a tile whose windows are entirely in the padding."""
+        """Number of input beats that fill each tile with windows; 0 if the windows are entirely in the padding."""
         folds = self.window.input.folds
         return tuple(row.used * column.used * folds for row in self.row_cuts for column in self.column_cuts)
 
     @cached_property
     def walks(self) -> tuple[int, ...]:
-        """Number of cycles in which all windows of a tile are read, for each tile."""
+        """Number of cycles that the reads of all windows of a tile take without stalls, for each tile with windows."""
         return tuple(row.windows * column.windows * self.window.window_cycles for row, column in self.tiles)
 
     @cached_property
@@ -264,10 +264,10 @@ def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
-    """Return, for each tile, the positions along one axis at which the map begins and ends.
+    """Return two lists by tile, where the map begins and ends along one axis; ``None`` if all windows are inside.
 
-    The result is ``None`` if all windows are inside the map. If the map ends behind the last pixel that the tile's
-    windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
+    The positions count from the first pixel of the tile's first window. If the map ends behind the last pixel that the
+    tile's windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.
     """
     begins = [max(0, -axis.origin(span)) for span in axis.walks]
     ends = [span.end - axis.origin(span) for span in axis.walks]
@@ -334,7 +334,7 @@ class _WriteAddress:
     def elaborate(
         self, m: Module, *, step: Value, restart: Value, step_span: Value, other_half: Value | None = None
     ) -> None:
-        """Advance the write address by a beat, to the next tile's range, or back to the first beat of its range.
+        """Add logic that moves the write address to the next beat, the next tile's range, or its own first beat.
 
         Parameters
         ----------
@@ -389,7 +389,7 @@ class _WriteAddress:
 
 
 def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Value]:
-    """Return the bank index of the pixel ``pixels`` further on, and the number of words to add to the word address."""
+    """Return the bank index of the pixel ``pixels`` further on, and the increment of the word address, as signals."""
     words, turn = divmod(pixels, banks)
     if not turn:
         return phase, Const(words * pitch)
@@ -440,7 +440,7 @@ class _ReadAddress:
         return sparse_table(self.span, dict(enumerate(values)))
 
     def elaborate(self, *, patch: Value, window: Value, restart: Value, span: Value) -> None:
-        """Advance the read address to the next patch of the window, the next window, or the next tile's range.
+        """Add the logic that moves the read address to the window's next patch, the next window, or the next tile.
 
         A patch is the pixels that are read at once.
 
@@ -482,9 +482,9 @@ class _ReadAddress:
     inside_delay = 3
 
     def inside(self) -> Value | None:
-        """Return one bit per row or column that is read at once: whether it is inside the map, not in the padding.
+        """Add and return a bit per row or column that is read at once, set inside the map; ``None`` without padding.
 
-        The result is ``None`` if all always are inside.
+        The result is ``None`` if all rows or columns that windows read are inside the map.
         """
         axis = self._axis
         if (limits := _limits(axis)) is None:
@@ -614,7 +614,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return m
 
     def _elaborate_writer(self, m: Module, ports: dict, free: Value) -> Value:
-        """Write input beats into the tile buffer's banks. Return whether a tile becomes complete in this cycle."""
+        """Add the logic that writes input beats into the banks, and return whether a tile becomes complete."""
         config = self.config
         folds = config.window.input.folds
         fold = Signal(range(folds), name="write_fold_index")
@@ -691,10 +691,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
                             m.d.comb += port.addr.eq(behind)
 
     def _elaborate_reader(self, m: Module, ports: dict, has_tile: Value) -> Value:
-        """Read the windows of complete tiles, step by step.
-
-        Return whether this cycle issues the last step of a tile.
-        """
+        """Add the logic that reads the windows of complete tiles, and return whether a tile's last step is issued."""
         config, window = self.config, self.config.window
         folds = window.input.folds
         row = _ReadAddress(
@@ -749,7 +746,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_addresses(
         self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress, offset: Value
     ) -> None:
-        """Compute the read addresses of all banks: in stage 1 the sums of each axis, in stage 2 their total."""
+        """Add the read addresses of all banks: stage 1 adds up each axis, stage 2 both axes and the fold's offset."""
         config = self.config
         shape = range(config.bank_depth)
         offset_1 = Signal(shape, name="fold_offset_1", reset_less=True)
@@ -776,9 +773,9 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m.d.comb += read.eq(address)
 
     def _elaborate_rotation(self, m: Module, ports: dict, row: _ReadAddress, column: _ReadAddress) -> dict:
-        """Select, for each pixel that a step reads, the word of the bank that stores the pixel.
+        """Add the selection of each pixel that a step reads from its bank; return registered words by row and column.
 
-        Pixels in the padding are replaced.
+        Row and column count within the patch. Pixels in the padding are replaced.
         """
         config, window = self.config, self.config.window
         values = {bank: word for bank, (_, word) in ports.items()}
@@ -816,7 +813,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
 
     @staticmethod
     def _turned(m: Module, name: str, phase: Value, offset: int, banks: list[Value]) -> Value:
-        """Return the word of the bank that follows bank ``phase`` by ``offset``, counted cyclically."""
+        """Add a multiplexer that selects the word of the bank ``offset`` behind bank ``phase``, counted cyclically."""
         if len(banks) == 1:
             return banks[0]
         result = Signal(banks[0].shape(), name=f"{name}_selected")
@@ -827,9 +824,9 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return result
 
     def _inside(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
-        """Return one bit per pixel that a step reads: whether the pixel is inside the map, not in the padding.
+        """Return a bit per pixel that a step reads, set if the pixel is in the map; ``None`` if no tile has padding.
 
-        The result is ``None`` if no tile has padding.
+        The bits are in the order of the patch's rows.
         """
         height, width = self.config.window.patch
         rows, columns = row.inside(), column.inside()

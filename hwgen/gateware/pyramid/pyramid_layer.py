@@ -106,7 +106,7 @@ class PyramidLayerConfig(LayerConfig):
         return tuple(result)
 
     def walk_ends(self, frames: int) -> list[int]:
-        """Return the cycle of each tile's last window step, if neither neighbouring layer delays this layer.
+        """Return, by tile, the cycle of the last read of its windows, if neither neighbouring layer delays this layer.
 
         Cycle 0 is the cycle in which the first beat is offered.
         """
@@ -136,7 +136,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def pyramid_cycles(self) -> int:
-        """Number of cycles per largest tile: the longer of filling the tile buffer and reading the tile's windows."""
+        """Largest number of cycles that a tile takes: the longer of its fill and the reads of all its windows."""
         window = self.window.window_cycles
         return max(max(pyramid.beats, pyramid.windows * window) for pyramid in self.pyramids)
 

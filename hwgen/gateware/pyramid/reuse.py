@@ -38,7 +38,7 @@ from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.pyramid.spans import Axis, Cut
 from hwgen.gateware.stream import BeatFormat
 
-#: Number of beats between the read of a beat and the last beat that has been written: the pipeline's depth.
+#: Depth of the reuse buffer's pipeline: number of latest beats that are not written yet when a kept beat is read.
 IN_FLIGHT = 3
 
 
@@ -272,7 +272,7 @@ class _Position:
         return named(self.beat < self._table(limits), "is_below_limit")
 
     def step(self, m: Module) -> None:
-        """Advance the position to the tile's next beat along the axis, or from its last beat to its first."""
+        """Add the assignment that moves the position to the tile's next beat along the axis, or from last to first."""
         m.d.sync += self.beat.eq(Mux(self.ends, 0, self.beat + 1))
 
     def step_span(self, m: Module) -> None:
@@ -280,7 +280,7 @@ class _Position:
 
 
 def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
-    """Return ``value`` and its registered copies in every stage of the pipeline that advances with ``moves``.
+    """Add registers that carry ``value`` along the pipeline, which advances with ``moves``; return the value by stage.
 
     The stages are: address, memory read, entry, output register.
     """
@@ -311,7 +311,7 @@ class _Band:
     def connect(
         self, *, moves: Value, leaves: Value, value: Value, near: bool, read: Value, write: Value, stores: Value
     ) -> None:
-        """Connect the memory of kept rows or columns to the reuse buffer's pipeline of beats.
+        """Connect the memory of kept rows or columns to the reuse buffer's pipeline, and set ``from_beat`` if ``near``.
 
         Parameters
         ----------
@@ -440,11 +440,10 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return m
 
     def _elaborate_right(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Create the right band: the memory of columns that the next tile needs too.
+        """Add the right band, the memory of columns for the next tile; return it with `_Band.connect` arguments.
 
-        It stores the kept columns of each new row of a pyramid, the first column first.
-
-        Return the band, and its addresses and write condition as arguments of `_Band.connect`.
+        The band stores the kept columns of each new row of a pyramid, the first column first. The arguments are its
+        addresses and write condition.
         """
         config = self.config
         base = Signal(range(config.right_depth + 1), name="right_row_address")
@@ -462,11 +461,10 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
-        """Create the bottom band: the memory of rows that the next row of tiles needs too.
+        """Add the bottom band, the memory of rows for the next row of tiles; return it with `_Band.connect` arguments.
 
-        It stores the kept rows in the map's full width, the first row first.
-
-        Return the band, and its addresses and write condition as arguments of `_Band.connect`.
+        The band stores the kept rows in the map's full width, the first row first. The arguments are its addresses and
+        write condition.
         """
         config = self.config
         pitch = config.bottom_pitch

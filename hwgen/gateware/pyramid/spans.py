@@ -1,4 +1,4 @@
-"""Division of one axis of a layer's input, rows or columns, into the tiles of successive pyramids.
+"""Division of one axis of a layer's input, rows or columns, into the tiles of successive pyramids of fused layers.
 
 See Alwani 2015, sections 3.1 and 3.2.
 
@@ -152,7 +152,7 @@ class Axis:
         return tuple(span for span in self.spans if span.windows)
 
     def used(self, span: Span) -> range:
-        """Return the rows or columns of a tile that its windows need.
+        """Return the range of rows or columns of a tile that its windows need.
 
         Pixels that the stride skips before the first window do not count. A span without windows needs no pixel.
         """
@@ -181,7 +181,7 @@ class Axis:
         return tuple(cuts)
 
     def _grid(self, span_index: int, pixels: int) -> int:
-        """Return a row or column at which a beat begins, for a tile that keeps no pixels and later tiles that do."""
+        """Return a row or column at which a beat begins, for a tile that keeps nothing and the next tiles that do."""
         joints = []
         for span in self.spans[span_index + 1 :]:
             if span.size and not span.kept:

@@ -81,7 +81,7 @@ class Tile(NamedTuple):
 
 
 def tiles_of(pyramids: Iterable[Pyramid], window_cycles: int) -> list[Tile]:
-    """Return the timing parameters of all tiles of a frame, in order, for the cycle model `walk_tiles`.
+    """Return the timing parameters of a frame's tiles that have windows, in order, for the cycle model `walk_tiles`.
 
     ``window_cycles`` is the number of cycles per window.
     """
@@ -107,7 +107,7 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return the earliest cycles in which successive tiles of a layer are filled and their windows are read.
+    """Compute when successive tiles of a layer are filled and read at the earliest; return three lists by tile.
 
     Parameters
     ----------
