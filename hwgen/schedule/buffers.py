@@ -27,11 +27,12 @@ from hwgen.network.maps import Window
 from hwgen.progress import tell
 from hwgen.schedule.solve import MIN_SETTLED_FRAMES, Schedule, Times, check_events, enough_frames, shorter
 
-#: Number of beats that can arrive between the end of a window and the first beat that overwrites the window, with a
-#: margin.
+#: Number of beats, with a margin, that can arrive at a line buffer between the end of a window and the first beat that
+#: overwrites the window.
 IN_FLIGHT = 8
 
-#: Largest number of cycles by which a trial can delay the end of a frame. The limit ends a failing trial soon.
+#: Largest number of cycles by which a trial of a FIFO depth can delay the end of a frame. The limit ends a failing
+#: trial soon.
 MAX_SLIP_CYCLES = 64
 
 
@@ -56,7 +57,7 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
 
 
 def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Return the smallest line-buffer rows and FIFO depths of each layer that keep latency and interval unchanged.
+    """Return each layer's fewest line-buffer rows and its tuple of smallest FIFO depths that keep latency and interval.
 
     Parameters
     ----------
@@ -126,10 +127,7 @@ def _with_rows(config: AcceleratorConfig, rows: list[int]) -> AcceleratorConfig:
 
 
 def _paces(schedule: Schedule) -> Times:
-    """Return the most cycles per frame that each stream of an accelerator can take without a lower throughput.
-
-    The cycles are an average.
-    """
+    """Return, by stream, the largest average cycles per frame that keep the throughput of the whole accelerator."""
     interval = schedule.frame_ends[-1] - schedule.frame_ends[-2:][0]
     return np.maximum(schedule.paces(), interval)
 
@@ -143,11 +141,9 @@ class _Deadlines:
         self._latest, self._wasted = schedule.latest(deadline), schedule.events
 
     def sharpen(self) -> bool:
-        """Recompute the latest allowed cycle of each event with the present FIFO depths, if worthwhile.
+        """Recompute each event's latest allowed cycle with the present FIFO depths, if due; return whether it was due.
 
-        Return whether this was done.
-
-        The recomputation is worth its cost once failed trials have moved as many events as the schedule has.
+        The recomputation is due once failed trials have moved as many events as the schedule has.
         """
         worth = self._wasted >= self._schedule.events
         if worth:
@@ -169,7 +165,7 @@ class _Deadlines:
 def _minimum_depth(
     schedule: Schedule, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
 ) -> bool:
-    """Reduce the depth of one FIFO as far as latency and throughput allow, by bisection.
+    """Reduce one FIFO's depth as far as latency and throughput allow, by bisection; return whether that is final.
 
     The bisection runs between a lower bound and the depth in use. The lower bound is the depth with which all events
     are in time if no other event moves. It is usually sufficient, so it is the first trial.

@@ -20,7 +20,7 @@ from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.schedule import engine_events as events
 from hwgen.schedule.engine_core import CoreSchedule, columns
 
-#: Users of the memory port, by their index in `EngineCycles.bursts`.
+#: Numbers of the memory port's users (fetch, store and load unit) in the first column of `EngineCycles.bursts`.
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
 #: Fields of a job's load and store: the map, weights, parameters and outputs to transfer, and what to wait for.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words", "addend")
@@ -119,7 +119,7 @@ def fetched_jobs(base: int, first: int, count: int = 1) -> Transfer:
 
 
 def loads(config: EngineConfig, load: Load) -> list[Transfer]:
-    """Return the memory transfers that load one job's map box, weights and parameters, in order."""
+    """Return the memory transfers that load one job's map box, weights and parameters, in order, without empty ones."""
     transfers: list[Transfer] = []
     if load.x_blocks:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
@@ -132,7 +132,7 @@ def loads(config: EngineConfig, load: Load) -> list[Transfer]:
 
 
 def stores(store: Store) -> list[Transfer]:
-    """Return the memory transfers that store a job's outputs."""
+    """Return a list with the memory transfer that stores a job's outputs, or an empty list if nothing is stored."""
     if not store.blocks:
         return []
     box = (store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)
@@ -153,7 +153,7 @@ def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarra
 
 
 def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the number of memory bursts of each box, and the beats and bytes of each burst."""
+    """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst."""
     counts = events.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
     sizes = config.burst_words, LANES, config.word_beats, config.bus_words
@@ -161,7 +161,7 @@ def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
-    """Return the number of beats and bytes of each burst that carries out a memory transfer.
+    """Return a pair (beats, bytes) for each burst that carries out a memory transfer, in order.
 
     A row is one burst, plus one for each burst boundary inside the row. A wide beat reads all words of the bus, but
     writes only the words of the box.
@@ -179,7 +179,7 @@ def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the sum of each run of consecutive ``values``; ``counts`` holds the lengths of the runs."""
+    """Return the sums of consecutive parts of ``values``; ``counts`` holds the number of values in each part."""
     ends = np.cumsum(counts)
     before = np.append(0, np.cumsum(values, dtype=np.int64))
     return before[ends] - before[ends - counts]
@@ -208,7 +208,7 @@ def _stored(jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _fetched(base: int, jobs: int) -> np.ndarray:
-    """Return the boxes in memory that hold the job descriptors of a program."""
+    """Return the boxes in memory that hold the job descriptors of a program at ``base``, one table row per job."""
     return _rows([(base + Job.BYTES * np.arange(jobs), 0, 0, 1, 1, Job.WORDS)], jobs)
 
 
@@ -223,7 +223,7 @@ class _Unit:
 
     @classmethod
     def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
-        """Return the bursts into which boxes in memory are divided, for one unit of the memory port.
+        """Divide the boxes that one unit of the memory port transfers into bursts, and return these with their marks.
 
         A job that moves nothing has one burst of zero beats.
         """

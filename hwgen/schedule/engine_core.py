@@ -48,7 +48,7 @@ def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pixel groups of each job, and the number of array cycles that each group takes.
+    """Return two arrays by job: the number of pixel groups, and the number of array cycles that each group takes.
 
     A pixel group has one output pixel per lane of the array.
     """
@@ -119,7 +119,7 @@ class CoreSchedule:
 
     @property
     def accepted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles in which the array accepts each job, and cycles in which the drain accepts each job."""
+        """Two arrays of known cycles by job: the array accepts the job's part, and the drain accepts the job's part."""
         return self._times(events.COMPUTE_ACCEPTED), self._times(events.DRAIN_ACCEPTED)
 
     @property
@@ -155,11 +155,11 @@ class CoreSchedule:
         events.offer(self.tables, events.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
-        """Record that one more job counts as loaded from ``cycle`` on."""
+        """Record that the operands of one more job count as loaded from ``cycle`` on."""
         events.count(self.tables, events.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
-        """Record that one more job counts as stored from ``cycle`` on."""
+        """Record that the results of one more job count as stored from ``cycle`` on."""
         events.count(self.tables, events.STORED, cycle)
 
     @property

@@ -44,7 +44,7 @@ COMPLETE, RELEASED, FIRST_BEAT, LAST_BEAT = range(4)
 
 
 class Core(NamedTuple):
-    """Tables from which compiled loops compute the cycles of the engine's compute core.
+    """Tables in which compiled loops compute the cycles of the engine's compute core: sizes, state and results.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ def _append(core: Core, row: int, cycle: int) -> None:
 
 @inner
 def _accept(core: Core, queue: int) -> None:
-    """Let the array (or the drain) accept the next job offered to it, if its job register is free."""
+    """Record when the array (or the drain) accepts its next job, if it is offered and all accepted jobs have begun."""
     job = core.state[_TAKEN + 2 * queue]
     if core.state[KNOWN + COMPUTE_ACCEPTED + 2 * queue] == job < core.state[KNOWN + COMPUTE_OFFERED + 2 * queue]:
         _append(
@@ -96,7 +96,7 @@ def _offer(core: Core, queue: int, cycle: int) -> None:
 
 @inner
 def _take(core: Core, queue: int, cycle: int) -> int:
-    """Let the array or the drain begin its next job in the cycle after ``cycle``, and return the job's index."""
+    """Record that the array (or the drain) begins its next job in the cycle after ``cycle``; return the job's index."""
     job = core.state[_TAKEN + 2 * queue]
     core.state[_TAKEN + 2 * queue] += 1
     core.state[_FREE_FROM + 2 * queue] = cycle + 1
@@ -106,7 +106,7 @@ def _take(core: Core, queue: int, cycle: int) -> int:
 
 @inner
 def _next_start(core: Core) -> int:
-    """Return the cycle before the array begins its next pixel group, or passes a job that has no pixel groups."""
+    """Return the cycle before the array begins a pixel group or skips a job without any; `NEVER` if unknown."""
     state = core.state
     if state[_LEFT]:
         job, cycle = state[_JOB], state[_LAST_STEP]
@@ -126,7 +126,7 @@ def _next_start(core: Core) -> int:
 
 @inner
 def _start(core: Core, cycle: int) -> None:
-    """Let the array begin its next pixel group (one output pixel per lane), or pass a job without groups."""
+    """Record that the array begins a pixel group, or skips a job without groups, in the cycle after ``cycle``."""
     state = core.state
     if not state[_LEFT]:
         state[_JOB] = _take(core, COMPUTE, cycle)
@@ -167,7 +167,10 @@ def _yield(core: Core, cycle: int) -> None:
 
 @inner
 def _next_drain(core: Core) -> int:
-    """Return the cycle of the drain's next event: a pixel group's last sum, or the start of the next group."""
+    """Return the cycle of a pixel group's last sum in the drain, or before the next group's first; `NEVER` if unknown.
+
+    A job without sums counts as drained in the cycle after the result.
+    """
     state = core.state
     if state[_SELECTS]:
         return state[_SELECTED_LAST]
@@ -188,7 +191,7 @@ def _next_drain(core: Core) -> int:
 
 @inner
 def _advance_drain(core: Core, cycle: int) -> None:
-    """Let the drain begin with the sums of the next pixel group, or finish the present group."""
+    """Record that the drain ends its pixel group in ``cycle``, or begins another group or skips a job right after."""
     state = core.state
     if state[_SELECTS]:
         _end_group(core, cycle)
@@ -229,7 +232,7 @@ def _end_group(core: Core, cycle: int) -> None:
 
 @inner
 def _next_event(core: Core) -> int:
-    """Return the cycle of the compute core's next event: start or end of a pixel group or job."""
+    """Return the cycle of the compute core's next event (start or end of a pixel group or job); `NEVER` if unknown."""
     return min(_next_start(core), _next_drain(core))
 
 
@@ -257,13 +260,13 @@ def offer(core: Core, queue: int, cycle: int) -> None:
 
 @compiled
 def count(core: Core, row: int, cycle: int) -> None:
-    """Record that another job counts as loaded (or as stored) for the compute core from ``cycle`` on."""
+    """Record that another job counts as loaded, or as stored (by ``row``), for the compute core from ``cycle`` on."""
     _append(core, row, cycle)
 
 
 @compiled
 def next_event(core: Core) -> int:
-    """Return the cycle of the compute core's next event: start or end of a pixel group or job."""
+    """Return the cycle of the compute core's next event (start or end of a pixel group or job); `NEVER` if unknown."""
     return _next_event(core)
 
 
@@ -363,7 +366,7 @@ DONE, STUCK = range(2)
 
 
 class Port(NamedTuple):
-    """Tables from which compiled loops compute the bursts on the engine's memory port.
+    """Tables in which compiled loops compute the bursts on the engine's memory port: sizes, state and results.
 
     Attributes
     ----------
@@ -398,14 +401,14 @@ def _note(port: Port, row: int, cycle: int) -> None:
 
 @inner
 def _room(port: Port, writes: int) -> int:
-    """Return the cycle from which the limit of outstanding memory bursts permits another read, or another write."""
+    """Return the cycle from which the limit of outstanding bursts permits another read (``writes`` 0) or write (1)."""
     outstanding, ended = port.state[_OUTSTANDING], port.state[_ENDED + writes]
     return port.over[writes, ended % outstanding] + 1 if ended >= outstanding else 0
 
 
 @inner
 def _offer_parts(port: Port, core: Core) -> None:
-    """Offer the next jobs to the load unit, the array, the drain and the store unit, as far as these are free."""
+    """Record when load unit, array, drain and store unit are offered jobs that have arrived, one after the other."""
     for part in range(4):
         while True:
             job = port.state[_KNOWN + _OFFERED + part]
@@ -439,7 +442,7 @@ def _offer_parts(port: Port, core: Core) -> None:
 
 @inner
 def _fetch_ready(port: Port) -> int:
-    """Return the earliest cycle in which the memory port can be granted to the next burst of a descriptor fetch."""
+    """Return the earliest cycle of a grant of the port to the next burst that fetches a job; `NEVER` if unknown."""
     unit = port.units[FETCHES]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -460,7 +463,7 @@ def _fetch_ready(port: Port) -> int:
 
 @inner
 def _store_ready(port: Port, core: Core) -> int:
-    """Return the earliest cycle in which the memory port can be granted to the next burst of a store."""
+    """Return the earliest cycle of a grant of the port to the next burst that stores results; `NEVER` if unknown."""
     unit = port.units[STORES]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -474,7 +477,7 @@ def _store_ready(port: Port, core: Core) -> int:
 
 @inner
 def _load_ready(port: Port, core: Core) -> int:
-    """Return the earliest cycle in which the memory port can be granted to the next burst of a load."""
+    """Return the earliest cycle of a grant of the port to the next burst that loads operands; `NEVER` if unknown."""
     unit = port.units[LOADS]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -492,7 +495,7 @@ def _load_ready(port: Port, core: Core) -> int:
 
 @inner
 def _request(port: Port, user: int, offered: int, first: int, taken: int, met: int) -> None:
-    """Let the store or load unit request the memory port for its next burst, if the burst's job has been offered."""
+    """Record when the store or load unit requests the port for its next burst, if the burst's job has been offered."""
     unit = port.units[user]
     burst = unit[_NEXT]
     job, marks = port.bursts[_JOB_OF, burst], port.bursts[_MARKS, burst]
@@ -541,10 +544,7 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
 
 @inner
 def _reaches_change(core: Core, until: int) -> bool:
-    """Advance the compute core to its next job that is accepted, computed or drained, if before cycle ``until``.
-
-    Return whether there is such a job.
-    """
+    """Advance the compute core until a job is accepted, computed or drained before ``until``; return whether one is."""
     computed, drained = core.state[KNOWN + COMPUTED], core.state[KNOWN + DRAINED]
     accepted, also = core.state[KNOWN + COMPUTE_ACCEPTED], core.state[KNOWN + DRAIN_ACCEPTED]
     while True:
@@ -563,7 +563,7 @@ def _reaches_change(core: Core, until: int) -> bool:
 
 @compiled
 def run(port: Port, core: Core) -> int:
-    """Compute all memory bursts of a program, and return whether all jobs finish or wait for each other forever."""
+    """Compute all memory bursts of a program; return `DONE`, or `STUCK` if its jobs wait for each other forever."""
     jobs = port.state[_JOBS]
     while min(core.state[KNOWN + STORED], core.state[KNOWN + LOADED]) < jobs:
         _offer_parts(port, core)

@@ -44,7 +44,7 @@ class Origin:
     delay: Times
 
     def of(self, beats: Times, in_frame: int) -> Origin:
-        """Return the cycles in which a stream offers chosen beats of each frame.
+        """Return the `Origin` of chosen beats of each frame, with one entry per chosen beat.
 
         Parameters
         ----------
@@ -58,9 +58,9 @@ class Origin:
         return Origin(self.source, index, in_frame // len(self.index) * self.ahead, self.delay[entries])
 
     def waited_for(self, target: Any, *, after: Times | int = 0) -> Wait:
-        """Return the constraint that event ``n`` of a sequence happens some cycles after beat ``n`` is offered.
+        """Return the constraint that event ``n`` of ``target`` follows beat ``n`` by ``after`` cycles or more.
 
-        ``target`` is the sequence, and ``after`` the least number of cycles.
+        ``target`` is the key of a sequence.
         """
         return Wait(target, self.source, self.index, self.ahead, self.delay + after)
 
@@ -88,7 +88,7 @@ class Ports:
 
 
 class LayerEvents(ABC, Generic[Config]):
-    """Scheduled events of one layer (beats taken, computations started), and the constraints on their cycles.
+    """Base class of one layer's scheduled events (beats taken, computations started) and constraints on their cycles.
 
     Indices and counts of events refer to one frame.
     """
@@ -110,7 +110,10 @@ class LayerEvents(ABC, Generic[Config]):
         """
 
     def room(self, ports: Ports, output: int, depth: int | None) -> Wait:
-        """Return the constraint that a computation starts only when an output FIFO has room for all its beats."""
+        """Return the constraint that an output fold starts only when a FIFO of depth ``depth`` has room for its beats.
+
+        ``output`` is the index of the FIFO among the layer's outputs. A depth of ``None`` is endless.
+        """
         return Wait(
             ports.starts,
             ports.left[output],
@@ -122,14 +125,11 @@ class LayerEvents(ABC, Generic[Config]):
         )
 
     def space(self, ports: Ports, rows: int) -> Wait | None:
-        """Return the constraint that an input beat waits for space in a line buffer of ``rows`` rows.
-
-        The result is ``None`` if the layer has no line buffer.
-        """
+        """Return the constraint of input beats on room in ``rows`` line-buffer rows; ``None`` without a line buffer."""
         return None
 
     def inner(self, ports: Ports) -> dict[Any, tuple[int, int]]:
-        """Return the layer's internal event sequences, such as tile starts, each with its length and smallest gap.
+        """Return a mapping from the key of each internal event sequence, such as tile starts, to length and least gap.
 
         The length is the number of events per frame, and the gap is in cycles.
         """
@@ -147,7 +147,7 @@ class LayerEvents(ABC, Generic[Config]):
         return ports.starts, self.config.window.steps
 
     def stored(self, starts: Any) -> Origin:
-        """Return the cycles at which the layer's FIFO would offer each beat if it were otherwise empty."""
+        """Return when the layer's empty FIFO offers each beat, relative to the starts of output folds (`Origin`)."""
         config = self.config
         offsets = np.concatenate([np.arange(beats) for beats in config.fold_beats])
         folds = np.repeat(np.arange(len(config.fold_beats)), config.fold_beats)
@@ -247,7 +247,7 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
         return waits
 
     def _taking(self, port: int) -> Times:
-        """Return the computation steps of a frame in which a join layer takes a beat from one of its inputs."""
+        """Return, by beat of input ``port``, the index of the output fold at whose start the join takes the beat."""
         shape, index = self.config.join.taking(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()
 
@@ -283,7 +283,7 @@ class CollectEvents(LayerEvents[CollectLayerConfig]):
 
 
 class RunningScaleEvents(LayerEvents[RunningScaleLayerConfig]):
-    """Scheduled events of a layer that slides a window over the channels of each pixel.
+    """Scheduled events of a layer that slides a window over the channels of each pixel, such as LRN.
 
     The window moves every few cycles. With each move the layer takes a channel, sends a channel, or does both.
     """
@@ -360,7 +360,7 @@ class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
     """
 
     def work(self, ports: Ports) -> tuple[Any, int]:
-        """Return the input beats as the layer's events of work, one cycle each.
+        """Return the key of the beats that the layer takes, which are its events of work, and 1: the cycles of each.
 
         The layer adds each beat in the cycle in which it takes the beat.
         """
@@ -393,5 +393,5 @@ class RegroupEvents:
         return Wait(left, taken, before, self._sizes, data=False)
 
     def leaving(self, left: Any) -> Origin:
-        """Return the cycles in which a Regroup (width converter) offers its output beats."""
+        """Return when a Regroup (width converter) offers each output beat, relative to its input beats (`Origin`)."""
         return Origin(left, self._after, self._counts, np.full(self._sizes, self._latency))

@@ -1,4 +1,4 @@
-"""Solver for the cycles of hardware events (transfers, computation starts) that wait for each other.
+"""Solver for the earliest cycles of hardware events (transfers, computation starts) that wait for each other.
 
 Events belong to *sequences*, such as the beats of one stream. An event happens a fixed number of cycles after the event
 before it in its sequence, or later. It also happens a number of cycles after certain events of other sequences, or
@@ -32,7 +32,7 @@ NO_WAIT = -(1 << 60)
 BEFORE_ALL = -1
 _AFTER_ALL = {np.dtype(np.int32): (1 << 31) - 1, np.dtype(np.int64): 1 << 62}
 
-#: Largest number of cycles by which the solver computes an event ahead of an earlier event of another sequence.
+#: Largest number of cycles by which a recomputation proceeds in one sequence ahead of pending events of others.
 SLACK = 100
 
 #: Number of visits to sequences after which the loops return to Python, within about a second, so that Ctrl-C works.
@@ -253,7 +253,7 @@ class System:
                 return end == _DONE
 
     def reached(self, key: Any) -> int:
-        """Return how many events of a sequence have a known cycle when events wait for each other in a circle."""
+        """Return the number of events of a sequence that happen, the first ones, if events wait in a circle."""
         return int(self._sequences[self.sequence_index[key], _LOW])
 
     @property
@@ -510,7 +510,7 @@ def _settle(system, out_of, readers, bounds, journal):
 
 @_compiled
 def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
-    """Mark the scheduled events that wait for changed events for recomputation, and return whether there are any."""
+    """Mark the target events of a constraint whose source events moved for recomputation; return whether any exists."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
     begin = _first_waiting(waits, tables, cursors, row, moved_from)
     end = _first_waiting(waits, tables, cursors, row, moved_to)
@@ -562,9 +562,9 @@ def _first_waiting(waits, tables, cursors, row, source):
 
 @_compiled
 def _go_back(latest, sequences, waits, tables, delays, into):
-    """Compute an upper bound of each event's latest allowed cycle, from constraints on data alone.
+    """Lower ``latest`` to an upper bound of each event's latest allowed cycle, from constraints on data alone.
 
-    The computation goes backwards. Constraints on room do not count.
+    The computation goes backwards from the deadlines. Constraints on room do not count.
     """
     for sequence in range(len(sequences) - 1, -1, -1):
         first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
@@ -588,7 +588,7 @@ def _go_back(latest, sequences, waits, tables, delays, into):
 
 @_compiled
 def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers):
-    """Compute the latest allowed cycle of each scheduled event, from the deadlines back through all constraints."""
+    """Lower ``latest`` to each event's exact latest allowed cycle, from the deadlines back through all constraints."""
     left = sequences[:, _COUNT].copy()
     last = len(sequences) - 1
     sequence, idle = last, 0

@@ -178,7 +178,7 @@ class Schedule:
         return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
-        """Return the event sequences of one stream (beats leaving the FIFO, beats taken), with their lengths and gaps.
+        """Return a mapping from the keys of a stream's sequences (beats leaving a FIFO, beats taken) to length and gap.
 
         Without a Regroup (width converter) the reader takes the beats as they leave the FIFO: one sequence.
         """
@@ -196,7 +196,7 @@ class Schedule:
         )
 
     def _offered(self, stream_index: int) -> Origin:
-        """Return the cycles at which the stream behind a FIFO offers its beats to the reading layer."""
+        """Return when a stream behind a FIFO offers its beats to the reader, relative to earlier events (`Origin`)."""
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
             return regroup.leaving(("left", self._fifo_of(stream_index)))
@@ -249,7 +249,7 @@ class Schedule:
         return self._system.times(key)
 
     def own(self, layer: int) -> dict[Any, int]:
-        """Return the keys of a layer's own event sequences, such as beats taken, with their smallest gaps in cycles."""
+        """Return a mapping from the key of each of a layer's own event sequences to the smallest gap in cycles."""
         ports, events = self._ports(layer), self._layers[layer]
         inner = {key: gap for key, (_, gap) in events.inner(ports).items()}
         return {**dict.fromkeys(ports.taken, 1), **inner, ports.starts: events.config.window.steps}
@@ -446,7 +446,7 @@ class Schedule:
         return min(max((self.frames - 1) // 2, 1), MAX_PATTERN_FRAMES)
 
     def paces(self) -> Times:
-        """Return the average cycles per frame of each stream over the schedule's last frames, rounded up.
+        """Return an array of each stream's average cycles per frame over the schedule's last frames, rounded up.
 
         A single frame has the averages 0.
         """
@@ -495,10 +495,7 @@ def check_events(config: AcceleratorConfig, frames: int) -> None:
 
 
 def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
-    """Return the number of scheduled events (beats transferred, output folds computed) of each layer.
-
-    The events are those of ``frames`` frames.
-    """
+    """Return each layer's number of scheduled events (beats taken, beats stored, output folds) in ``frames`` frames."""
     return [
         frames * (sum(layer.input_beats) + layer.beats + layer.beats // sum(layer.fold_beats) * len(layer.fold_beats))
         for layer in config.layers
@@ -506,9 +503,9 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return accelerators for lower input maps to schedule instead, if the whole map has too many events, or ``None``.
+    """Return `shortened`'s accelerators for lower input maps if the whole map has too many events, else ``None``.
 
-    The result is that of `hwgen.schedule.tall.shortened`. ``None`` means that the map is scheduled as it is.
+    ``None`` means that the map is scheduled as it is.
     """
     events = sum(event_counts(config, MIN_SETTLED_FRAMES if frames is None else min(frames, MIN_SETTLED_FRAMES)))
     return None if events <= LONG_RUN_EVENTS else shortened(config, events)
@@ -550,10 +547,7 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
 
 
 def _continued(heights: Sequence[AcceleratorConfig], missing: int, frames: int | None) -> Cycles | None:
-    """Return an accelerator's latency and interval on a tall map, extrapolated from three lower maps.
-
-    The result is ``None`` if the growth is not linear.
-    """
+    """Extrapolate latency and interval for a tall map from three lower maps; return ``None`` if they are not linear."""
     schedules = [steady_cycles(config, frames) for config in heights]
     latency = _extended([cycles.latency for cycles in schedules], missing)
     intervals = [cycles.interval for cycles in schedules if cycles.interval is not None]

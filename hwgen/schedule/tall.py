@@ -14,7 +14,7 @@ from math import prod
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 
-#: Approximate number of events of the tallest of the three maps, in all frames that are scheduled.
+#: Approximate number of scheduled events of the tallest of the three lower maps, over all frames.
 TARGET_EVENTS = 1 << 23
 
 #: Number of output rows of the last layer from one height to the next; and smallest number of output rows of the lowest

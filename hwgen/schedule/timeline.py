@@ -102,17 +102,13 @@ class Timeline:
         return [self._schedule.credits_used(index) for index in range(len(self.config.links))]
 
     def frame(self, bins: int) -> Window:
-        """Return the layers' states during the first frame, from cycle 0 to its last output transfer.
-
-        The cycles are counted in ``bins`` bins.
-        """
+        """Return the `Window` from cycle 0 to the first frame's last output transfer, in at most ``bins`` bins."""
         return self.window(0, int(self._schedule.frame_ends[0]) + 1, bins)
 
     def steady(self, bins: int) -> Window | None:
-        """Return the layers' states during one interval of the steady state; ``None`` if no interval is steady.
+        """Return the `Window` of one steady interval, in at most ``bins`` bins; ``None`` if no interval is steady.
 
-        The cycles are counted in ``bins`` bins. The interval ends where the first layer has finished its last frame, so
-        that all layers are at work.
+        The interval ends where the first layer has finished its last frame, so that all layers are at work.
         """
         interval, end = self.cycles.interval, min(layer.end for layer in self.layers)
         if interval is None or end < 2 * interval:
@@ -122,7 +118,7 @@ class Timeline:
         return None if any(first != second for first, second in works) else self.window(end - interval, end, bins)
 
     def window(self, begin: int, end: int, bins: int) -> Window:
-        """Return the layers' states in the cycles ``begin`` to ``end - 1``, counted in at most ``bins`` bins."""
+        """Return layer states and FIFO fills in the cycles ``begin`` to ``end - 1``, in at most ``bins`` bins."""
         edges = np.linspace(begin, end, min(bins, end - begin) + 1).astype(np.int64)
         return Window(
             edges=edges,
@@ -209,7 +205,10 @@ class _Causes:
         return self._states
 
     def of(self, key: Any, events: Times) -> _Causes:
-        """Find what delayed given events of a layer: a neighbour layer (input, full FIFO) or the layer's own buffer."""
+        """Set ``codes`` to the index in ``states`` of what delayed each event, and return this object.
+
+        An event was delayed by a neighbour layer (input, full FIFO) or by the layer's own buffer.
+        """
         self.codes = np.full(len(events), -1, dtype=np.int64)
         pending = [(key, events, np.arange(len(events)))]
         while pending:
@@ -227,7 +226,7 @@ class _Causes:
         return self
 
     def _binding(self, wait: Wait, events: Times) -> tuple[Times, Times]:
-        """Return which events happen as early as a timing constraint permits, and the events that they wait for."""
+        """Return, by event, whether it is as early as a constraint permits, and the index of the event it waits for."""
         entry_index, rest = np.divmod(events, wait.every)
         entry_index = entry_index - wait.lead
         periods, entries = np.divmod(np.maximum(entry_index, 0), len(wait.index))
@@ -238,9 +237,9 @@ class _Causes:
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
     def _unbound(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
-        """Attribute the delay of events that no constraint explains; return the first events of their runs to trace.
+        """Attribute delays that no constraint explains, and return the earlier events to be traced in their place.
 
-        The head of such a run can itself wait for another event.
+        An event in a run of events at the smallest distance has the cause of the first event of the run.
         """
         if key not in self._beats:
             self._settle(indices, State(BUFFER))
@@ -265,7 +264,7 @@ class _Causes:
         return self._heads_of[key]
 
     def _is_release(self, wait: Wait) -> bool:
-        """Whether a timing constraint waits for buffer space that the layer releases some cycles after a fold start."""
+        """Return whether a constraint is on buffer space that the layer releases some cycles after a fold's start."""
         return wait.source == ("starts", self._layer) and bool(np.max(wait.delay) > 0)
 
     def _state(self, wait: Wait) -> State:
