@@ -34,9 +34,10 @@ def names() -> list[tuple[str, str]]:
 def load(source: str | os.PathLike[str], *, dense: bool = False) -> Network:
     """Return the layer shapes of a model's first chain of convolutions and pools, up to a dense layer, as a network.
 
-    The model is an ``.onnx`` file or a built-in network. With ``dense``, fully connected layers are included, and the classifier of a built-in chain. The name of a built-in
-    network can have a prefix and a size, as in ``vgg16:7@64x64``. The name of a light model (``light_resnet50``) can
-    end in ``:part2`` for the second of its linear parts.
+    The model is an ``.onnx`` file or a built-in network. With ``dense``, fully connected layers are included, and the
+    classifier of a built-in chain. The name of a built-in network can have a prefix and a size, as in
+    ``vgg16:7@64x64``. The name of a light model (``light_resnet50``) can end in ``:part2`` for the second of its linear
+    parts.
 
     Raises
     ------

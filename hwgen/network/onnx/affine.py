@@ -131,7 +131,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
 
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
-    """Return the affine function that a node applies to the current map; ``None`` if it needs more than constants."""
+    """Return the affine function that a node applies to the current map; ``None`` if the node has no such function."""
     if node.op_type not in _OPERATORS or not any(is_constant(build, name) for name in node.input):
         return None
     try:
@@ -141,7 +141,7 @@ def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
 
 
 def note_step(build: Builder, steps: int, step: Affine | None) -> None:
-    """Update the affine function that all operators since the current map's DequantizeLinear amount to.
+    """Combine the present node's affine function ``step`` with that of all operators since the DequantizeLinear.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine)
 
 
 def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse a MaxPool over values that do not have the order of the feature map's integers."""
+    """Refuse a MaxPool behind arithmetic (``for_sums``) that only a convolution right behind could include."""
     state = build.state
     if isinstance(state, Reals) and state.for_sums:
         raise build.refusal(node, f"can't follow {title(state.steps[-1])!r} without a QuantizeLinear between")

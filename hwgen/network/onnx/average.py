@@ -52,7 +52,7 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, int]]:
-    """Return the window of an average pool over the current map, and the rows and columns of its output.
+    """Return an average pool's window over the current map, and its output's rows and columns; set the new layout.
 
     The layout of the builder's current value becomes that of the output.
     """

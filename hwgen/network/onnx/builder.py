@@ -51,7 +51,7 @@ class Builder:
         self.constants = constants
         self.steps: list[Step] = []
         self.batch: int | None = None
-        """Number of frames in a batch, if the ONNX model fixes it."""
+        """Number of frames in a batch that the ONNX model fixes; ``None`` for any number."""
         self.map = Map(1, 1, 1, UINT8)
         """Builder's current map: the feature map that the input or output of the present node is laid out on."""
         self.view = View.channels_first((1, 1, 1))
@@ -185,7 +185,7 @@ class Builder:
     def _wanted(
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> np.ndarray:
-        """Return the integer to which the nodes up to a QuantizeLinear map each integer of the current map, int64.
+        """Tabulate the output integer behind a QuantizeLinear for each integer that the current map can hold, int64.
 
         Its shape is ``(channels or 1, integers)``.
         """
@@ -224,10 +224,9 @@ class Builder:
     def addend(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, *, first: bool
     ) -> Addend | None:
-        """Return an Add's constant in quantised form, one integer per channel.
+        """Return an Add's constant as one integer per channel; ``None`` for several scales or an unsuitable type.
 
-        The result is ``None`` if it has several scales or a type that no map can have. ``first``: whether the constant
-        is the first operand.
+        ``first``: whether the constant is the first operand.
         """
         if scale.size != 1 or zero.size != 1 or values.dtype not in TYPES:
             return None
@@ -263,7 +262,7 @@ class Builder:
         return self.made_map().bounds or (self.map.type.minimum, self.map.type.maximum)
 
     def made_map(self) -> Map:
-        """Return the map from which layers that only select values derive the current map.
+        """Return the feature map from which the last layers, which only select values, derive the current map.
 
         If no layer selects, the result is the current map itself.
         """
@@ -403,7 +402,7 @@ class Builder:
             )
 
     def bound(self, step: Step) -> int:
-        """Return an upper bound on the magnitude of the accumulators of the convolution ``step``."""
+        """Return an upper bound on the magnitude of the accumulators of the unfinished convolution ``step``."""
         return step.convolution(step.input.frozen()).accumulator_bound
 
     def emit_pool(self, node: onnx.NodeProto, axes: tuple[int, ...]) -> None:
@@ -460,7 +459,7 @@ class Builder:
         self._append(node, step, tuple(value.source for value in operands))
 
     def _append(self, node: onnx.NodeProto, step: Step, sources: tuple[Step | None, ...] | None = None) -> None:
-        """Append a finished layer to the network, whose output becomes the current feature map.
+        """Append the layer ``step`` to the network, and make its output the current feature map.
 
         ``sources``: layers of the input maps; by default the layer of the current map.
         """
@@ -648,7 +647,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> Sums:
-        """Return the accumulator sums of a Conv-like ONNX node over the current map.
+        """Return the accumulators of a Conv-like node over the current map as a state, and set the output's layout.
 
         Parameters
         ----------
@@ -715,7 +714,7 @@ class Builder:
         bias: np.ndarray,
         x_scale: np.float32,
     ) -> Sums:
-        """Return the accumulator sums of a matrix product along the current value's last dimension.
+        """Return the accumulators of a matrix product along the last dimension as a state; set the output's layout.
 
         The product becomes a convolution. Its kernel covers the whole map if the value has two dimensions, and
         otherwise the part of the map that the last dimension holds.
@@ -747,9 +746,6 @@ class Builder:
 
 
 def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, integer_type: IntegerType) -> bool:
-    """Return whether clipping bounds exclude no value that a quantiser distinguishes.
-
-    ONNX Runtime drops such bounds.
-    """
+    """Return whether clipping ``bounds`` change no output integer of a quantiser, so that ONNX Runtime drops them."""
     limits = (np.array([integer_type.minimum, integer_type.maximum], np.float32) - np.float32(zero)) * scale
     return all(low - limits[0] <= _SLACK and limits[1] - high <= _SLACK for low, high in bounds)

@@ -303,7 +303,7 @@ class Constants:
         return self.weights(node, values, scale, zero, axis)
 
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
-        """Convert a node's constant bias, its input ``index``, to steps of ``unit`` (float32, one or one per output).
+        """Convert a node's constant bias, its input ``index``, to steps of ``unit``, float32 ``(M,)`` or ``(1,)``.
 
         A bias of floats, or of another scale than ``unit``, is rounded to these steps.
         """

@@ -196,10 +196,7 @@ class _Folding:
     # Constants that ONNX Runtime computes.
 
     def _evaluated(self, node: onnx.NodeProto, operands: Sequence[TensorProto]) -> dict[str, TensorProto]:
-        """Compute a node with constant inputs ``operands``, and return its outputs by name.
-
-        The result is empty if the sizes of the outputs are not known before.
-        """
+        """Compute a node with constant inputs ``operands``; return its outputs by name, none if a size is unknown."""
         outputs = [name for name in node.output if name]
         values = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
         imports = [entry for entry in self._model.opset_import if entry.domain in DOMAINS]
@@ -478,10 +475,7 @@ def _bytes(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _axis(indices: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """Return the only axis along which entries of ``indices`` differ, and the entries along this axis.
-
-    The result is ``None`` if there is no such axis.
-    """
+    """Return the axis along which alone ``indices`` differ, and its entries; ``None`` if there is no such axis."""
     for axis in range(indices.ndim):
         entries = np.moveaxis(indices, axis, 0).reshape(indices.shape[axis], -1)
         if entries.size and (entries == entries[:, :1]).all():

@@ -42,9 +42,9 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
 
 @contextmanager
 def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
-    """Check an ONNX model, fold its constants, and yield it in the form in which the importer walks over its nodes.
+    """Check an ONNX model, fold its constants, and yield the result; turn ConfigErrors in the context into ModelErrors.
 
-    An error of a configuration within the context becomes a ModelError that starts with ``where``. Absurd scales can
+    These start with ``where``. Absurd scales can
     overflow in NumPy; the checks that matter refuse them.
     """
     check(stand_in(model) if is_qonnx(model) else model, where)

@@ -107,10 +107,7 @@ def _behind(
 
 
 def _cut(view: View, shape: Sequence[int]) -> View | None:
-    """Return the layout ``view`` with dimensions cut or extended to ``shape``.
-
-    The result is ``None`` if a dimension that changes its size is no whole axis.
-    """
+    """Return the layout ``view`` with dimensions cut or extended to ``shape``; ``None`` unless they are whole axes."""
     if len(shape) != len(view.dims) or min(shape, default=0) < 1:
         return None
     sizes, dims = list(view.sizes), list(view.dims)

@@ -63,7 +63,7 @@ def light_names() -> tuple[str, ...]:
 
 
 def light(name: str, *, dense: bool = False) -> Network:
-    """Return the layer shapes of a chain in one of the onnx package's test models, such as ``light_resnet50:part3``.
+    """Return a chain of layers of an onnx test model, as in ``light_resnet50:part3``, as a network without weights.
 
     ``light_resnet50`` is its first part. The bits of activations and weights can follow (``,int16``); the shapes are
     the same.
@@ -96,7 +96,7 @@ def light_model(base: str) -> onnx.ModelProto:
 
 
 def read(path: Path, *, dense: bool = False) -> Network:
-    """Return the layer shapes of the first chain of convolutions and pools of the model in the file ``path``.
+    """Read the model in the file ``path``; return its first chain of convolutions and pools as a weightless network.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def read(path: Path, *, dense: bool = False) -> Network:
 
 
 def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
-    """Return the layer shapes of the first chain of convolutions and pools of an ONNX model.
+    """Return the first chain of convolutions and pools of an ONNX model as a network without weights.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def of(model: onnx.ModelProto, name: str, *, dense: bool = False) -> Network:
 
 
 def whole(path: Path) -> Network:
-    """Return the layer shapes of the model in the file ``path`` as a graph, with its branches.
+    """Read the model in the file ``path``, and return its layers, with branches, as a network without weights.
 
     The result is the first linear part if the graph is a chain, or contains an operator that is not known here.
 
@@ -131,12 +131,12 @@ def whole(path: Path) -> Network:
 
 
 def whole_of(model: onnx.ModelProto, name: str) -> Network:
-    """Return the layer shapes of an ONNX model as a graph, with its branches."""
+    """Return the layers of an ONNX model, with branches, as a network without weights."""
     return _whole(_graph(model, name, False), name)
 
 
 def _whole(graph: _Graph, name: str) -> Network:
-    """Return the layer shapes of a model as a graph, or of its first chain if it has no graph of known layers."""
+    """Return a model's layers as a network: with branches if all are known layers, otherwise its first chain only."""
     network = graph.joined(name)
     return _part(graph, name, 1, False) if network is None or network.is_chain else network
 
@@ -287,9 +287,9 @@ class _Graph:
         return self._dense and node.op_type in PRODUCTS and self._matrix(node)[:1] == (prod(shape[1:]),)
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...]:
-        """Return the numbers of inputs and outputs of a matrix product node.
+        """Return the numbers of inputs and outputs of a matrix product node; empty unless its matrix is a constant.
 
-        The result is empty unless the node multiplies a variable map by a constant matrix of known size.
+        The result is empty as well if the other operand is a constant, or the size of the matrix is not known.
         """
         position = PRODUCTS[node.op_type]
         if node.domain not in DOMAINS or len(node.input) <= position:

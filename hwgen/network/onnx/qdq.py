@@ -51,7 +51,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the state of a layer's float input, which must come directly from a DequantizeLinear."""
+    """Check that a layer's float input comes directly from a DequantizeLinear, and return the input's state."""
     state = build.state
     if not isinstance(state, Reals):
         last = f"{title(state.node)!r} gives floats" if isinstance(state, Joined | Sums) else "it gets integers"
@@ -112,7 +112,7 @@ def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
 
 
 def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
-    """Return whether a Gemm's constant matrix is transposed; refuse other unusual attributes."""
+    """Check a Gemm's attributes, and return whether its constant matrix is transposed (``transB``)."""
     for name, usual in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         value = attribute(node, name, usual)
         if value != usual:

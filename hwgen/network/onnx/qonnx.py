@@ -86,7 +86,7 @@ class _Rewriting:
         self._opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
 
     def result(self) -> onnx.ModelProto:
-        """Return the translated model, without nodes of QONNX."""
+        """Translate all nodes on which outputs depend, and return the model without nodes of QONNX."""
         for node in needed(self._model.graph):
             if node.domain not in DOMAINS:
                 self._nodes.append(node)
@@ -125,7 +125,7 @@ class _Rewriting:
         return numpy_helper.to_array(self._known[name]) if name in self._known else None
 
     def _parameter(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
-        """Return a node's input ``index``, which must be a constant of finite numbers."""
+        """Check that a node's input ``index`` is a constant of finite numbers, and return its value."""
         value = self._constant(node.input[index]) if len(node.input) > index else None
         if value is None or not value.size:
             raise self._refusal(node, f"{what} must be a constant of the model, with a value")
@@ -170,7 +170,7 @@ class _Rewriting:
         return name
 
     def _scale(self, node: onnx.NodeProto) -> np.ndarray:
-        """Return the scale of a Quant or BipolarQuant node, float32."""
+        """Check that a Quant's or BipolarQuant's scale is a positive float32 constant, and return its value."""
         scale = self._parameter(node, 1, "scale")
         if scale.dtype.kind != "f" or not (scale.astype(np.float32) == scale).all():
             raise self._refusal(node, f"scale must be float32 numbers, not {scale.dtype} {scale.reshape(-1)[0]!r}")
@@ -184,7 +184,7 @@ class _Rewriting:
             raise self._refusal(node, "its constant must hold finite numbers")
 
     def _divided(self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return the constant input of a Quant divided by its scale, float32."""
+        """Divide the constant input of a Quant by its scale, in float32."""
         try:
             steps = values.astype(np.float32) / scale
         except ValueError:

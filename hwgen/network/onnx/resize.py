@@ -80,7 +80,7 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
 
 
 def _spread(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return a Resize node's scales or sizes of all dimensions, also if it lists those of some ``axes`` only.
+    """Return scales or sizes of all dimensions: of a Resize node's ``axes`` those ``listed``, otherwise ``others``.
 
     ``others``: scales or sizes of the dimensions that the node doesn't list.
     """

@@ -46,7 +46,7 @@ class Rest:
 
 
 def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
-    """Return the nodes between the tensors ``maps``, at which the hardware can end, and the model's outputs.
+    """Return, as a `Rest`, the nodes between the tensors ``maps``, at which the hardware can end, and the outputs.
 
     An input as integers counts only where the layers before these tensors read the same input.
     """
@@ -56,7 +56,7 @@ def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
-    """Return the nodes between the tensors ``maps`` and the model's outputs, whichever inputs the hardware reads."""
+    """Return, as a `Rest`, the nodes between the tensors ``maps`` and the outputs, whichever inputs hardware reads."""
     graph = walk.model.graph
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     waiting, seen = [value.name for value in graph.output], set()
@@ -81,7 +81,7 @@ def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
-    """Return the model's inputs that the layers in front of some tensors read, by name."""
+    """Return, by name, the feature map of each model input that the layers in front of some tensors read."""
     inputs = {}
     for step in steps_before(walk.values[tensor].source for tensor in tensors):
         for source, taken in zip(step.sources, (step.input, *step.more), strict=True):
@@ -105,9 +105,9 @@ def walked(model: FoldedModel, where: str) -> tuple[Walk, bool]:
 
 
 def _joining(walk: Walk) -> Rest | None:
-    """Return the nodes with which the host joins several tensors of the hardware into the model's outputs.
+    """Return the nodes with which the host joins several tensors of the hardware into the model's outputs, or ``None``.
 
-    The result is ``None`` if there are none, or another obstacle remains.
+    The result is ``None`` if there are no such nodes, or another obstacle remains.
     """
     refused = {None if node is None else id(node) for node, _ in walk.ledger.obstacles}
     if not refused or None in refused:
@@ -128,7 +128,7 @@ def whole_network(walk: Walk, joins: bool, name: str) -> Network:
 
 
 def part_network(whole: Walk, walk: Walk, name: str, maps: Mapping[str, Value]) -> Network:
-    """Return the network of the layers in front of some tensors of an ONNX model, for a part of the model.
+    """Return the network of a part of an ONNX model: the layers in front of the tensors where the hardware ends.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def part_network(whole: Walk, walk: Walk, name: str, maps: Mapping[str, Value]) 
 
 
 def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
-    """Return the network of the layers in front of some tensors, with the remainder that the host runs."""
+    """Return the network of the layers in front of the hardware's ends, with the remainder that the host runs."""
     rest = rest_behind(walk, maps)
     if (other := _other_input(walk, rest, maps)) is not None:
         raise ModelError(

@@ -75,7 +75,7 @@ def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int,
 def _regular(
     build: Builder, node: onnx.NodeProto, axis: int, selected: Sequence[int], size: int
 ) -> tuple[int, int, int]:
-    """Return how many rows or columns precede the selected ones, their distance, and how many follow."""
+    """Check that selected rows or columns are evenly spaced; return how many precede, the distance, how many follow."""
     first, last = selected[0], selected[-1]
     step = selected[1] - first if len(selected) > 1 else 1
     if step < 1 or list(selected) != list(range(first, last + 1, step)):

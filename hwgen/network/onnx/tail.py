@@ -80,7 +80,7 @@ class _Graph:
         self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
 
     def checked(self, sources: Collection[str], nodes: Iterable[onnx.NodeProto]) -> Tail | None:
-        """Return ``nodes`` behind the tensors ``sources`` as a `Tail`, if the host can and should run all of them.
+        """Return ``nodes`` behind the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
 
         The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
         QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
@@ -133,7 +133,7 @@ class _Graph:
 
 
 def in_bytes(integer_type: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
-    """Return the input tensor that ONNX Runtime accepts for the integers ``name``, and the nodes that convert it.
+    """Return the tensor that ONNX Runtime accepts as input for the integers ``name``, and the nodes that convert it.
 
     Integers of ONNX types below 8 bits are passed in bytes.
     """

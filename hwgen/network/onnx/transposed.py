@@ -144,7 +144,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
-    """Return the number of channel groups of a ConvTranspose node."""
+    """Check a ConvTranspose's weights and groups against its input, and return the number of channel groups."""
     channels, groups = build.map.channels, int(attribute(node, "group", 1))
     if weights.ndim != 4:
         raise build.refusal(node, f"must be two-dimensional, not {weights.ndim - 2}-dimensional")

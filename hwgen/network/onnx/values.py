@@ -133,7 +133,7 @@ class Step:
 
 
 def steps_before(sources: Iterable[Step | None]) -> Iterator[Step]:
-    """Yield each layer that the layers ``sources`` depend on once, these layers included.
+    """Yield, once each, the unfinished layers ``sources`` and all layers on which they depend.
 
     ``None`` stands for an input of the model.
     """
@@ -276,7 +276,7 @@ class Reals:
     addend: Addend | None = None
     """Constant of the last Add, if ONNX Runtime can fuse DequantizeLinear, Add and QuantizeLinear in integers."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Bounds of each Relu and Clip behind the DequantizeLinear."""
+    """Bounds (low, high) of each Relu and Clip behind the DequantizeLinear."""
     in_floats: bool = False
     """Whether ONNX Runtime computes any node behind the DequantizeLinear in float32, and so all later ones."""
     padded: str = ""
@@ -426,7 +426,7 @@ class Joined:
     make: Callable[[Joined, np.float32, int, IntegerType], None]
     """Function that adds the layer of the node that combines maps, for its output's scale, zero point and type."""
     bounds: list[tuple[float, float]] = field(default_factory=list)
-    """Bounds of each Relu and Clip behind the node that combines maps."""
+    """Bounds (low, high) of each Relu and Clip behind the node that combines maps."""
     in_floats: bool = False
     """Whether ONNX Runtime computes the combining node's result, or one of its maps, in float32.
 

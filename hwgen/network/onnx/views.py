@@ -183,10 +183,10 @@ class View:
         return Layout(map=self.sizes, factors=tuple(atom.size for atom in factors), order=order, shape=self.shape)
 
     def channel_order(self) -> np.ndarray | None:
-        """Return the map channel, int64, of each index of the tensor's first dimension.
+        """Return the map channel of each index of the tensor's first dimension; ``None`` unless all channels are there.
 
-        The result is ``None`` unless the first dimension consists of all channels and of nothing else. A channel
-        shuffle changes this order, and nothing else, of a plain view.
+        The result (int64) is ``None`` unless the first dimension consists of all channels and of nothing else. A
+        channel shuffle changes this order, and nothing else, of a plain view.
         """
         if any((atom.axis == CHANNELS) != (position == 0) for position, dim in enumerate(self.dims) for atom in dim):
             return None
@@ -194,7 +194,7 @@ class View:
         return View((channels, 1, 1), self.dims[:1]).layout.to_frames(np.arange(channels)[None, :, None, None])[0]
 
     def by_channel(self, values: np.ndarray) -> np.ndarray | None:
-        """Convert constants that are broadcast over the tensor to one value per map channel, ``(C,)``.
+        """Convert constants that are broadcast over the tensor to one value per map channel; ``None`` if impossible.
 
         The result is ``None`` if the constants can't be broadcast, or differ between the pixels of a channel.
         """
@@ -216,7 +216,7 @@ class View:
         return by_atom.transpose(outermost_first).reshape(self.sizes[CHANNELS])
 
     def spatial_axes(self) -> tuple[int, ...] | None:
-        """Return the map axis, rows or columns, of each dimension of the tensor behind the first one.
+        """Return the map axis (rows or columns) of each dimension behind the first; ``None`` if one is no whole axis.
 
         The result is ``None`` if one of these dimensions is no whole axis, or an axis is missing. A dimension of size 1
         can be any axis of size 1.
@@ -241,7 +241,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
     def product(self) -> View | None:
-        """Return the layout of the part of the map that one matrix product along the last dimension covers.
+        """Return the layout of the map's part that a matrix product along the last dimension covers; ``None`` if cut.
 
         The part is a map of its own. The result is ``None`` unless the last dimension consists of all channels and of
         whole axes.
@@ -265,7 +265,7 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), dims)
 
     def with_channels(self, channels: int, dimension: int) -> View | None:
-        """Return the layout of a concatenation of such tensors along ``dimension``, with ``channels`` channels in all.
+        """Return the layout of a concatenation along ``dimension`` with ``channels`` channels; ``None`` if impossible.
 
         The result is ``None`` unless the channels are the outermost factor of this dimension.
         """

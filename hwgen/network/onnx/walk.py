@@ -120,7 +120,7 @@ class Walk:
         self._finish()
 
     def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
-        """Return the model's constants, and the nodes that compute no constant.
+        """Fold the model's constants; return them, and the nodes that compute no constant.
 
         Constants that can't be folded are refused.
         """
@@ -150,10 +150,10 @@ class Walk:
         return causes
 
     def _refuse_unfolded(self, node: onnx.NodeProto, operands: Sequence[Value]) -> str:
-        """Refuse the node that computes an input of ``node`` which should be a constant, but could not be folded.
+        """Refuse the node before ``node`` that should give a constant, but was not folded; return its name, or ``""``.
 
-        Return the refused node as text. The text is empty if all such inputs are constants, or if other ``operands``
-        can't be built, which is then the cause.
+        The name is empty if all such inputs are constants, or if other ``operands`` can't be built, which is then the
+        cause.
         """
         if any(isinstance(value.state, Foreign) for value in operands):
             return ""
@@ -373,7 +373,7 @@ class Walk:
         return {output: self.reached_ends[output] for output in self.outputs}
 
     def end(self, tensor: str, name: str) -> OutputEnd:
-        """Return the tensor ``tensor`` as an end of the hardware called ``name``, with no node behind it."""
+        """Return the hardware's end at the tensor ``tensor`` as an `OutputEnd` called ``name``, with no node behind."""
         view = self.values[tensor].view
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
@@ -390,7 +390,7 @@ class Walk:
             steps = left
 
     def layers(self) -> tuple[Op, ...]:
-        """Return all finished layers of the model that can be built, each by itself.
+        """Finish each layer of the model that can be built, independently of others, and return the finished layers.
 
         A layer whose configuration contradicts itself is refused.
         """

@@ -16,7 +16,7 @@ _NAMED = {1: ("one", "positive numbers", "a positive number"), 2: ("two", "posit
 
 
 def padding_mode(node: onnx.NodeProto) -> str:
-    """Return the attribute ``auto_pad`` of a Conv-like ONNX node or a pool.
+    """Check and return the attribute ``auto_pad`` of a Conv-like ONNX node or a pool; ``NOTSET`` by default.
 
     Raises
     ------

@@ -90,7 +90,7 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        """Width of this convolution's widest weight, in bits; if weights are loaded, of every weight of their type."""
+        """Width of the convolution's widest weight, in bits; for weights loaded at run time, of any of their type."""
         bits = max(signed_bits(*self.weight_range), 2)
         if not self.loaded:
             return bits
@@ -166,7 +166,10 @@ class Conv(Op):
         return bound
 
     def _im2col(self, padded: np.ndarray, first: int, last: int, exact: type) -> np.ndarray:
-        """Return windows of output rows ``first`` to ``last``, less the zero point, as an im2col matrix."""
+        """Return the windows of some output rows, less the zero point, as an im2col matrix ``(taps, pixels)``.
+
+        The rows are ``first`` to ``last``.
+        """
         extent, (down, right), columns = self.window.extent, self.window.stride, self.output.width
         band = padded[:, first * down : (last - 1) * down + extent[0]].astype(exact)
         band -= self.input.zero_point

@@ -64,7 +64,7 @@ class Lookup(Op):
 
     @classmethod
     def narrowed(cls, parameters: dict[str, Any], before: IntegerType, kind: IntegerType) -> dict[str, Any]:
-        """Return the layer's constructor parameters for an input of the narrower type ``kind``: a shorter table.
+        """Convert the layer's constructor parameters to those for the narrower input type ``kind``: a shorter table.
 
         The table keeps the entries for the values of this type.
         """

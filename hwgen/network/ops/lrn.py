@@ -63,7 +63,7 @@ class Scale:
 
     @property
     def half(self) -> int:
-        """Number of channels of LRN's window before its middle channel, and behind it."""
+        """Number of channels in LRN's window on each side of its middle channel."""
         return self.size // 2
 
     @property

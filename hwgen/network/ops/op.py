@@ -242,9 +242,10 @@ class Op(ABC):
         """
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """Return the input rows (axis 0) or columns that outputs ``begin`` to ``end`` need, clipped to the map.
+        """Return begin and end of the input rows (axis 0) or columns that some outputs read, clipped to the map.
 
-        Both are half-open intervals. Outputs whose windows are entirely in the padding need an empty interval.
+        The outputs are ``begin`` to ``end``. Both intervals are half-open. Outputs whose windows are entirely in the
+        padding need an empty interval.
         """
         limit = self.input.shape[1 + axis]
         first, last = self.covered(0, axis, begin, end)

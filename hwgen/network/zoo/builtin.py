@@ -49,7 +49,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def load(name: str) -> Network:
-    """Return the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, with seeded random weights.
+    """Import the built-in network ``NAME[:LAYERS][@HEIGHTxWIDTH][,int16]``, which has seeded random weights.
 
     The name can also be one of onnx's light models, or a linear part of one. The network ends with its last integer
     tensor.

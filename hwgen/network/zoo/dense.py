@@ -78,7 +78,7 @@ class DenseLayer:
         return random.normal(0, np.sqrt(2 / self.inputs), self.inputs)
 
     def _model(self, weights: np.ndarray, bias: np.ndarray) -> onnx.ModelProto:
-        """Return a float ONNX model of the layer that has these weights and biases only.
+        """Return a float ONNX model of some of the layer's output channels, which have these weights and biases.
 
         Nodes and tensors have the same names as in the network.
         """

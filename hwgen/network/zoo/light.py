@@ -74,7 +74,7 @@ def weight_counts(name: str) -> list[tuple[str, int]]:
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, tuple[onnx.NodeProto, int]]:
-    """Map each tensor of an ONNX graph to its first reader, behind any Unsqueeze, and the index of the reader's input."""
+    """Map each tensor of an ONNX graph to its first reader, behind any Unsqueeze, and the reader's input index."""
     readers: dict[str, tuple[onnx.NodeProto, int]] = {}
     for node in reversed(graph.node):
         for input_index, tensor in enumerate(node.input):
