@@ -88,12 +88,12 @@ class Tile:
 
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> Tile:
-    """Return the words, transfers and cost of one tile size and loop order, counted exactly with halos."""
+    """Count the words, transfers and cost of a layer for one tile size and loop order, halos included."""
     return _tile(_single(problem, sizes), 0, order, transfer or Transfer())
 
 
 def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
-    """Return the words that the program of Cecconi's paper (listing 1.1) moves with a tile, halo included.
+    """Count the words of a layer that the program of Cecconi's paper (listing 1.1) moves with a tile, halo included.
 
     Inputs stay in the buffer for all ``z``. Weights, biases and outputs are fetched for every tile, and outputs are
     written back.
@@ -113,7 +113,7 @@ def _single(problem: Problem, sizes: dict[str, int]) -> Tiling:
 
 
 def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS) -> Tile:
-    """Return the cheapest tile, over all tile sizes and loop orders, whose buffer has at most ``limit`` words.
+    """Search for a layer's cheapest tile, over all sizes and loop orders, with a buffer of ``limit`` words at most.
 
     Kernels stay whole. Of equal tiles the one with fewer words is chosen, then fewer transfers, then the smaller
     buffer. If runs of addresses have a cost, the search tries one size for each number of blocks.
@@ -199,7 +199,7 @@ def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
 
 
 def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the words moved, the DMA calls, and the runs of consecutive addresses, each for every tile size.
+    """Count a layer's words moved, DMA calls, and runs of consecutive addresses, each as an array over all tile sizes.
 
     Without ``runs`` the runs are not counted, and the third result is 0.
     """

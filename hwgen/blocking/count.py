@@ -98,7 +98,7 @@ class Axis:
 
 
 def input_axes(problem: Problem) -> dict[tuple[str, str], Axis]:
-    """Return the columns and rows of a layer's input, keyed by the dimensions of the output and of the window.
+    """Return the columns and rows of a layer's input as `Axis`, by the loop dimensions of the output and the window.
 
     The keys are ``(X, Fw)`` and ``(Y, Fh)``.
     """
@@ -123,7 +123,7 @@ def capacity(problem: Problem, operand: str, tile: Mapping[str, int]) -> int:
 
 
 def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, scope: int | None = None) -> int:
-    """Return the words of ``operand`` that a buffer at a position of a loop nest fetches during the whole nest.
+    """Count the words of ``operand`` that a buffer at ``position`` of a loop nest fetches during the whole nest.
 
     The head of this module states what ``overlap`` and ``scope`` mean.
     """
@@ -143,9 +143,9 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return, per dimension, the blocks that a buffer in a loop nest holds before and after each step of a loop.
+    """Return, by dimension, which block a buffer holds before, and after, each step of a loop outside the buffer.
 
-    The buffer is at ``position`` of the nest, and ``loop`` is a loop outside it.
+    The buffer is at ``position`` of the nest. Blocks have a start and a length.
     """
     before, after = {}, {}
     for dim in DIMS:
@@ -173,7 +173,7 @@ def steps_of(nest: Nest, dim: str, loop: int) -> int:
 def _product(
     problem: Problem, operand: str, before: dict[str, Blocks], after: dict[str, Blocks], *, same: bool = False
 ) -> int:
-    """Return the number of words that blocks ``before`` and ``after`` of an operand share, summed over all pairs.
+    """Count the words that blocks ``before`` and ``after`` of an operand share, summed over all pairs of blocks.
 
     With ``same`` only pairs of identical blocks count.
     """
@@ -238,7 +238,7 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Return the words that every given buffer of a loop nest moves, per operand, inner to outer.
+    """Count the words that each buffer at given positions of a loop nest moves, by operand, inner to outer.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ class Trail:
         self._starts = [0]
 
     def add(self, labels: Labels) -> int:
-        """Store a batch of partial blockings, and return the index of its first row among all stored ones."""
+        """Store a batch of partial blockings, and return the index of the batch's first row among all stored rows."""
         self._batches.append(labels)
         self._starts.append(self._starts[-1] + len(labels))
         return self._starts[-2]
@@ -94,7 +94,7 @@ class Trail:
 
 
 def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozenset[str]) -> tuple[Labels, float]:
-    """Return the Pareto-optimal partial blockings, at most ``width`` per combination of block extents.
+    """Select the Pareto-optimal partial blockings (labels), at most ``width`` per combination of block extents.
 
     The second result is the least energy bound of the blockings dropped because of ``width``, infinite if none is.
     """
@@ -142,7 +142,7 @@ def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
 
 
 def _dominated(rows: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return whether each of ``rows`` (costs of partial blockings) is dominated: a row of ``kept`` is nowhere larger.
+    """Return, for each of ``rows`` (costs of partial blockings), whether a row of ``kept`` is nowhere larger.
 
     No row of ``kept`` sorts after ``rows``.
     """

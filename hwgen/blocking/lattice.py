@@ -46,7 +46,7 @@ class Lattice:
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:
-        """Block sizes of each loop dimension that the search can choose, ascending."""
+        """Block sizes, ascending, that the search can choose, by loop dimension."""
         sizes = {}
         for dim in DIMS:
             size, start = self.problem.size(dim), self.base[dim]
@@ -93,9 +93,9 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Longest remainder, per block size, of a dimension cut into larger blocks, if it fits a block of this size.
+        """Longest partial last block, by dimension and block size, that larger blocks leave and that fits the size.
 
-        The remainder is the length of the partial last block. The value is 0 if no larger size has such a remainder.
+        The value is 0 if no larger size leaves such a block.
         """
         edges = {}
         for dim in DIMS:
@@ -134,7 +134,7 @@ class Lattice:
 
     @cached_property
     def steps(self) -> list[tuple[tuple[str, ...], np.ndarray]]:
-        """Loops by which a partial nest can grow, each with the next lattice point of every point; -1 where it cannot.
+        """Loops by which a nest can grow, each with the lattice point that follows each point; -1 if none follows.
 
         A loop takes the extent of its dimension to the next one that holds whole blocks, or to the full size. If all
         blocks divide the size, the extent grows by a prime factor.
@@ -196,7 +196,7 @@ Blocks of the window always divide it.
 
 
 def _followers(sizes: Sequence[int]) -> list[list[int]]:
-    """Return the indices of the next larger block sizes that hold whole blocks of each size; -1 if there is none.
+    """Return, for each block size, the indices of the next larger sizes that hold whole blocks of the size, or -1.
 
     There is one list per factor between the sizes. One more list holds the last size, which can end with a partial
     block.

@@ -23,7 +23,8 @@ __all__ = ["at_end", "cheapest_path", "expand", "energy_bounds"]
 def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) -> tuple[float, float, Path | None]:
     """Search the loop blocking with the least energy below ``limit``; return its energy, a lower bound, and its path.
 
-    The lower bound covers all partial blockings that were dropped because of ``width``.
+    The lower bound covers all partial blockings that were dropped because of ``width``. Without a blocking below
+    ``limit``, the energy is infinite and the path is ``None``.
     """
     served = lattice.taken[None, :].copy()
     served[0, 2] += lattice.problem.output_words  # a datapath also reads the zeros that sums begin with
@@ -69,7 +70,7 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 def expand(
     lattice: Lattice, prices: Prices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
-    """Return all partial blockings that arise from one more loop, with or without new buffers inside the loop.
+    """Extend partial blockings by one more loop, each without and with new buffers inside the loop, in all ways.
 
     Windows overlap, so an input buffer can be useful anywhere. An output buffer at the datapath saves reading zeros.
     Where blocks can stay at an edge, any buffer can be useful.
@@ -99,7 +100,7 @@ def expand(
 
 
 def at_end(lattice: Lattice, prices: Prices, labels: Labels, first: int) -> Labels:
-    """Return complete loop blockings, each without and with a buffer that holds the whole array of an operand.
+    """Extend complete loop blockings by buffers that hold whole arrays of operands, each without and with a buffer.
 
     The blocking in the first row of ``labels`` has the index ``first`` in the trail.
     """
@@ -191,7 +192,7 @@ def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarra
 def _finish(
     prices: Prices, trail: Trail, labels: Labels, limit: float, missed: float
 ) -> tuple[float, float, Path | None]:
-    """Return the energy, the lower bound and the path of the cheapest loop blocking of the whole layer."""
+    """Return energy, lower bound and path of the cheapest complete blocking; the path is ``None`` above ``limit``."""
     best, chosen = limit, -1
     if len(labels):
         cost = labels.spent + labels.served @ np.array(prices.last)

@@ -72,7 +72,7 @@ def layer() -> Problem:
 
 
 def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> Schedule:
-    """Return the memory accesses of one tile size and direction of successive tiles, counted exactly."""
+    """Count the memory accesses of a layer for one tile size and one direction of successive tiles."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
     nest = Nest.tiled(problem, {dim: tile[letter] for letter, dim in LETTERS.items()}, order)
@@ -93,7 +93,7 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
 ) -> list[Schedule]:
-    """Return the tile and the order of successive tiles with the fewest memory accesses, for each buffer size.
+    """Search, for each buffer size, for the tile and the order of tiles with the fewest memory accesses of a layer.
 
     The order is the direction (a loop) in which the next tile lies. ``strict`` keeps the working set below the memory's
     size, as in Table I; otherwise it can equal the size. Of equal tiles the one with the smallest working set is

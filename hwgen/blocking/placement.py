@@ -16,7 +16,7 @@ __all__ = ["best", "pack", "rules"]
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
-    """Return the positions in a loop nest at which a buffer of each operand is useful, because a loop reuses its data.
+    """Return, by operand, the positions in a loop nest at which a buffer is useful, because a loop reuses data.
 
     The rules are from Yang, section 3.2. A buffer of weights is inside a run of X and Y loops, a buffer of outputs
     inside C loops, and a buffer of inputs inside K loops. Loops over the window reuse outputs. They also reuse inputs
@@ -39,7 +39,7 @@ def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:
 
 
 def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
-    """Return a loop nest with its useful buffers packed into shared memories by Yang's heuristic (section 3.5).
+    """Pack the useful buffers of a loop nest into shared memories by Yang's heuristic (section 3.5).
 
     Buffers with the most accesses are first, and fill the memories from the inside out. A buffer that does not fit
     opens the next memory for itself and all following buffers. A buffer that fits no memory stays in DRAM.
@@ -65,7 +65,7 @@ def pack(nest: Nest, hierarchy: Shared, inside: int = 0) -> PricedBlocking:
 
 
 def best(nest: Nest, hierarchy: Private | Shared | CoDesign, inside: int = 0) -> PricedBlocking:
-    """Return a loop nest with the buffers that minimise its memory energy on a hierarchy.
+    """Choose the buffers of a loop nest that minimise the nest's memory energy on a hierarchy.
 
     With private memories and co-design, each operand is optimised independently over all positions, and the sum of
     co-designed sizes is checked at the end. Shared memories use Yang's packing.

@@ -91,7 +91,7 @@ class PricedBlocking:
 
     @property
     def on_chip(self) -> int:
-        """Total size of the blocking's buffers, in bytes."""
+        """Total size of the blocking's on-chip buffers, in bytes; whole arrays on chip do not count."""
         return energy.WORD_BYTES * sum(buffer.words for buffer in self.buffers)
 
     @property
@@ -101,7 +101,7 @@ class PricedBlocking:
 
 
 def datapath_accesses(nest: Nest, position: int) -> dict[str, int]:
-    """Return the words of each operand that a datapath reads and writes if it computes the innermost loops at once.
+    """Count, by operand, the words that a datapath reads and writes if it computes the innermost loops at once.
 
     These are the loops of the nest inside ``position``. Outputs count in both directions.
     """
@@ -117,7 +117,7 @@ def evaluate(
     tops: Mapping[str, float] | None = None,
     bound: float = 0.0,
 ) -> PricedBlocking:
-    """Return a loop nest with given buffers, and the energy of all memory accesses, counted exactly.
+    """Count all memory accesses of a loop nest with given buffers, and return the nest priced by their energy.
 
     Every access to a buffer is an access by the next inner buffer, or by the datapath.
 

@@ -1,4 +1,4 @@
-"""Energy per access of a buffer for every combination of block extents, on one memory hierarchy."""
+"""Energies per access that the blocking search charges for buffers of every block size, on one memory hierarchy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Prices:
     """Energy per access of buffers of every block size, in each memory level of one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:
-        """Compute the energy per access of every possible buffer.
+        """Compute the energy per access of every possible buffer (block size and memory level).
 
         ``limited`` holds the limits that co-designed memories must keep during the search.
 

@@ -1,4 +1,4 @@
-"""Loops of a layer, the input of every search for a blocking.
+"""Loops of a layer (sizes, stride, padding, groups), which every search for a blocking takes as input.
 
 A convolution is six loops around one multiply-add (Yang, Algorithm 1), in each group of channels:
 
@@ -255,7 +255,7 @@ class Problem:
 def _windows(
     whole: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] | None
 ) -> tuple[list[int], tuple[int, int]]:
-    """Return the output's rows and columns, and the padding above and left of the input map.
+    """Return an output's numbers of rows and columns, and the padding above and left of the input map.
 
     Without ``pad`` the output is as large as the input, divided by the stride and rounded up.
     """

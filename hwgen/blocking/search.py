@@ -53,7 +53,7 @@ def search(
     first: int = 12,
     within: float = 0.0,
 ) -> PricedBlocking:
-    """Return the blocking (loop order, block sizes, buffers) of a layer with the least memory energy on a hierarchy.
+    """Search for a layer's blocking (loop order, block sizes, buffers) with the least energy on a memory hierarchy.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def search(
 def _best(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
-    """Return the blocking with the least energy below ``below`` that keeps the hierarchy's limits, or ``None``."""
+    """Search for the blocking with the least energy, below ``below``, within a hierarchy's limits; else ``None``."""
     floor, limited = 0.0, frozenset[str]()
     while True:
         blocking = _refined(lattice, Prices(hierarchy, lattice, limited), first, width, within, below)
@@ -123,7 +123,7 @@ def _best(
 def _ragged(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
-    """Return the best blocking whose block sizes need not divide the layer, given the best one that divides it."""
+    """Search for the best blocking with blocks of any size, given the best blocking ``whole`` with dividing blocks."""
     fewest = _best(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
@@ -147,7 +147,7 @@ def _homes(problem: Problem, limit: int) -> list[tuple[str, ...]]:
 
 
 def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
-    """Return the limits of co-designed memories (number of levels, total size) that a loop blocking exceeds."""
+    """Return which limits of co-designed memories (``levels``, ``room``) a loop blocking exceeds; empty if none."""
     if not isinstance(hierarchy, CoDesign):
         return frozenset()
     counts = [sum(buffer.operand == operand for buffer in blocking.buffers) for operand in OPERANDS]

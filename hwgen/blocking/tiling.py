@@ -40,7 +40,7 @@ def distinct(size: int) -> list[int]:
 
 
 def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, list[int]]:
-    """Return the tile sizes of each loop dimension among which an optimal tile is found.
+    """Return, by loop dimension, the tile sizes among which a tile with the fewest words is certainly found.
 
     The result leaves out a larger block if a smaller block has no more blocks and moves no more words. This must hold
     for any part of the window (for all of it, with ``whole_window``) and any loop order. Without padding the words
@@ -134,7 +134,7 @@ class Tiling:
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Number of tiles along each loop dimension, for each tile size."""
+        """Number of tiles along each loop dimension, by dimension, as an array over the tile sizes."""
         return {dim: self.along(dim, [-(-self.problem.size(dim) // step) for step in self.sizes[dim]]) for dim in DIMS}
 
     def room(self, operand: str) -> np.ndarray:

@@ -77,7 +77,7 @@ def diannao(width: int | None = None) -> Private:
 
 
 def baseline(name: str) -> PricedBlocking:
-    """Return the blocking of a benchmark layer in DianNao's own loop order, with inputs in DRAM (Yang, section 5.2)."""
+    """Return the priced blocking of a benchmark layer in DianNao's loop order, with inputs in DRAM (section 5.2)."""
     problem = layer(name)
     text = f"C0=16 K0=16 X0={BASELINE_X[name]} Fw Fh C1={problem.C} K1={problem.K} X1={problem.X} Y0={problem.Y}"
     memories = {**diannao().memories, "input": []}
@@ -95,7 +95,7 @@ def codesign(
     width: int = 4000,
     base: Mapping[str, int] | None = None,
 ) -> PricedBlocking:
-    """Return the on-chip memories, at most ``limit`` bytes in all, and the blocking with the least energy together."""
+    """Search for the blocking and on-chip memories, of at most ``limit`` bytes, with the least energy for a layer."""
     hierarchy = CoDesign(limit=limit, levels=levels, widths=WIDTHS, homed=homed)
     return search(problem, hierarchy, base=CORE if base is None else base, pair=pair, ragged=ragged, width=width)
 

@@ -147,7 +147,7 @@ def explore(
     depth_groups: Mapping[str, int] | None = None,
     published: Sequence[Point] = (),
 ) -> Exploration:
-    """Return all Pareto fronts of a network: storage, traffic, multiplications, multipliers and cycles.
+    """Compute all Pareto fronts of a network over groupings and unroll factors; see `Exploration` for their costs.
 
     Parameters
     ----------
@@ -184,7 +184,10 @@ def explore(
 
 
 def listing(layers: Layers) -> list[tuple[int, int]]:
-    """Return the storage and traffic of every division of a network into fusion groups: ``2**c`` for ``c`` cuts."""
+    """Return the pair (stored words, moved words) of every division of a network into fusion groups.
+
+    A network with ``c`` cuts has ``2**c`` divisions.
+    """
     linked = Linked.of(layers)
     words, points = fusion.storage_words(linked), []
     for cuts in product((False, True), repeat=len(linked.boundaries) - 2):

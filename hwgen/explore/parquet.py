@@ -25,7 +25,7 @@ def require() -> None:
 
 
 def written(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the given table rows as the bytes of a Parquet file.
+    """Convert table rows to the bytes of a Parquet file.
 
     A column of integers has the type int64, a column of floats float64.
 
@@ -50,5 +50,5 @@ def written(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a table value as a type that Parquet has, with a tuple joined into text such as ``4x8``."""
+    """Convert a tuple in a table to text such as ``4x8``, which Parquet can store; return other values unchanged."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else value

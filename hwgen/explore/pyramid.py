@@ -158,7 +158,10 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
 
 
 def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
-    """Return the smallest output step of fusion groups, by first layer, that advances all maps by whole pixels."""
+    """Return, by first layer of a fusion group, the least output step that advances all its maps by whole pixels.
+
+    The groups end with the last layer.
+    """
     outputs, whole = {}, 1
     for index in range(len(linked.layers) - 1, SOURCE - 1, -1):
         whole = lcm(whole, paces[index].denominator)

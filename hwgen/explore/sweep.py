@@ -32,7 +32,7 @@ FIGURES = (
     "templates",
 )
 FIGURES += ("map_bytes", "weight_bytes")
-"""Columns of a plan: cycles, milliseconds at its clock, frames per second, resources, off-chip bytes per frame."""
+"""Names of a plan's columns: cycles, milliseconds at the plan's clock, frames per second, resources, off-chip bytes."""
 
 GOALS = ("interval_ms", "latency_ms", "dsp", "bram36", "lut", "ff", "map_bytes")
 """Names of the table columns that can be minimised as objectives of the sweep's Pareto front."""

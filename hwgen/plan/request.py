@@ -101,7 +101,7 @@ class Request(Options):
             raise InputError(f"unknown option {' and '.join(unknown)}: a plan has {', '.join(known)}")
 
     def limited(self, board: Board) -> Board:
-        """Return the board with the requested clock and bandwidth, and with only as many LUTs and block RAMs as allowed.
+        """Return the board with the requested clock and bandwidth, and only as many LUTs and block RAMs as allowed.
 
         Raises
         ------

@@ -55,7 +55,7 @@ def average_rule(op: AveragePool) -> Requantisation:
 
 
 def _depends_on_order(op: AveragePool, sums: np.ndarray, low: int, high: int, count: int) -> np.ndarray:
-    """Return whether the order of ONNX Runtime's float32 additions can change an average pool's output, for each sum.
+    """Return, for each sum of a window, whether the order of ONNX Runtime's additions can change the pool's output.
 
     ``sums`` are the integer sums of a window. The values of a window, less the zero point, are integers from ``low`` to
     ``high``.

@@ -21,7 +21,7 @@ from hwgen.program.tiles import Room, best_tilings
 
 __all__ = ["MOST_FRAMES", "batched", "check_frames", "together"]
 
-#: Maximum number of frames of a program. It equals the maximum distance between the rows of a window.
+#: Maximum number of frames that a program computes, equal to the maximum distance between the rows of a window.
 MOST_FRAMES = MOST_TAPS
 
 
@@ -37,7 +37,7 @@ def check_frames(frames: object) -> None:
 
 
 def together(layer_pass: Pass, frames: int) -> Pass:
-    """Return an engine pass that computes the single output pixel of a given pass for all frames at once."""
+    """Convert an engine pass that computes a single output pixel to a pass that computes the pixel for all frames."""
     window = layer_pass.window
     top, left, bottom, right = window.padding
     if window.kernel[0] > 1:
@@ -47,7 +47,7 @@ def together(layer_pass: Pass, frames: int) -> Pass:
 
 
 def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], room: Room, frames: int) -> Batch:
-    """Return the choice of the layers that the engine computes for all frames at once.
+    """Choose the layers that the engine computes for all frames at once, where this saves fetches of weights.
 
     The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
     frame by frame, and at least one such layer must have weights. A map of several pixels that the host writes or

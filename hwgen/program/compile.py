@@ -88,7 +88,7 @@ class Schedule:
 
     @property
     def program(self) -> Program:
-        """Content of the engine's program file: memory image, addresses of inputs and outputs, and each job's layer.
+        """Engine program as a file holds it: memory image, addresses of input and outputs, and each job's layer.
 
         Raises
         ------
@@ -298,9 +298,9 @@ def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tup
 
 
 def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
-    """Return the memory addresses of each layer's weights, parameters and tables, which follow ``address``.
+    """Allocate memory from ``address`` on for the weights, parameters and tables of each pass.
 
-    The second result is the end address.
+    The results are the addresses of each pass, and the end address.
     """
     data = []
     for task in (work.task for work in works):

@@ -65,7 +65,7 @@ def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
 
 
 def maps_read(schedule: Schedule) -> np.ndarray:
-    """Return the bytes of feature maps that each job reads from memory."""
+    """Return, for each job of a schedule, the bytes of feature maps that the job reads from memory."""
     return map_bytes_read(schedule.engine, schedule.jobs)
 
 

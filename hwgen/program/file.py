@@ -33,7 +33,7 @@ from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, map_bytes
 
 MAGIC, VERSION = b"hwgenPRG", 2
-#: Version of programs that compute several frames. Readers of the other version would compute a single frame.
+#: Version of the file format of programs for several frames; readers of ``VERSION`` would compute a single frame.
 BATCH_VERSION = 3
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of header bytes that the checksum doesn't cover.
@@ -66,7 +66,7 @@ class Region:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Engine program: the memory image and the addresses with which an engine computes frames of a network.
+    """Engine program: initial memory content, with addresses, by which an engine computes frames of a network.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class Program:
 
     @classmethod
     def _of(cls, description: Entries, image: bytes) -> Program:
-        """Return the program that a JSON description and a memory image describe; refuse contradictory fields."""
+        """Make a program from a file's JSON description and memory image, and refuse contradictory fields."""
         known = [field.name for field in fields(EngineConfig)]
         try:
             engine = EngineConfig(**description.entries("engine").sizes(known))
@@ -263,10 +263,7 @@ def _described(region: Region) -> dict[str, Any]:
 
 
 def _region(entries: Entries) -> Region:
-    """Return the memory region of an input or output map from a program's description.
-
-    Refuse more than 8 bits per value.
-    """
+    """Read the memory region of an input or output map from a program's description; refuse values of over 8 bits."""
     entry = entries.entries("map")
     type_entry = entry.entries("type")
     integer_type = IntegerType(bits=type_entry.integer("bits", 1, LANES), signed=type_entry.flag("signed"))
@@ -290,7 +287,7 @@ def _region(entries: Entries) -> Region:
 
 
 def _address(entries: Entries, key: str) -> int:
-    """Return a byte address from a program's description; refuse one that is no multiple of 8 bytes."""
+    """Read a byte address by ``key`` from a program's description; refuse an address that is no multiple of 8."""
     address = entries.integer(key, 0, ADDRESSES - 1)
     if address % WORD:
         entries.refuse(f"must be a multiple of {WORD}, not {address:,}", key)

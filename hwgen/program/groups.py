@@ -19,9 +19,9 @@ from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
 
-#: Maximum number of layers that are computed side by side.
+#: Maximum number of layers whose jobs alternate on the engine (side by side).
 MOST_LAYERS = 3
-#: Number of tilings of a single layer whose cycles are measured.
+#: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a layer computed alone.
 MOST_TILINGS = 2
 #: Ratio of a group's estimated cycles to its layers' measured cycles, below which the group is measured.
 GAIN = 0.98
@@ -34,7 +34,7 @@ passes.
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer of the network with the engine passes that compute it."""
+    """Layer of the network with the passes through the engine's array that compute the layer."""
 
     step: Step
     tasks: tuple[Pass, ...]
@@ -100,7 +100,7 @@ class Grouping:
         return best[-1][1]
 
     def follow(self, layers: Sequence[Layer], choices: Choices) -> list[Group]:
-        """Return layers in the groups (computed side by side) and with the tilings of ``choices``, without a search.
+        """Divide layers into the groups (computed side by side) of ``choices``, with their tilings, without a search.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Grouping:
         return Group(tuple(layer.step for layer in layers), works, 0.0)
 
     def _all_alone(self, layers: Sequence[Layer]) -> list[Group]:
-        """Return a group for each layer by itself, with the layer's fastest tilings."""
+        """Search for each layer's fastest tilings, and return a group of its own for each layer, in order."""
         tasks = [task for layer in layers for task in layer.tasks if task.name not in self._fixed]
         self._find_all(((task, self._whole, MOST_TILINGS) for task in tasks), "looking for tiles")
         for task in tasks:
@@ -171,7 +171,7 @@ class Grouping:
     def _all_together(
         self, layers: Sequence[Layer], single_cycles: Sequence[float], max_layers: int
     ) -> dict[int, list[tuple[int, Group]]]:
-        """Return the groups of several consecutive layers that can be faster side by side than one after the other.
+        """Search for groups of several consecutive layers that can be faster side by side than one after the other.
 
         The groups are listed by the index behind their last layer, each with the index of its first layer.
         """
@@ -221,7 +221,7 @@ class Grouping:
         return tuple(Work.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True))
 
     def _room(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
-        """Return the share of the engine's buffers for each of several layers whose jobs alternate (side by side)."""
+        """Return the share of the engine's buffers that each of several passes has if their jobs alternate."""
         whole, share = self._whole, len(tasks)
         return Room(
             map_words=whole.map_words // share,

@@ -84,7 +84,7 @@ class Ring:
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Entry, int]:
-        """Allocate ``size`` words of the ring buffer, and return how many jobs must end before they can be written.
+        """Allocate ``size`` words of the buffer, and return how many jobs must end before the words can be written.
 
         Returns
         -------
@@ -234,7 +234,7 @@ class Emitter:
         self.frame, self.locations, self._passes = frame, locations, passes
 
     def rows(self, edge: str) -> _RowStates:
-        """Return, for each block and row of a feature map, which jobs must be stored before the row is complete."""
+        """Return, per block and row of a feature map, how many jobs must be stored before the row is complete."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         frame_rows = whole.height // location.height  # more than 1 if rows of all frames interleave
@@ -352,7 +352,7 @@ class _PassJobs:
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
-        """Whether the first ``jobs`` jobs, begun up to ``time``, store all maps that a tile reads."""
+        """Whether all map rows that a tile reads are stored by the first ``jobs`` jobs, begun by cycle ``time``."""
         for rows, part in self._read(unit[0]):
             stored = int(rows.stored[part].max())
             begun = stored - (len(self.all.jobs) - len(times))  # index among the jobs of this group
@@ -682,7 +682,7 @@ class _PassJobs:
 
 
 def _join(loads: list[dict[str, int]], load: dict[str, int], **waits: int) -> None:
-    """Merge a load's fields into the last job of ``loads``, and keep the later of the jobs to wait for."""
+    """Merge a load's fields into the last entry of ``loads`` (a job's fields); of jobs to wait for, keep the later."""
     if not loads:
         loads.append({})
     loads[-1] |= load | {name: max(wait, loads[-1].get(name, 0)) for name, wait in waits.items()}

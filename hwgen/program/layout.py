@@ -12,7 +12,7 @@ from hwgen.network.maps import FeatureMap, IntegerType
 WORD = LANES
 """Number of bytes of a memory word: 8 channels of a pixel, or the parameters of an output channel."""
 
-#: Range of a parameter's significand, and its largest shift.
+#: Range of the significand in an output channel's parameters (half-open), and maximum shift.
 SIGNIFICANDS, MAX_SHIFT = (1 << 23, 1 << 24), (1 << 8) - 1
 
 
@@ -32,7 +32,7 @@ def map_bytes(source: FeatureMap) -> int:
 
 
 def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
-    """Return a feature map ``(C, H, W)`` as the bytes that the engine's memory stores, in blocks of 8 channels.
+    """Pack a feature map ``(C, H, W)`` into the bytes that the engine's memory stores, in blocks of 8 channels.
 
     Values have at most 8 bits. Lanes past ``C`` are 0.
     """
@@ -43,7 +43,7 @@ def pack_map(frame: np.ndarray, integer_type: IntegerType) -> bytes:
 
 
 def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
-    """Return the bytes of a feature map in the engine's memory as integers ``(C, H, W)`` of the map's type."""
+    """Unpack the bytes of a feature map in the engine's memory to integers ``(C, H, W)`` of the map's type."""
     channels, height, width = result.shape
     words = np.frombuffer(packed, np.int8).reshape(-1, height, width, LANES)
     values = words.transpose(0, 3, 1, 2).reshape(-1, height, width)[:channels]
@@ -51,7 +51,7 @@ def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
 
 
 def pack_weights(weights: np.ndarray, maps: int) -> bytes:
-    """Return the weights ``(M, C, Kh, Kw)`` of up to ``maps`` output channels as bytes, in the array's order of steps.
+    """Pack the weights ``(M, C, Kh, Kw)`` of up to ``maps`` output channels into bytes, in the array's order of steps.
 
     Steps loop over blocks of 8 channels, kernel rows, kernel columns, and the channels of a block. Output channels past
     ``M`` have zeros.
@@ -67,7 +67,7 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Return the weights of a channelwise layer as bytes in the engine's order.
+    """Pack the weights of a channelwise layer into bytes, ``maps`` per step of the array, in the engine's order.
 
     The array ``weights`` has the shape ``(steps, fields, 8)``. Bytes follow field by field, and lane by lane in a
     field.
@@ -79,7 +79,7 @@ def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
 
 
 def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Return the 64-bit word of each output channel that packs its bias, significand and shift, uint64.
+    """Pack the bias, significand and shift of each output channel into one 64-bit word, uint64 ``(M,)``.
 
     A shift above `MAX_SHIFT` is stored as `MAX_SHIFT`: both give zero, because the product of a sum and a significand
     is below 2**57.
@@ -91,21 +91,21 @@ def parameter_words(bias: np.ndarray, significand: np.ndarray, shift: np.ndarray
 
 
 def pack_parameters(words: np.ndarray) -> bytes:
-    """Return the parameter words of output channels as bytes, padded with zeros to a multiple of 8 words."""
+    """Convert the parameter words of output channels to bytes, padded with zeros to a multiple of 8 words."""
     whole = np.zeros(blocks(len(words)) * LANES, "<u8")
     whole[: len(words)] = words
     return whole.tobytes()
 
 
 def unpack_parameters(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bias, significand and shift that 64-bit parameter words of output channels pack, int64 each."""
+    """Unpack 64-bit parameter words of output channels to bias, significand and shift, int64 each."""
     bias = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32).astype(np.int32).astype(np.int64)
     significand = (words >> np.uint64(32) & np.uint64(0xFFFFFF)).astype(np.int64)
     return bias, significand, (words >> np.uint64(56)).astype(np.int64)
 
 
 def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
-    """Return a lookup table of 256 entries, indexed by the byte that memory stores for an input value.
+    """Reorder a lookup table by the byte that memory stores for an input value, padded to 256 entries.
 
     ``entries`` are in the order of the type's values, from the smallest to the largest.
     """
@@ -116,5 +116,5 @@ def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
 
 
 def pack_tables(entries: np.ndarray) -> bytes:
-    """Return lookup tables ``(n, 256)`` as bytes in the engine's memory layout, 8 bytes per entry."""
+    """Convert lookup tables ``(n, 256)`` to bytes in the engine's memory layout, 8 bytes per entry."""
     return entries.astype("<i8").tobytes()

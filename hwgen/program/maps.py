@@ -142,7 +142,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
-    """Return the concatenation, and the first 8-channel block there, of each map that is written straight into one.
+    """Return, for each map stored inside a concatenation's map, the concatenation and the first 8-channel block there.
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """
@@ -255,7 +255,7 @@ def allocate_maps(
     end = aligned(max(home.end for home in homes.values()))
 
     def parts(location_of: Callable[[_Home], MapLocation]) -> dict[str, MapLocation]:
-        """Return the memory locations of all feature maps, those inside a concatenation's map included."""
+        """Return the memory location of each feature map by name, maps inside a concatenation's map included."""
         return {
             edge: location_of(homes[root]).part(first_block, blocks(maps[edge].channels))
             for edge, (root, first_block) in root_of.items()

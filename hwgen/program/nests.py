@@ -33,7 +33,7 @@ __all__ = ["tiling_cost", "nest", "problem", "words"]
 
 
 def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
-    """Return the estimated cost of an engine pass with a given tiling, or refuse a tiling that does not fit the engine.
+    """Check that a tiling of a pass fits the engine, and return the estimated cost of the pass with the tiling.
 
     By default the pass has the whole buffers.
 
@@ -171,7 +171,7 @@ CHUNK, ROW, PART, BOX = 6, 7, 8, 10
 
 
 def words(task: Pass, engine: EngineConfig, tiling: Tiling, positions: dict[str, int] | None = None) -> dict[str, int]:
-    """Return the bytes of input, weights and output that cross the memory port, counted by the loop-nest model.
+    """Count, by the loop-nest model, the bytes of input, weights and output of a pass that cross the memory port.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ from hwgen.network.shares import find_shares
 from hwgen.program.average import average_rule
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 
-#: Range of a weight: a signed byte.
+#: Smallest and largest weight that the engine computes with, those of a signed byte.
 WEIGHTS = (-128, 127)
 #: Maximum kernel size and dilation: a job's fields have 8 bits.
 MOST_TAPS = 255
@@ -234,7 +234,7 @@ class Pass:
 
 
 def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
-    """Return the engine passes that compute a layer together with the layers fused onto its output.
+    """Translate a layer, and the layers fused onto its output, into passes through the engine's array.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 
 def _spread(op: Conv) -> np.ndarray:
-    """Return the weights of a grouped convolution as those of a dense one, with zeros between groups."""
+    """Convert the weights of a grouped convolution to weights of a dense convolution, with zeros between groups."""
     maps, channels = op.outputs // op.groups, op.channels // op.groups
     whole = np.zeros((op.groups, maps, op.groups, channels, *op.window.kernel), np.int64)
     for group, weights in enumerate(op.weights.reshape(op.groups, maps, channels, *op.window.kernel)):
@@ -431,9 +431,9 @@ def _check_weights(op: Conv) -> None:
 
 
 def _requantised(op: Op, requantisation: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
-    """Return a layer's output bounds and parameter words for the engine.
+    """Convert a layer's requantisation and bias to output bounds and parameter words of the engine, or refuse them.
 
-    Refuse a requantisation that the engine cannot compute.
+    The engine can't compute every requantisation.
     """
     if not requantisation.float32 and not _rounds_alike(op, requantisation):
         raise ModelError(

@@ -25,7 +25,7 @@ JOB_CYCLES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """Tile sizes, chunk sizes and loop order with which the engine computes a pass.
+    """Tiling of an engine pass: sizes of output tiles, of chunks of input channels and taps, and loop order.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) 
 def best_tilings(
     task: Pass, engine: EngineConfig, room: Room | None = None, max_count: int = 1
 ) -> list[tuple[Tiling, Cost]]:
-    """Return up to ``max_count`` tilings of a pass that fit the engine's buffers, fewest estimated cycles first.
+    """Search for up to ``max_count`` tilings of a pass that fit the engine's buffers, fewest estimated cycles first.
 
     Raises
     ------
@@ -454,7 +454,7 @@ def _groups(task: Pass, pixels: int, tilings: Tilings) -> np.ndarray:
 
 
 def _lengths(size: int, steps: np.ndarray) -> list[tuple[np.ndarray, np.ndarray | int]]:
-    """Return the length and number of the whole pieces into which ``size`` is divided, and of a shorter rest.
+    """Return two pairs: length and number of the whole pieces into which ``size`` is divided, and of a shorter rest.
 
     The whole pieces have the length ``steps``.
     """

@@ -44,7 +44,7 @@ class Band:
         return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the number of cycles in each state (such as working or waiting) between neighbouring ``edges``."""
+        """Return, by state (such as ``work``), the number of cycles in the state between neighbouring ``edges``."""
         return {state: np.diff(_before(stretches, edges)) for state, stretches in self.states.items()}
 
 
@@ -71,7 +71,7 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
 
 
 def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Return the intervals of cycles in which the array works, or waits for operands, for the drain, or for stores."""
+    """Return, by state, the intervals of cycles in which the array works, or waits for operands, drain or stores."""
     if not len(steps):
         return {"input": np.array([(begin, end)])}
     waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])
@@ -95,7 +95,7 @@ def _some(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
-    """Return the number of cycles of the given intervals that are before each cycle of ``cycles``."""
+    """Return, for each entry of ``cycles``, how many cycles of the given intervals are before the entry."""
     lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
     begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before
     last = np.maximum(begun - 1, 0)
