@@ -22,8 +22,8 @@ from hwgen.gateware.running_scale import RunningScaleConfig
 from hwgen.gateware.stream import at_pixel, numbered
 from hwgen.gateware.weights import Weights
 
-#: Maximum depth of a table in LUT RAM, which is the depth of a table of all distances; depth above which the choice of
-#: a bank has a cycle of its own; and maximum depth of a bank in block RAM.
+#: Numbers of words: most words of a table in LUT RAM, enough for all distances; most words of a table whose memories
+#: (banks) are selected without a cycle of its own; and most words of a bank in block RAM.
 _DEEPEST, _FIRST_BANK, _BANK = 256, 512, 4096
 
 
@@ -166,7 +166,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def ripple_bits(self) -> int:
-        """Width in bits of an index into ``ripples``, exceptions behind the running sum at which an output drops."""
+        """Width in bits of an index into ``ripples``, the exceptions behind running sums at which outputs drop."""
         return counter_bits(len(self.ripples))
 
     @property
@@ -198,7 +198,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def address_cycle(self) -> int:
-        """Cycles from an input value and its running sum to the value's address in LRN's correction memory."""
+        """Cycles from the input of a value and its running sum to the value's address for LRN's correction memory."""
         return 1 if self.by_value else self.factor_cycles + 4
 
     @property

@@ -266,6 +266,6 @@ def _add_rows(pair: list[tuple[int, Value]]) -> Value:
 
 
 def extended(value: Value, bits: int) -> Value:
-    """Return ``value`` as a signed value of at least ``bits`` bits, sign-extended."""
+    """Convert ``value`` to a signed value of at least ``bits`` bits, by sign extension (zeros if unsigned)."""
     sign = value[-1] if value.shape().signed else Const(0)
     return Cat(value, sign.replicate(max(0, bits - len(value), not value.shape().signed))).as_signed()

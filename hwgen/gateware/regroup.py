@@ -55,7 +55,7 @@ class RegroupConfig:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of channels of each output beat of a pixel."""
+        """Numbers of channels of a pixel's output beats, in order."""
         return tuple(len(channels) for channels in self.output.fold_channels)
 
     @cached_property
@@ -67,14 +67,14 @@ class RegroupConfig:
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Number of output lanes that each input beat of a pixel fills, with empty lanes before the next beat's."""
+        """For each input beat of a pixel: number of output lanes filled, and of empty ones before the next beat's."""
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """For each input beat of a pixel: most channels that may still wait in the register when the beat is taken."""
+        """For each input beat of a pixel: most channels that may still wait in the converter when the beat is taken."""
         return self._room(self.overlaps)
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
@@ -131,10 +131,10 @@ class RegroupConfig:
         return range(self.output_lanes[beat][0] + self.waiting[beat] * lanes, -1, -lanes)
 
     def sources(self, lane: int, position: int) -> dict[int, int]:
-        """Map each input beat that begins at ``position`` to the channel, by its index in the beat, in lane ``lane``.
+        """Map each input beat that can begin at register lane ``position`` to the index of its channel in ``lane``.
 
-        Lane and position are those of the converter's register. Beats that do not write to the lane, or never begin at
-        the position, are missing.
+        Both lanes are of the converter's register. Beats that do not write to ``lane``, or never begin at ``position``,
+        are missing.
         """
         return {
             beat: output_lanes.index(output_lanes[0] + lane - position)

@@ -65,7 +65,7 @@ _BESIDE_TIES = 17
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hardware arrangement of a requantiser's scaling: ``clamp((acc + bias) << left) * factor / 2**shift``.
+    """Parameters of a requantiser's scaling in hardware: ``clamp((acc + bias) << left) * factor / 2**shift``.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
-        """Amaranth shape of a requantised output."""
+        """Amaranth shape of one requantised output."""
         return Shape(self.bits, self.signed)
 
     @property
@@ -204,7 +204,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """Range of each channel's sums of accumulator and bias beyond which the output is saturated.
+        """For each channel: range of sums of accumulator and bias outside of which the output is saturated.
 
         Sums outside can be clamped to this range.
         """
@@ -402,7 +402,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @property
     def sum_bits(self) -> int:
-        """Width in bits of the sum of accumulator and bias, signed."""
+        """Width in bits, signed, of the sum of accumulator and bias, with the rounding offset if the bias holds it."""
         early = self.offset if self.offset_stage == "bias" else 0
         return signed_bits(*(end + early for channel in range(self.channels) for end in self._sums(channel)))
 
@@ -525,7 +525,7 @@ class RequantiseConfig(ChannelsConfig):
         return Requantise(self)
 
     def _count_operands(self, cost: Cost) -> tuple[int, int]:
-        """Add the resources of the logic from the accumulators to the scaling multiplier's inputs to ``cost``.
+        """Add to ``cost`` the resources from accumulators to scaling multiplier; return cycles of table reads.
 
         A slice contains the last register. Return the cycle in which the factor is read, and the last cycle in which
         another table is read.

@@ -90,7 +90,7 @@ class ThresholdConfig:
 
     @property
     def levels(self) -> int:
-        """Number of successive comparisons of the binary search among the thresholds."""
+        """Number of successive comparisons of the binary search for an output among the thresholds."""
         return len(self.thresholds[0]).bit_length()
 
     @cached_property

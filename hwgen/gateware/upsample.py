@@ -64,7 +64,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.width * self.factors[1]
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return which output cycles take input beats: an array shape of one input row's cycles, and a NumPy index.
+        """Return which output cycles take input beats: shape of an array of an input row's cycles, and an index of it.
 
         The array has an entry for every cycle (step) in which an input row is output. The index selects the entries of
         the cycles that take a beat: in the first repetition of the row, for the beat's first repetition in the row.
@@ -78,7 +78,7 @@ class UpsampleConfig(OneMapConfig):
         return self.input.row_steps * self.input.folds
 
     def source_pixel(self, repetition: int, pixel: int) -> int:
-        """Return the index of the input beat's pixel that is output at ``pixel`` of the beat's repetition."""
+        """Return which pixel of an input beat is pixel ``pixel`` of the output beat of the given repetition."""
         return (repetition * self.pixels + pixel) // self.factors[1]
 
     @property

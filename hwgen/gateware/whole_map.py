@@ -40,11 +40,12 @@ class WholeMapConfig:
 
     input: BeatFormat
 
-    #: Number of cycles per output fold; number of pixels of the output, of its beats and of its rows.
+    #: The number 1: cycles per output fold; pixels of the output map, of an output beat and of an output row; and beats
+    #: of an output row.
     steps = windows = pixels = output_width = row_steps = 1
     #: Latency from a step to its beat on ``o``, in cycles.
     latency = 1
-    #: Number of stored rows: none.
+    #: Number of stored rows of the input map: none, because only sums are stored.
     rows = least_rows = 0
 
     @property
@@ -69,7 +70,7 @@ class WholeMapConfig:
 
     @property
     def partial(self) -> int:
-        """Number of pixels in a map row's last beat, if fewer than in the other beats; otherwise 0."""
+        """Number of the map's pixels in the last beat of a row, if fewer than in other beats; otherwise 0."""
         return self.input.width % self.input.pixels
 
     @property
@@ -97,7 +98,7 @@ class WholeMapConfig:
 
 
 class WholeMap(ConfiguredComponent[WholeMapConfig]):
-    """Component that reads a whole map for a global pool.
+    """Component that passes every beat of a map to a global pool's accumulators, and marks first and last pixels.
 
     Beats of the last pixels are taken only when their sums have room.
 

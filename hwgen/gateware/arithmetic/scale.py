@@ -41,7 +41,7 @@ BIAS_BITS, SHIFT_BITS = 32, 8
 #: Number of low bits of the significand that are multiplied in LUTs.
 _LUT_BITS = SIGNIFICAND_BITS - PIECE
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
-#: Number of bits of a sum plus bias, without its sign.
+#: Width of the sum of an accumulator and its bias, without sign, in bits.
 _TOTAL_BITS = 32
 #: Number of product bits, the highest ones, that can have the weight 1/2. With a lower bit of this weight, the output
 #: saturates. With a higher one, it is 0.
@@ -141,7 +141,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return m
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
-        """Normalise ``sum + bias``: return sign, left shift and rounded 25-bit mantissa, 4 cycles later."""
+        """Add the normalisation of ``sum + bias``; return sign, left shift, rounded 25-bit mantissa, 4 cycles later."""
         total = Signal(signed(_TOTAL_BITS + 1), name="biased_sum", reset_less=True)
         m.d.sync += total.eq(self.sum + self.bias)
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
@@ -165,10 +165,10 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return delayed(m, "mantissa_sign", sign, 1), by, rounded
 
     def _elaborate_product(self, m: Module, mantissa: Value) -> Value:
-        """Multiply the sum's mantissa by the scale's significand; return the 48-bit product, 4 cycles later.
+        """Add the multiplier of the sum's mantissa by the scale's significand; return the product, 4 cycles later.
 
-        Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is inverted, and is therefore
-        one too small until a carry corrects it in the addition of the next row.
+        The product has 48 bits. Digit ``k`` of the low bits, from -2 to 2, has the weight ``4**k``. A negative row is
+        inverted, and is therefore one too small until a carry corrects it in the addition of the next row.
         """
         digits = Cat(Const(0, 1), self.significand[:_LUT_BITS], Const(0, 1))
         total, done = _row(mantissa, digits[:3]), []
@@ -198,7 +198,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """Compute the right shift that moves the product's bit of weight 1/2 to bit 0, and whether outputs saturate.
+        """Add logic that finds the right shift of the product's bit of weight 1/2 to bit 0; return shift and overflow.
 
         The shift, at most 10, applies to the ten highest bits of the product. Both results are available 4 cycles
         later.
@@ -215,7 +215,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
     def _elaborate_rounding(
         self, m: Module, product: Value, fraction_bits: Value, beyond: Value
     ) -> tuple[Value, Value]:
-        """Round the scaled product to nearest even: return its integer part and whether to add 1, 2 cycles later."""
+        """Add the rounding of a scaled product; return its integer part and whether to add 1, 2 cycles later."""
         upper, lower = product[_UPPER:], product[:_UPPER]
         # Bits below the half and above half a float32 step: bits that are always there, and bits that depend on the
         # shift.
@@ -268,7 +268,7 @@ def _row(mantissa: Value, digit: Value) -> Value:
 
 
 def _all(m: Module, name: str, bits: Sequence[Value]) -> Value:
-    """Return a signal that tells, one cycle later, whether all of ``bits`` are 1.
+    """Add registers, and return a signal that tells, one cycle later, whether all of ``bits`` are 1.
 
     Each group of six bits has a register.
     """

@@ -6,9 +6,9 @@ bits of a sum's whole part, the smallest fraction that is rounded up.
 
 from __future__ import annotations
 
-#: Number of fraction bits of a share.
+#: Number of fraction bits of an operand's share of a sum.
 FRACTION = 24
-#: Width of a share, signed: the width of a block RAM.
+#: Width in bits, with sign, of an operand's share of a sum: the width of a block RAM.
 SHARE_BITS = 36
-#: Width of the whole part of the sum of two shares, signed.
+#: Width in bits, with sign, of the whole part of the sum of two operands' shares.
 WHOLE_BITS = SHARE_BITS + 1 - FRACTION

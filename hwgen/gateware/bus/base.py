@@ -16,7 +16,7 @@ from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
 
-#: Name of the register bus: the first part of its ports' names.
+#: Name of a bus wrapper's AXI4-Lite register bus, with which the names of the bus's ports begin.
 CONTROL = "s_axi_control"
 
 
@@ -112,10 +112,7 @@ class BusShellConfig(ABC):
         return members | {"interrupt": Out(1)}
 
     def port(self, path: Sequence[str | int]) -> str:
-        """Return the wrapper's port name for a signal path in the shell's signature.
-
-        The name is empty if the signal is not part of a bus.
-        """
+        """Return the wrapper's port name for a signal path in the shell's signature; empty if on no bus."""
         return f"{self.prefixes[str(path[0])]}_{path[1]}" if len(path) == 2 and path[0] in self.prefixes else ""
 
     @abstractmethod

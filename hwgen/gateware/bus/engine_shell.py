@@ -65,7 +65,7 @@ class EngineShellConfig(BusShellConfig):
 
     @property
     def memory(self) -> axi.Master:
-        """Signature of the engine's AXI4 master bus to memory."""
+        """Amaranth signature of the engine's AXI4 bus to memory, whose master the engine is."""
         return axi.Master(data_bytes=self.engine.bus_bytes)
 
     @cached_property

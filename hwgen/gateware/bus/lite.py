@@ -17,13 +17,13 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.naming import named
 
-#: Width of a register, in bits.
+#: Width of a control or status register, in bits.
 BITS = 8 * REGISTER_BYTES
-#: Width of a byte address, in bits.
+#: Width of a byte address on the register bus, in bits.
 ADDRESS_BITS = counter_bits(SPACE_BYTES)
 
-#: Signature of AXI4-Lite, from the side of the master. Signals have the names of the specification, in lower case.
-#: Every access is answered by OKAY.
+#: Amaranth signature of AXI4-Lite, from the side of the master. Signals have the names of the specification, in lower
+#: case. Every access is answered by OKAY.
 LITE = wiring.Signature(
     {
         "awaddr": Out(ADDRESS_BITS),

@@ -20,11 +20,11 @@ IDENTITY = 0x4857_474E
 VERSION = 0x0001_0001
 #: Maximum number of input streams, and of output streams, for which an accelerator's register map has room.
 MAX_STREAMS = 16
-#: Index of the bit in ``ERRORS`` that reports a failed load of weights.
+#: Index of the bit in an accelerator's register ``ERRORS`` that reports a failed load of weights.
 WEIGHTS_ERROR_BIT = 31
 
-#: Effects of software's reads and writes on a register. ``r``: read only. ``rw``: a write is stored. ``w1c``: writing a
-#: 1 clears a bit. ``w1s``: writing a 1 triggers an action once. ``w``: each write is passed on.
+#: Kinds of registers, by the effects of software's reads and writes. ``r``: read only. ``rw``: a write is stored.
+#: ``w1c``: writing a 1 clears a bit. ``w1s``: writing a 1 triggers an action once. ``w``: each write is passed on.
 Access = Literal["r", "rw", "w1c", "w1s", "w"]
 
 
@@ -52,7 +52,7 @@ class Field:
 
     @property
     def mask(self) -> int:
-        """Mask of the field's bits in the register."""
+        """Mask of the field's bits in the register, an integer with these bits set."""
         return ((1 << self.bits) - 1) << self.low
 
 

@@ -118,7 +118,7 @@ class EndConfig:
         return (1 << self.words.final * self.value_bytes) - 1
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
-        """Return the configuration of a width converter from division ``takes`` to ``gives``, beats and words."""
+        """Return the configuration of a width converter from beats to words or back: from ``takes`` to ``gives``."""
         return RepackConfig(shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
 
     @property

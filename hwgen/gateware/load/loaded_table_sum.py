@@ -183,7 +183,10 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         return word if store.depth == 1 else delayed(m, f"{name}_{store.name}_value", word, 1)
 
     def _elaborate_sum(self, m: Module, name: str, operands: Sequence[Value]) -> tuple[Value, Value]:
-        """Return the integer part of the two operands' sum, and whether the sum is rounded up, 6 cycles later."""
+        """Add the tables and adder of two operands; return the sum's integer part and whether to round it up.
+
+        Both results follow 6 cycles later.
+        """
         shares = [self._stored(m, name, index, value).as_signed() for index, value in enumerate(operands)]
         total = Signal(signed(SHARE_BITS + 1), name=f"{name}_sum", reset_less=True)
         m.d.sync += total.eq(shares[0] + shares[1])

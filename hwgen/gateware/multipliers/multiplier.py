@@ -107,7 +107,7 @@ class Multiplier(ABC):
 
     @abstractmethod
     def check(self, demand: Demand) -> None:
-        """Refuse a convolution that the multiplier cannot compute.
+        """Raise ConfigError for a convolution that the multiplier cannot compute.
 
         Raises
         ------
@@ -214,12 +214,9 @@ class Multiplier(ABC):
         return total
 
     def field_bits(self, operands: Operands) -> int | None:
-        """Return the width of each output channel's field in a chain's packed sum, in bits.
-
-        The width is ``None`` if the sum has a single output channel.
-        """
+        """Return the width in bits of an output channel's field in a chain's sum; ``None`` if there is one channel."""
         return None
 
     def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
-        """Separate the chains' sums by output channel, and return them with the carries that these sums lack."""
+        """Separate chains' sums by output channel; return for each channel its sums, and the carries that they lack."""
         return [([*sums], [])]
