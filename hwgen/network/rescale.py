@@ -1,4 +1,4 @@
-"""Integer arithmetic for float32 scales: significands and shifts, and 1x1 convolutions in place of tables."""
+"""Conversion of float32 factors to significands and shifts, and search of 1x1 convolutions that equal tables."""
 
 from __future__ import annotations
 

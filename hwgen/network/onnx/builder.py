@@ -87,11 +87,11 @@ class Builder:
 
     @property
     def value(self) -> Value:
-        """State of the tensor that the present node reads or has computed, with its map, layout and layer."""
+        """All that is known of the tensor that the present node reads or has computed: state, map, layout and layer."""
         return Value(self.state, self.map, self.view, self.source, self.shared)
 
     def enter(self, value: Value) -> None:
-        """Make ``value`` the builder's current value, which the next node reads.
+        """Set the builder's current value, which the next node reads, to ``value``.
 
         Several nodes can read the value, so lists in its state are copied, and no node changes them for another one.
         """

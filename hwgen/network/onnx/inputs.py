@@ -50,7 +50,7 @@ def input_view(
     batch: int | None,
     shapes: Shapes,
 ) -> View:
-    """Return the layout of the model's input ``name`` on the feature map that it becomes in hardware.
+    """Choose the layout of the model's input ``name`` on the feature map that the input becomes in hardware.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _as_usual(source: View) -> View:
 
 
 def _seen(source: View, view: View, axes: Sequence[int]) -> View | None:
-    """Return the input's layout with which the dimensions of a later tensor become the map axes ``axes``.
+    """Return the model input's layout with which a later tensor's dimensions become map axes ``axes``, or ``None``.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _OPSET = 17
 
 
 def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, limit: int) -> Falls:
-    """Tabulate an LRN: return the values of the power's base at which the output of each input magnitude changes.
+    """Tabulate the bases of LRN's power at which the output changes, by an input's distance from its zero point.
 
     The output is its distance from the zero point, which saturates at ``limit``.
 
@@ -94,7 +94,7 @@ class _Outputs:
     """Function that computes LRN outputs by ONNX Runtime, as distances from the output's zero point."""
 
     x: np.ndarray
-    """Real value of each input magnitude, float32."""
+    """Real value of each distance of an input from its zero point, float32."""
     y_scale: np.float32
     limit: int
     power: _Power

@@ -101,7 +101,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
 
 
 def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
-    """Make a convolution's sums the builder's current value, with arithmetic in front of the convolution folded in."""
+    """Set the builder's current value to a convolution's sums, and fold in arithmetic in front of the convolution."""
     operand = build.state
     assert isinstance(operand, Reals)
     sums.residue = bias.residue

@@ -22,7 +22,7 @@ _ENDLESS = (1 << 31) - 1
 
 
 def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[int]]) -> None:
-    """Append the layers that select indices along dimensions of the current value.
+    """Append the layers that select the indices ``selected`` along dimensions of the builder's current value.
 
     Parameters
     ----------

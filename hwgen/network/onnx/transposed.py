@@ -57,9 +57,9 @@ class Phases:
 
     @classmethod
     def of(cls, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int) -> Phases:
-        """Return the phases of a transposed convolution's axis that need the fewest taps.
+        """Split one axis of a transposed convolution into the phases that need the fewest taps.
 
-        Among these, they skip the fewest outputs.
+        Among such phases, they skip the fewest outputs.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Phases:
     def _skipping(
         cls, first: int, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int
     ) -> Phases:
-        """Return the phases of a transposed convolution whose phase 0 begins ``first`` outputs before the output map.
+        """Split one axis of a transposed convolution into phases; phase 0 begins ``first`` outputs before its output.
 
         Where padding would become negative, the phases begin some rounds of phases earlier.
         """
@@ -161,7 +161,7 @@ def _groups(build: Builder, node: onnx.NodeProto, weights: np.ndarray) -> int:
 
 
 def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tuple[Phases, Phases]:
-    """Return the phases of a ConvTranspose along its rows, and along its columns."""
+    """Check a ConvTranspose's attributes, and return the phases along its rows, and along its columns."""
     strides, dilations = (tuple(attribute(node, name, (1, 1))) for name in ("strides", "dilations"))
     more = tuple(attribute(node, "output_padding", (0, 0)))
     for name, values, lowest in (("strides", strides, 1), ("dilations", dilations, 1), ("output_padding", more, 0)):

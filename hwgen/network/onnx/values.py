@@ -105,7 +105,7 @@ class Step:
     """Layers that compute this layer's input maps; ``None`` stands for an input of the model."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
-        """Return the finished layer of this unfinished one, for the finished input maps ``sources``."""
+        """Return the finished layer (`Op`) of this unfinished layer, for the finished input maps ``sources``."""
         if self.kind is Conv:
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
@@ -116,7 +116,7 @@ class Step:
         return self.kind(name=self.name, input=sources[0], output=output, window=self.window, **more, **parameters)
 
     def convolution(self, source: FeatureMap) -> Conv:
-        """Return the finished convolution of an unfinished one, with the finished input map ``source``."""
+        """Return the finished convolution (`Conv`) of this unfinished layer, for the finished input map ``source``."""
         assert self.weights is not None
         assert self.bias is not None
         return Conv(

@@ -278,7 +278,7 @@ class Walk:
         self._reached(tensor)
 
     def _stand_in(self) -> None:
-        """Note that no layer computes the builder's current feature map."""
+        """Set the source of the builder's current feature map, which no layer computes, to a stand-in for a layer."""
         here = self.build.map
         step = Step("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
         self.build.source = self._elsewhere[id(step)] = step
@@ -498,7 +498,7 @@ def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
 def _begin(
     build: Builder, source: onnx.ValueInfoProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes
 ) -> None:
-    """Make one of the ONNX model's inputs the builder's current value.
+    """Set the builder's current value to one of the ONNX model's inputs.
 
     ``nodes`` and ``shapes`` determine the layout of the input's map.
     """
@@ -513,7 +513,7 @@ def _begin(
 
 
 def _enter(build: Builder, view: View, element_type: int, origin: str = "") -> None:
-    """Make a tensor that no layer computes the builder's current value.
+    """Set the builder's current value to a tensor that no layer computes: a model input, or a foreign tensor.
 
     Parameters
     ----------

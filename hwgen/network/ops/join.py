@@ -278,7 +278,7 @@ class Sum(LabelledJoin):
 
     @property
     def terms(self) -> tuple[np.ndarray, ...]:
-        """One float32 array per input, with the values that the input's integers represent, in ascending order."""
+        """Values that each input's integers represent, in ascending order: one float32 array per input."""
         return tuple(
             label.reals(np.arange(source.type.minimum, source.type.maximum + 1))
             for source, label in zip(self.inputs, self.labels, strict=False)
@@ -372,7 +372,7 @@ class Recoded(LabelledJoin):
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """One int64 table per input map: its integers, in ascending order, requantised to the output's scale."""
+        """Integers of each input map's type, ascending, requantised to the output's scale: one int64 table per map."""
         output_type, result = self.output.type, self.labels[-1]
         tables = []
         for source, label in zip(self.inputs, self.labels, strict=False):

@@ -181,7 +181,7 @@ class Falls:
 
     @property
     def count(self) -> np.ndarray:
-        """Number of thresholds of the power's base (falls) at which an LRN output changes, for each input magnitude."""
+        """Number of thresholds of LRN's base for each input magnitude (distance from the zero point)."""
         return np.diff(self.first)
 
     @property
