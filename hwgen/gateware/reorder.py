@@ -68,7 +68,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def lanes(self) -> int:
-        """Number of channels that are output per cycle."""
+        """Number of channels that the reordering outputs per cycle: as many as an input beat has lanes."""
         return self.input.lanes
 
     @property

@@ -660,7 +660,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         ]
 
         def sums(delay: int) -> list[Value]:
-            """Return the sums of all lanes' accumulators and biases, ``delay`` cycles later.
+            """Add adders of all lanes' accumulators and biases, and return the sums, ``delay`` cycles after the first.
 
             Each delay has its own adders.
             """
@@ -787,7 +787,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         return self._registers(m, "rounded", rounded, signed(config.rounded_sum_bits))
 
     def _to_even(self, m: Module, lane: int, value: Value) -> _Rounded:
-        """Add the rounding of a product to an integer, the even one if the product is close to a tie between two.
+        """Add the rounding of a product to an integer, the even one if near a tie; return it in registered signals.
 
         The offset is already added, so that the fraction is truncated. If the fraction is next to 0, the even neighbour
         is below; if it is next to 1, the even neighbour is above. The fraction is next to 0 or 1 if all of its bits

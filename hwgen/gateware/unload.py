@@ -17,7 +17,7 @@ from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 @dataclass(frozen=True, kw_only=True)
 class UnloadConfig:
-    """Configuration of a layer's serialiser, which sends ``Tm`` results that are computed at once in beats of ``r``.
+    """Configuration of a layer's serialiser, which sends ``Tm`` results, computed at once, in beats of ``r`` channels.
 
     Each result has ``Tp`` pixels.
 

@@ -52,7 +52,7 @@ class UpsampleConfig(OneMapConfig):
 
     @property
     def lanes(self) -> int:
-        """Number of channels that are output per cycle."""
+        """Number of channels that the upsampling outputs per cycle: as many as an input beat has lanes."""
         return self.input.lanes
 
     @property

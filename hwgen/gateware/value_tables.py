@@ -28,7 +28,7 @@ class ValueTables(Weightless):
 
     @property
     def result(self) -> Shape:
-        """Amaranth shape of an output value."""
+        """Amaranth shape of one value that the lookup outputs."""
         return Shape(self.bits, self.signed)
 
     @property
