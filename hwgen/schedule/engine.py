@@ -66,7 +66,7 @@ class MemoryTiming:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineCycles:
-    """Cycle of every job's completion and every memory burst in one run of a program on the engine.
+    """Cycles of one run of a program on the engine: of each job's load, computation, drain and store, and each burst.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
 
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
-    """Return the number of bytes of feature maps that each job reads from memory."""
+    """Return an array of the number of bytes of feature maps that each job reads from memory."""
     boxes = _rows([_map_box(jobs)], len(jobs))
     counts, _, sizes = _bursts(config, boxes)
     return _sums(counts, sizes)
@@ -186,7 +186,7 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray, ...]:
-    """Return the boxes of feature maps that jobs load from memory, as columns over all jobs."""
+    """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box."""
     *box, addend = columns(jobs, "load", _MAP)
     return (*box, 1 - addend)
 

@@ -354,7 +354,7 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
 
 
 class WholeMapEvents(LayerEvents[WholeMapLayerConfig]):
-    """Scheduled events of a layer that sums up each channel of a whole feature map.
+    """Scheduled events of a layer that sums up each channel of a whole feature map, such as a global average pool.
 
     It takes beats as they arrive, and the last pixels' beats as their outputs start.
     """

@@ -77,7 +77,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         return waits
 
     def _tile_waits(self, ports: Ports, offered: Any, first: Any, complete: Any) -> list[Wait]:
-        """Return the timing constraints on the first and last fill cycle of each tile of a layer.
+        """Return the constraints on the first beat that each tile of a layer stores, and on the tile's completion.
 
         A tile waits for the tile before it and for its own input beats.
         """
@@ -146,10 +146,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
 
 
 def _new_steps(config: PyramidLayerConfig) -> list[Times]:
-    """Return the steps of the reuse buffer that take a new input beat instead of a stored one, for each pyramid (tile).
-
-    The pyramids are those of one frame.
-    """
+    """Return, for each pyramid (tile) of a frame, the reuse buffer's steps that take a new beat, not a kept one."""
     source = config.window.input
     cuts: Sequence[Any] = list(product(config.tiles.rows.cut(1), config.tiles.columns.cut(source.pixels)))
     result = []

@@ -207,10 +207,7 @@ class System:
             _take_back(self._times, indices, values, int(used[0]))
 
     def _start_over(self) -> None:
-        """Reset the times of all scheduled events, because the undo journal is full.
-
-        All times are then computed from the beginning.
-        """
+        """Reset all event times, so that `solve` computes them from the beginning, because the undo journal is full."""
         self._take_back()
         self._marked = self._times.copy()
         self._times[:] = BEFORE_ALL

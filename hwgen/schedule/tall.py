@@ -26,7 +26,7 @@ MIN_BUFFERS = 4
 
 
 def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return copies of an accelerator for three lower input heights, and the number of height steps to the whole map.
+    """Return accelerators for three lower input heights, and the number of height steps to the whole map; or ``None``.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ class Timeline:
 
     @cached_property
     def max_credits(self) -> list[int]:
-        """Largest number of credits in use (beats stored or in flight) of each FIFO over the whole run."""
+        """List of each FIFO's largest number of credits in use (beats stored or in flight) over the whole run."""
         return [self._schedule.credits_used(index) for index in range(len(self.config.links))]
 
     def frame(self, bins: int) -> Window:
@@ -147,7 +147,7 @@ class Timeline:
 
 
 class _Layer:
-    """Cycles in which one layer works, and the cause of each of its waits."""
+    """Runs of cycles in which one layer works without a gap, and the cause of the wait in front of each run."""
 
     def __init__(self, schedule: Schedule, layer: int):
         key, steps = schedule.work(layer)
@@ -163,7 +163,7 @@ class _Layer:
         return int(self._ends[-1])
 
     def states(self, edges: Times) -> dict[State, Times]:
-        """Return the cycles that the layer spends in each state between neighbouring ``edges``.
+        """Return a mapping from each state of the layer to the number of cycles in it between neighbouring ``edges``.
 
         States that do not occur are left out.
         """
@@ -251,7 +251,7 @@ class _Causes:
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
     def _heads(self, key: Any) -> Times:
-        """Return the events of a sequence that do not follow the event before them at the smallest distance."""
+        """Return the indices of a sequence's events that do not follow the event before at the smallest distance."""
         if key in self._heads_of:
             return self._heads_of[key]
         times = self._schedule.times(key)
@@ -301,7 +301,7 @@ class Timelines:
 
 
 def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
-    """Return the timelines of an accelerator's first frame and of its steady state.
+    """Schedule an accelerator's first frame and its steady state, and return their timelines (`Timelines`).
 
     Parameters
     ----------

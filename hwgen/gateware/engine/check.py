@@ -220,7 +220,7 @@ def _fits(
 
 
 def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
-    """Yield an error text for every validity rule that an engine job violates.
+    """Yield an error text for every validity rule that job number ``job_index`` of a program violates.
 
     `JobCheck` rejects exactly the jobs with a violation.
     """

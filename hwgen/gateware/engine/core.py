@@ -25,9 +25,10 @@ from hwgen.gateware.lookup import delayed
 
 
 def core_ports(config: EngineConfig) -> dict[str, Member]:
-    """Return the ports of the engine's compute core, by name. Counters count jobs modulo ``2**COUNT_BITS``.
+    """Return a mapping from the name of each port of the engine's compute core to its Amaranth signature member.
 
-    ``finished`` pulses when the last word of a job with beats is in the output buffer, in the order of the jobs.
+    Counters count jobs modulo ``2**COUNT_BITS``. ``finished`` pulses when the last word of a job with beats is in the
+    output buffer, in the order of the jobs.
     """
     return {
         "compute": In(stream.Signature(Compute.layout())),
@@ -59,7 +60,7 @@ class CoreConfig:
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of the compute core's components by name, without the delays between them."""
+        """Mapping from the name of each component of the compute core to its configuration, without the delays."""
         configs = {
             "steps": StepsConfig,
             "lanes": LanesConfig,

@@ -71,7 +71,7 @@ class EngineDesign:
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Configurations of the engine's components, by name.
+        """Mapping from the name of each of the engine's components to its configuration.
 
         Each component is small enough to be synthesised alone.
         """
@@ -79,7 +79,7 @@ class EngineDesign:
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
-        """Layers of the design, as in an accelerator: the engine counts as one layer."""
+        """Tuple of this design alone, because the engine counts as one layer where an accelerator lists its layers."""
         return (self,)
 
     @cached_property

@@ -243,7 +243,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         return added
 
     def _rule(self, m: Module, prefix: str, cycle: int) -> dict[str, Value]:
-        """Delay a beat's zero point and bounds for a `Bound` with inputs in cycle ``cycle``; return them by name."""
+        """Delay a beat's zero point and bounds for a `Bound` with sums in cycle ``cycle``; return them by port name."""
         cycles = {"zero_point": cycle, **dict.fromkeys(("low", "high"), cycle + BoundConfig.bounds_cycle)}
         beat = self.beats.payload
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}

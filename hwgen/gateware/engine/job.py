@@ -53,7 +53,7 @@ def _bits(width: int, *, signed: bool = False) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPart:
-    """Part of an engine's job for one of its units: named bit fields packed into 64-bit words."""
+    """Base class of an engine job's part for one unit (load, compute, drain, store): bit fields in 64-bit words."""
 
     WORDS: ClassVar[int]
 
@@ -66,7 +66,7 @@ class JobPart:
     @classmethod
     @cache
     def _bounds(cls) -> tuple[tuple[str, int, int], ...]:
-        """Return the name, the minimum and the maximum of every field of the job part."""
+        """Return a triple (name, minimum, maximum) for every field of the job part, in order."""
         return tuple(
             (item.name, -(1 << width - 1), (1 << width - 1) - 1)
             if item.metadata["signed"]
@@ -78,7 +78,7 @@ class JobPart:
     @classmethod
     @cache
     def _offsets(cls) -> tuple[tuple[Field[Any], int], ...]:
-        """Return every field of the job part with the offset of its lowest bit."""
+        """Return every dataclass field of the job part, in order, paired with the offset of the field's lowest bit."""
         offset, offsets = 0, []
         for item in fields(cls):
             width = item.metadata["width"]
@@ -349,7 +349,7 @@ class Job:
 
 @cache
 def field_offsets() -> dict[str, tuple[int, int]]:
-    """Return the bit offset and the width of every field of an engine's job, by name, as ``part.name``."""
+    """Return a mapping from every field ``part.name`` of an engine's job to its bit offset in the job and its width."""
     offsets, first = {}, 0
     for name, part in (("load", Load), ("compute", Compute), ("drain", Drain), ("store", Store)):
         for item, offset in part._offsets():

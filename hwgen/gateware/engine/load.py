@@ -174,7 +174,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
 
 
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Return the signatures of the write streams into the engine's map buffer and weight buffer, by name.
+    """Return a mapping from the name of each write stream into the engine's map and weight buffers to its signature.
 
     There are two streams for each buffer if a bus beat has two words.
     """

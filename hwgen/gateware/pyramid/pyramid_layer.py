@@ -84,7 +84,7 @@ class PyramidLayerConfig(LayerConfig):
 
     @property
     def least_rows(self) -> int:
-        """Number of line buffer rows in ``window``, on which no buffer of a pyramid layer depends."""
+        """Smallest number of line-buffer rows to try: as in ``window``, because the layer has no line buffer."""
         return self.window.rows
 
     @property

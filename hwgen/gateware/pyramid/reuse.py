@@ -245,7 +245,7 @@ class _Position:
         self.next_is_last = named(self.span == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _keeps(self) -> list[int]:
-        """Return, for each tile along one axis, the index of its first beat that the next tile needs too."""
+        """Return, by tile along one axis, the index of the first beat that the next tile needs, or the beat count."""
         keeps = [
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
         ]
