@@ -44,8 +44,7 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
 def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
     """Check an ONNX model, fold its constants, and yield the result; turn ConfigErrors in the context into ModelErrors.
 
-    These start with ``where``. Absurd scales can
-    overflow in NumPy; the checks that matter refuse them.
+    The errors start with ``where``. Absurd scales can overflow in NumPy; the checks that matter refuse them.
     """
     check(stand_in(model) if is_qonnx(model) else model, where)
     if model.graph.sparse_initializer:

@@ -219,7 +219,7 @@ def _cut(
 
 
 def covered(walk: Walk, tensors: Sequence[str], operators: Sequence[Operator]) -> float:
-    """Return the fraction of a model's multiply-accumulates that the layers in front of some tensors compute."""
+    """Return the fraction of a model's multiply-accumulates that the layers in front of ``tensors`` compute."""
     names = {step.name for step in steps_before(walk.values[tensor].source for tensor in tensors)}
     layers = [names.intersection(walk.ledger.layers.get(id(node), ())) for node in walk.ledger.nodes]
     return share(operators, [operator for operator, made in zip(operators, layers, strict=True) if made])

@@ -349,7 +349,7 @@ class Walk:
         return not any(id(step) in self._elsewhere for step in steps_before([source]))
 
     def maps(self) -> dict[str, Value]:
-        """Return the tensors at which the hardware can end, by name.
+        """Return what is known of each tensor at which the hardware can end, by the tensor's name.
 
         Inputs of the model as integers are among them.
         """

@@ -90,7 +90,7 @@ class Conv(Op):
 
     @cached_property
     def weight_bits(self) -> int:
-        """Width of the convolution's widest weight, in bits; for weights loaded at run time, of any of their type."""
+        """Width of the widest weight, in bits; if weights are loaded at run time, a width for all of their type."""
         bits = max(signed_bits(*self.weight_range), 2)
         if not self.loaded:
             return bits

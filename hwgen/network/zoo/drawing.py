@@ -53,7 +53,7 @@ class Drawing:
         depthwise: bool = False,
         relu: float | None = np.inf,
     ) -> str:
-        """Add a convolution, followed by a Relu, to the model, and return its output tensor's name.
+        """Add to the model a convolution, followed by a Relu, and return the output tensor's name.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Drawing:
         return made if relu is None else self._relu(name, made, relu)
 
     def dense(self, name: str, source: str, outputs: int, *, relu: bool = True) -> str:
-        """Add a fully connected layer, followed by a Relu, to the model, and return its output tensor's name."""
+        """Add to the model a fully connected layer, followed by a Relu, and return the output tensor's name."""
         channels, rows, columns = self._shapes[source]
         if source not in self._flat:
             source = self._add("Flatten", f"{name}_flatten", [source], (channels * rows * columns, 1, 1))
@@ -89,24 +89,24 @@ class Drawing:
         return made
 
     def add(self, name: str, *sources: str, relu: bool = False) -> str:
-        """Add a layer that sums several maps to the model, and return its output tensor's name."""
+        """Add to the model a layer that sums several maps, and return the output tensor's name."""
         made = self._add("Add", name, list(sources), self._shapes[sources[0]])
         return self._relu(name, made, np.inf) if relu else made
 
     def concat(self, name: str, *sources: str) -> str:
-        """Add a layer that concatenates maps along the channels to the model, and return its output tensor's name."""
+        """Add to the model a layer that concatenates maps along the channels, and return the output tensor's name."""
         channels = sum(self._shapes[source][0] for source in sources)
         return self._add("Concat", name, list(sources), (channels, *self._shapes[sources[0]][1:]), axis=1)
 
     def multiply(self, name: str, *sources: str) -> str:
-        """Add a layer that multiplies two maps to the model, and return its output tensor's name.
+        """Add to the model a layer that multiplies two maps, and return the output tensor's name.
 
         The second map can have one pixel for all pixels of the first map.
         """
         return self._add("Mul", name, list(sources), self._shapes[sources[0]])
 
     def upsample(self, name: str, source: str, factor: int) -> str:
-        """Add a layer that repeats rows and columns ``factor`` times to the model; return its output tensor's name."""
+        """Add to the model a layer that repeats rows and columns ``factor`` times; return the output tensor's name."""
         channels, rows, columns = self._shapes[source]
         scales = self._parameter(f"{name}_scales", np.array([1, 1, factor, factor]))
         attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -114,7 +114,7 @@ class Drawing:
         return self._add("Resize", name, [source, "", scales], shape, **attributes)
 
     def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int | None = 0) -> str:
-        """Add a maximum pool to the model, and return its output tensor's name. ``padding`` is as for `conv`."""
+        """Add a maximum pool to the model, and return the output tensor's name. ``padding`` is as for `conv`."""
         channels, *size = self._shapes[source]
         pads = _same(size, (kernel, kernel), stride) if padding is None else [padding] * 4
         rows, columns = (
@@ -124,7 +124,7 @@ class Drawing:
         return self._add("MaxPool", name, [source], (channels, rows, columns), **attributes)
 
     def average(self, name: str, source: str) -> str:
-        """Add a global average pool to the model, and return its output tensor's name."""
+        """Add a global average pool to the model, and return the output tensor's name."""
         return self._add("GlobalAveragePool", name, [source], (self._shapes[source][0], 1, 1))
 
     def model(self, *outputs: str) -> onnx.ModelProto:
