@@ -243,8 +243,8 @@ class View:
     def product(self) -> View | None:
         """Return the layout of the map's part, all channels by whole axes, that the last dimension holds, or ``None``.
 
-        One matrix product along the last dimension covers this part, which is a map of its own. The result is ``None`` unless the last dimension consists of all channels and of
-        whole axes.
+        One matrix product along the last dimension covers this part, which is a map of its own. The result is ``None``
+        unless the last dimension consists of all channels and of whole axes.
         """
         covered = [prod(atom.size for atom in self.dims[-1] if atom.axis == axis) for axis in range(3)]
         if covered[CHANNELS] != self.sizes[CHANNELS] or any(
