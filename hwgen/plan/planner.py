@@ -108,7 +108,7 @@ def _planned(network: Network, board: Board, request: Request, in_luts: frozense
 
 
 def _uncut(network: Network, request: Request) -> Refusal | None:
-    """Return the refusal of a request for groups if the network can't be cut into any; ``None`` otherwise."""
+    """Return a refusal if the request is for several groups and the network can't be cut; ``None`` otherwise."""
     for what, names in (("inputs", network.input_names), ("outputs", network.output_names)):
         if (request.groups is not None or request.in_turn) and len(names) > 1:
             return Refusal(

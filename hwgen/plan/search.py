@@ -23,7 +23,7 @@ from hwgen.templates.task import Task
 MAX_TRIES = 4
 
 Choose = Callable[..., Group | Refusal]
-"""Search for the group of some layers: `best_group`, or another function with its parameters."""
+"""Type of functions that search for the best group of some layers, such as `best_group`, with its parameters."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PlanSearch:
     in_turn: bool = False
 
     def best(self) -> Plan | Refusal:
-        """Return the best plan, or why none fits.
+        """Search for the best plan; a refusal says why none fits.
 
         A requested template, requested groups and groups in turn are followed. Otherwise the first of these that fits
         is the best: one group with only its input and output off chip, one group that computes from off-chip memory,
@@ -116,7 +116,7 @@ class PlanSearch:
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
-        """Return the plan of one group that computes from off-chip memory, for the objectives interval and latency.
+        """Return the plan of one group with weights off chip, for the objectives interval and latency, or ``None``.
 
         ``None`` with another objective, or if no such group fits.
 
@@ -170,7 +170,10 @@ class PlanSearch:
 
 
 def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
-    """Return the plan of the best grouping. With the objective ``dsp``, its fewest slices are then searched anew."""
+    """Return the plan of the best grouping of a task's network, or a refusal.
+
+    With the objective ``dsp``, the fewest slices of this grouping are then searched anew.
+    """
     groups = grouping.cut(task)
     if isinstance(groups, Refusal):
         return groups
@@ -182,7 +185,7 @@ def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:
 
 
 def _frame(plan: Plan, latency: bool) -> int:
-    """Return the latency of a plan, or its interval, in cycles; for one group at least the cycles of its transfers."""
+    """Return a plan's latency or interval, in cycles; for one group at least the cycles of off-chip transfers."""
     cycles = plan.latency if latency or plan.interval is None else plan.interval
     return (
         max(cycles, plan.board.transfer_cycles(plan.traffic_bytes["feature_maps"])) if len(plan.groups) == 1 else cycles

@@ -173,12 +173,12 @@ class Group:
 
     @property
     def circuit(self) -> Any:
-        """Configuration of the circuit that synthesis receives."""
+        """Configuration of the group's circuit, as synthesis receives it."""
         return self.config
 
     @property
     def engine(self) -> EngineConfig | None:
-        """Engine whose program computes the group; ``None`` if the layers have circuits of their own."""
+        """Configuration of the engine whose program computes the group; ``None`` if layers have their own circuits."""
         return None
 
     @cached_property
@@ -216,10 +216,10 @@ class Group:
 
     @property
     def slowest(self) -> int:
-        """Cycles per frame of the slowest layer."""
+        """Cycles per frame of the group's slowest layer."""
         return max(layer.cycles for layer in self.config.layers)
 
     @property
     def weight_bram36(self) -> float:
-        """Number of 36-kbit block RAMs that store weights."""
+        """Number of 36-kbit block RAMs that store the group's weights."""
         return sum(layer.compute.resources.bram36 for layer in self.config.layers)

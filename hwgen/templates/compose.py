@@ -118,7 +118,7 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
 def layer_config(
     stage: Stage[Any], plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
 ) -> LayerConfig:
-    """Return the configuration of a layer between its input streams and the streams to its readers.
+    """Return the configuration of a layer's hardware between its input streams and the streams to its readers.
 
     The sink of a group output is ``None``.
 

@@ -49,7 +49,7 @@ WEIGHTS_STAY = ("fold", "box", "tile", "chunk")
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTemplate(Template):
-    """Template of a group that an engine computes.
+    """Template of a group that an engine computes: one circuit for all layers, controlled by a program.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class EngineTemplate(Template):
         return Refusal(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
-        """Return the group of a network on this engine.
+        """Compile a network for this engine, and return the network as a group with the program's schedule.
 
         Parameters
         ----------
@@ -268,7 +268,7 @@ class EngineGroup(Group):
 
     @property
     def map_bytes(self) -> int:
-        """Bytes of feature maps that are read and written for one frame."""
+        """Bytes of feature maps that one frame reads from and writes to off-chip memory."""
         return self._a_frame(self._run_map_bytes)
 
     @cached_property

@@ -18,7 +18,7 @@ _PIPELINE = 16
 
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
-    """Return the estimated cycles from the first input to the last output of one frame."""
+    """Estimate the cycles from the first input to the last output of one frame of a group."""
     rows: list[tuple[np.ndarray, np.ndarray]] = []  # starts and ends of each layer's output rows
     for index, (work, window, unroll) in enumerate(zip(works, windows, unrolls, strict=True)):
         (starts, ends), *others = (rows[index - back] if back <= index else _coming(work, unroll) for back in work.back)

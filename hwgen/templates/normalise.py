@@ -44,9 +44,9 @@ class Sums:
     start: int
     """Integer with which each sum starts: the bias, or 0 if the integers count steps above the bias."""
     low: int
-    """Smallest sum."""
+    """Smallest integer that a sum can be."""
     high: int
-    """Largest sum."""
+    """Largest integer that a sum can be."""
     origin: int
     """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
 
@@ -160,10 +160,10 @@ class _Guesses:
     limit: int
     shift: int
     count: int
-    """Number of factors."""
+    """Number of factors, one for each value of the scale's leading bits."""
     magnitude: np.ndarray
     leading: np.ndarray
-    """Leading bits of the scale, which select the factor."""
+    """Leading bits of the scale in each pair, which select the factor."""
     low: np.ndarray
     high: np.ndarray
 

@@ -45,7 +45,7 @@ TRIED_OVERLAPS = (REUSE, RECOMPUTE)
 
 @dataclass(frozen=True, kw_only=True)
 class Pyramid(Template):
-    """Template of a group that is computed pyramid by pyramid.
+    """Template of a group computed in pyramids: one tile of the group's output after another, through all layers.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class Pyramid(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        """Return the best group, or a refusal (`Template.search`); overlaps are reused if that fits."""
+        """Search for the best group, or return a refusal (`Template.search`); overlaps are reused if that fits."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
             cls.stage(layer)  # refuses kinds that can't compute tile by tile
@@ -189,7 +189,7 @@ def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> A
 
 @dataclass(frozen=True)
 class PyramidSearch(GroupSearch):
-    """Search for one group of pyramids with a given tip, overlap and number of pixels per input beat.
+    """Search for a group's unroll factors and buffers in pyramids of a given tip, overlap and input beat.
 
     Layers are balanced by their work per pyramid inside the map or, with ``in_all``, by their work per frame.
     """

@@ -63,7 +63,7 @@ class GroupSearch:
     moves: bool = False
     """Whether memories move into LUTs if block RAM runs out."""
     max_interval: int | None = None
-    """Maximum interval of the search, in cycles."""
+    """Maximum interval between frames that the search tries, in cycles; ``None`` without a bound."""
 
     @property
     def network(self) -> Network:
@@ -154,7 +154,7 @@ class GroupSearch:
         return unrolling if isinstance(unrolling, Refusal) else self._of(unrolling)
 
     def _of(self, unrolling: Unrolling) -> Group | Refusal:
-        """Return the group of an unrolling with sized buffers, or a refusal if the group exceeds the board.
+        """Return the group of given unroll factors with sized buffers, or a refusal if the group exceeds the board.
 
         If latency counts, spare DSP slices first shorten the latency (`_soonest`).
         """
@@ -174,10 +174,10 @@ class GroupSearch:
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
     def within(self, search: Search) -> Group | None:
-        """Return the first group that fits all of the board, with each interval's cheapest unrolling by ``search``.
+        """Return the first group that fits the board, of the cheapest unroll factors at each interval; else ``None``.
 
-        ``None`` if no group fits. Block RAM need not fall as the interval grows. So intervals are tried one after the
-        other, 2 to 25 % apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
+        ``search`` finds the factors. Block RAM need not fall as the interval grows. So intervals are tried one after
+        the other, 2 to 25 % apart: from the shortest upward, or with objective ``dsp`` from the longest downward.
         """
         sized, before = 0, None
         for cycles in self._steps(search):
@@ -239,14 +239,14 @@ class GroupSearch:
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def least_refusal(self, refusal: Refusal) -> Refusal:
-        """Return ``refusal``, or the refusal of the cheapest unrolling if that needs less of the same resource."""
+        """Return ``refusal``, or the refusal of the cheapest factors if these need less of the same resource."""
         least = self.least_lack()
         if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
             return least
         return refusal
 
     def may_fit(self) -> bool:
-        """Whether the cheapest unrolling, or the best one by DSP slices alone, fits with the smallest buffers."""
+        """Whether the cheapest unroll factors, or the best by slices alone, fit the board with the smallest buffers."""
         if self.least_lack() is None:
             return True
         unrolling = self.quick()
@@ -299,7 +299,7 @@ class GroupSearch:
         return shortage(group.resources, self.task.board, self.goal.dsp)
 
     def _fits(self, unrolling: Unrolling) -> bool:
-        """Whether the unrolling fits with the smallest buffers.
+        """Whether the group of given unroll factors fits the board with the smallest buffers.
 
         DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
         """

@@ -462,7 +462,7 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     DepthToSpace: ReorderStage,
     SpaceToDepth: ReorderStage,
 }
-"""Stages of the layers that are computed row by row, by class of layer."""
+"""Class of stage for each class of layer, for groups that are computed row by row."""
 
 IN_TILES: dict[type[Op], type[Stage[Any]]] = {
     Conv: ConvStage,
@@ -470,7 +470,7 @@ IN_TILES: dict[type[Op], type[Stage[Any]]] = {
     AveragePool: AveragePoolStage,
     GlobalAveragePool: GlobalAveragePoolStage,
 }
-"""Stages of the layers that can compute their map tile by tile, by class of layer."""
+"""Class of stage for each class of layer that can be computed tile by tile, for groups in pyramids."""
 
 
 def stage_of(op: Op, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:

@@ -84,13 +84,13 @@ class Task:
         self._parts: dict[tuple[int, int], Network] = {}
 
     def part(self, begin: int, end: int) -> Network:
-        """Return the layers ``begin`` to ``end`` as a network of their own (`Network.part`)."""
+        """Return the layers ``begin`` to ``end - 1`` as a network of their own (`Network.part`)."""
         if (begin, end) not in self._parts:
             self._parts[begin, end] = self.network.part(begin, end)
         return self._parts[begin, end]
 
     def work(self, stage: Stage[Any]) -> LayerWork:
-        """Return the work (sizes and order of computation) of the network's layer for which ``stage`` is."""
+        """Return the work (sizes and order of computation) of a layer of the network, given the layer's stage."""
         index = self._indices[stage.op.name]
         return LayerWork.of(
             stage.op,

@@ -35,7 +35,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class PyramidWork:
-    """Work of a layer in each pyramid of a frame.
+    """Work of a layer in each pyramid (tile) of a frame: numbers of windows and of input beats.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ class PyramidWork:
         return max(ceil_div(int(counts.sum()), int(counts.max())) for counts in (self.windows, self.beats))
 
     def inside(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return the work of a frame of ``pyramids`` pyramids inside the map.
+        """Return a layer's work in a frame of ``pyramids`` pyramids, all as large as pyramids inside the map.
 
         Layers that are balanced by this work have equal speed inside the map.
         """
         return self._of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
 
     def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
-        """Return the work of ``pyramids`` pyramids inside the map, but at least the work of the whole frame.
+        """Return a layer's work in ``pyramids`` pyramids inside the map, but at least the work in the whole frame.
 
         Many pyramids of a small map are at its border, and layers are then better balanced over the whole frame.
         """
@@ -175,7 +175,7 @@ def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]], tip: int, 
 
 
 def _stride(layers: Sequence[Op]) -> int:
-    """Return the number of input columns of the group per output column."""
+    """Return the number of columns of a group's input per column of the group's output."""
     return prod(layer.window.stride[1] for layer in layers)
 
 

@@ -96,11 +96,11 @@ class _Options:
     tk: np.ndarray
     cost: np.ndarray
     cycles: np.ndarray
-    """Cycles of all windows of a frame."""
+    """Cycles of all windows of a frame, for each choice."""
     beats: np.ndarray
-    """Number of beats per step of input pixels."""
+    """Number of beats per step of input pixels, for each choice."""
     _ranks: dict[int, Rank] = field(default_factory=dict, compare=False, repr=False)
-    """Cache of `rank`."""
+    """Cache of `rank`, by index of the choice."""
     _fast: dict[int, _Fast] = field(default_factory=dict, compare=False, repr=False)
     """Cache of the last result of `within`."""
 
@@ -285,7 +285,7 @@ class Search:
         return self._options(self.works[index], first=self.works[index].source(index) == index)
 
     def alone(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rising cycle counts of a group's first layer of this index, and the lowest cost within each."""
+        """Return the cycles that a layer can take as the first of a group, rising, and the lowest cost within each."""
         return self._front(self._all[index], first=True)
 
     def _front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -322,7 +322,7 @@ class Search:
         return self._counts[key]
 
     def cheapest(self, max_cycles: int, budget: float = inf) -> Unrolling | None:
-        """Return the cheapest factors with an interval of at most ``max_cycles``, or ``None`` above ``budget``."""
+        """Return the cheapest unroll factors with an interval up to ``max_cycles``, or ``None`` above ``budget``."""
         key = self._begin, self._end, max_cycles
         if key not in self._unrollings:
             unrolling = self._cheapest(max_cycles, budget)
@@ -333,7 +333,7 @@ class Search:
         return None if unrolling is None or unrolling.cost > budget else unrolling
 
     def _cheapest(self, max_cycles: int, budget: float) -> Unrolling | None:
-        """Return the result of `cheapest`, without the cache.
+        """Search for the result of `cheapest`, which caches the result.
 
         With many combinations, a search over a few of them gives a bound first. The exact search then skips all
         combinations that certainly cost more.
@@ -411,7 +411,7 @@ class Search:
 
     @cached_property
     def _sweep(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """Index of each layer in `_order`, with positions among the layers that are still to be read.
+        """Steps of the search: index of the layer that is added, and positions among the layers still to be read.
 
         The positions are: of the layer's source (-1 if there is none), of the layers that must have the same ``Tp``,
         and of the layers that are still to be read afterwards, the layer itself last.
@@ -465,7 +465,7 @@ class Search:
 
     @cached_property
     def _readers(self) -> list[set[int]]:
-        """Indices of the readers of each layer."""
+        """Set of the indices of the layers that read each layer's output, by index of layer."""
         readers: list[set[int]] = [set() for _ in self.works]
         for index, work in enumerate(self.works):
             for back in work.back:
@@ -533,7 +533,7 @@ class Search:
 
     @property
     def cheapest_of_all(self) -> Unrolling:
-        """Cheapest factors at any interval."""
+        """Cheapest unroll factors of this part's layers at any interval."""
         unrolling = self.cheapest(self.intervals[-1])
         assert unrolling is not None
         return unrolling

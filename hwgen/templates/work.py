@@ -164,7 +164,7 @@ class SerialWalk(Walk):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """Work of a layer in one frame.
+    """Work of a layer in one frame: sizes and order of computation, which give cycles for any unroll factors.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class LayerWork:
         return self.walk.output_folds(self, unroll)
 
     def steps(self, unroll: Unroll) -> Any:
-        """Return the number of cycles of an output fold; factors can be arrays."""
+        """Return the number of cycles of an output fold (up to ``Tm`` channels); factors can be arrays."""
         return self.walk.steps(self, unroll)
 
     def beats(self, unroll: Unroll) -> Any:
