@@ -21,7 +21,7 @@ from hwgen.templates.unroll import Unrolling
 
 
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
-    """Return the planning task of a network with the multiplier that ``macs_per_dsp`` names.
+    """Make the planning task of a network with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best.
 
     With ``auto``, another multiplier than the first is chosen only if it lowers `objective_bound`.
     """
@@ -102,7 +102,7 @@ def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gro
 
 
 def _templates(holds_weights: bool) -> list[type[Template]]:
-    """Return the templates that store all weights on the chip, or the templates that keep them off chip."""
+    """Return the template classes that store all weights on chip, or (``holds_weights`` false) off chip."""
     return [template for template in TEMPLATES.values() if template.holds_weights == holds_weights]
 
 

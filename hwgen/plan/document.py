@@ -133,7 +133,7 @@ def _optional(key: str, value: str | bool | None) -> dict[str, str | bool]:
 
 
 def read(text: str, network: Network, board: Board) -> Plan:
-    """Read the plan of a network for a board from the text of a ``plan.json``, and check every field.
+    """Read a plan from the text of a ``plan.json``, for a given network and board, and refuse a plan that can't work.
 
     Unknown keys are ignored.
 
