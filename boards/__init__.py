@@ -1,4 +1,4 @@
-"""Boards: resource budgets, clock frequency, memory bandwidth and pins.
+"""Description of FPGA boards: resource budgets, clock frequency, memory bandwidth and pins.
 
 Each board has a TOML file with its budgets. A module here or in amaranth-boards contains its Amaranth platform class. A
 user's board is also a TOML file, given by its path. A part number alone names a device without a board, with a default
@@ -26,15 +26,15 @@ __all__ = ["Board", "load", "names"]
 
 
 MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
-"""Upper limits of a board's budgets, at least ten times the resources of any device."""
+"""Upper limits of the budgets that a board file can state, at least ten times the resources of any device."""
 
 PART_MHZ, PART_GB_S = 100.0, 1.0
-"""Clock in MHz and memory bandwidth in GB/s of a part without a board, unless the user gives others."""
+"""Clock in MHz and memory bandwidth in GB/s of a board that is given by a part number alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """FPGA board: resource budget of its device, clock, off-chip memory, and Amaranth platform.
+    """Description of an FPGA board: resource budget of its device, clock, off-chip memory, and Amaranth platform.
 
     Parameters
     ----------

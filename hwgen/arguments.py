@@ -23,14 +23,14 @@ __all__ = ["checked", "shown"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
-#: Largest length of a file name, in bytes.
+#: Largest length of a file or folder name that file systems accept, in bytes.
 _LONGEST_NAME = 255
 _OWN_CHECKS = {"sweep": ("board",)}
 """Parameters that a function checks itself, by the function's name: `hwgen.sweep` also accepts several boards."""
 
 
 def checked(function: Function) -> Function:
-    """Return a function that checks the types of its arguments before it runs; a decorator.
+    """Wrap a function of the interface to check the types of its arguments before it runs; a decorator.
 
     An argument that is its parameter's default is always accepted.
 
@@ -68,7 +68,7 @@ def _check(name: str, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return the text of a value for a message: text and numbers as Python writes them, other values by their type."""
+    """Return a short text of a value for a message: texts and numbers as Python writes them, others by their type."""
     if not isinstance(value, str | bytes | int | float | None):
         type_name = type(value).__name__
         return f"{'an' if type_name[0].lower() in 'aeiou' else 'a'} {type_name}"
@@ -80,7 +80,7 @@ def shown(value: Any) -> str:
 
 
 def _is_path(value: Any) -> bool:
-    """Return whether a value is a path that file systems accept: not empty, no null byte, no too long name."""
+    """Return whether a value is a path that file systems accept: not empty, no null byte, no name too long."""
     if not isinstance(value, str | os.PathLike):
         return False
     try:
@@ -131,7 +131,7 @@ def _is_range(value: Any) -> bool:
 
 
 def _are_frames(value: Any) -> bool:
-    """Return whether a value is an array, a sequence, or a mapping from names.
+    """Return whether a value can be frames: an array, a sequence (not text), or a mapping from names.
 
     The number and types of the arrays are checked later, against the model's inputs.
     """
@@ -184,4 +184,4 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "waves": (_is_path, "the path of a .vcd or .fst file"),
     "x": (_are_frames, "an array of frames, or one for each input in a sequence or by name"),
 }
-"""Check of each parameter of the interface, by the parameter's name, with a description of the accepted values."""
+"""Pairs of check and description of accepted values, by the name of a parameter in the Python interface."""

@@ -54,7 +54,7 @@ __all__ = [
 LIMIT = 4 << 30
 """Largest number of bytes of all entries together; ``HWGEN_CACHE_LIMIT`` overrides it, in MB."""
 GRACE = 600.0
-"""Seconds after its last use during which an entry is not dropped, because a process can be about to read it."""
+"""Seconds after an entry's last use during which it is not dropped, because a process can be about to read it."""
 STALE = 86400.0
 """Seconds after which an unfinished entry is removed on file systems without locks."""
 KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
@@ -65,7 +65,7 @@ The objects are those of components (``objects``) and of Verilator's runtime (``
 _LIST = "entry.json"
 _LOCK = ".lock-"
 _UNFINISHED = (".build-", ".made-", ".broken-", ".gone-")
-"""Prefixes of folders in which entries are made or removed."""
+"""Prefixes of the names of temporary folders in which entries are made or removed."""
 _OURS = re.compile(r"(\.\w+-)?[0-9a-f]{16,32}")
 
 
@@ -77,19 +77,19 @@ def folder() -> Path:
 
 
 def limit() -> int:
-    """Return the largest size of all entries together, in bytes: ``$HWGEN_CACHE_LIMIT`` in MB, or `LIMIT`."""
+    """Return the largest size of all entries together, in bytes, from ``$HWGEN_CACHE_LIMIT`` (MB), or `LIMIT`."""
     with suppress(ValueError):
         return max(0, int(os.environ.get("HWGEN_CACHE_LIMIT", ""))) << 20
     return LIMIT
 
 
 def refused(error: OSError) -> ToolError:
-    """Return the error that reports a cache that can't be written, with the reason of the file system."""
+    """Return a ToolError on a cache that can't be written, with the file system's reason in ``error``."""
     return ToolError(f"the cache {folder()} can't be written: {error.strerror or error}; set HWGEN_CACHE")
 
 
 def check() -> None:
-    """Refuse a cache that another user owns or can write, because its programs are run.
+    """Refuse a cache folder that another user owns or can write, because hwgen runs programs from the cache.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def check() -> None:
 
 
 def _unsafe(status: os.stat_result) -> str | None:
-    """Return why a file or folder with this status is unsafe, with ``{}`` for its path; ``None`` if it is safe."""
+    """Return why a file or folder is unsafe, by its ``stat`` and with ``{}`` for its path; ``None`` if it is safe."""
     if os.name != "posix":
         return None
     if status.st_uid != os.geteuid():
@@ -125,7 +125,7 @@ def _begin(path: Path) -> None:
 
 
 def _kind(kind_name: str) -> Path:
-    """Return the folder of all entries of a kind. A missing folder is created for its user alone.
+    """Return the folder of all entries of a kind, which is created for its user alone if it is missing.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def _kind(kind_name: str) -> Path:
 
 
 def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
-    """Return the folder of an entry, and mark the entry as used; ``None`` if the entry is missing or was changed.
+    """Check an entry, mark it as used, and return its folder; ``None`` if it is missing or was changed.
 
     With ``sums`` the digests of all files are checked, else only their sizes, because reading all files can take long.
 
@@ -173,7 +173,7 @@ def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
 
 
 def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
-    """Make an entry from files, which are moved into it. A broken entry is replaced.
+    """Make an entry from files, which are moved into its folder, and return the folder; replace a broken entry.
 
     Returns
     -------
@@ -208,7 +208,7 @@ def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def locked(kind_name: str, key: str) -> Iterator[None]:
-    """Run the block in one process at a time, of all processes that need this entry.
+    """Lock an entry during the ``with`` block, so that only one process at a time makes the entry.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def locked(kind_name: str, key: str) -> Iterator[None]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a file during the block.
+    """Wait for the lock of a file, and hold the lock during the ``with`` block.
 
     The previous holder can remove the file while other processes wait for its lock. They then lock the new file.
     """
@@ -247,7 +247,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _making(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside the entry ``path``, in which the entry is made."""
+    """Create a temporary folder beside the entry ``path`` for the ``with`` block, in which the entry is made."""
     with processes.folder(prefix=".made-", dir=path.parent) as made:
         yield made
 
@@ -278,7 +278,7 @@ def _sum(file: Path) -> list[int | str]:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """Complete entry of the cache.
+    """Description of a complete entry of the cache: kind, folder, size and time of last use.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ class CacheEntry:
 
 
 def entries() -> list[CacheEntry]:
-    """Return all complete entries, the least recently used first."""
+    """List all complete entries of the cache, the least recently used first."""
     listed = []
     for kind in _folders(folder()):
         for path in _folders(kind) if kind.name in KINDS else ():

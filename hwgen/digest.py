@@ -19,7 +19,7 @@ import numpy as np
 
 __all__ = ["of", "source"]
 
-#: Packages whose versions change hwgen's results.
+#: Python packages whose versions can change hwgen's results.
 PACKAGES = ("amaranth", "numpy", "onnx", "onnxruntime")
 
 
@@ -49,7 +49,7 @@ def source() -> str:
 
 
 class _Walk:
-    """Digests of nested values. An object that occurs several times is digested once."""
+    """Computation of digests of nested values, in which an object that occurs several times is digested once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[bytes, object]] = {}

@@ -19,7 +19,7 @@ __all__ = ["Tool", "examine", "table"]
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """Program or Python package that hwgen can use.
+    """Entry on a program or Python package that hwgen can use: installed version, purpose, and how to install it.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ def _package(name: str) -> str | None:
 
 
 def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | None:
-    """Return the version of a program on the search path; ``None`` if the program is missing.
+    """Run a program on the search path, and return its version from its output; ``None`` if it is missing.
 
     The version is the first match of ``pattern`` in the output of ``command``.
     """
@@ -69,7 +69,7 @@ def _program(command: Sequence[str], pattern: str = r"\d+(\.\d+)+") -> str | Non
 
 
 def examine() -> list[Tool]:
-    """Return all tools that hwgen can use, most required tools first, each with its installed version."""
+    """Find the installed version of each tool that hwgen can use, and return all tools, most required ones first."""
 
     def package(name: str, needed_for: str, *, required: bool) -> Tool:
         version = _package(name)
@@ -119,7 +119,7 @@ def examine() -> list[Tool]:
 
 
 def _fst(compiler: str) -> Tool:
-    """Return the entry of the libraries with which Verilator writes waveforms as ``.fst`` files."""
+    """Return the `Tool` entry of the library headers that Verilator's ``.fst`` waveforms need."""
     from hwgen.simulate import verilator
 
     packages = ("liblz4-dev", "zlib1g-dev")

@@ -12,7 +12,7 @@ from hwgen import printable
 
 
 class HwgenError(Exception):
-    """Base of every error that hwgen raises on purpose."""
+    """Base class of every error that hwgen raises on purpose."""
 
     @property
     def lines(self) -> tuple[str, ...]:

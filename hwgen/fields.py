@@ -14,9 +14,9 @@ from typing import Any, NoReturn, TypeVar
 
 from hwgen.errors import HwgenError, InputError
 
-#: Largest magnitude of an integer field without its own range: beyond every board, and small enough for arithmetic.
+#: Default limit of the magnitude of an integer field: beyond every board, and small enough for arithmetic.
 MAX_INTEGER = 1_000_000_000
-#: JSON's names of Python's types.
+#: Names for messages of the JSON types that correspond to Python's types.
 _NAMES: dict[type, str] = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
 _NAMES |= {bool: "true or false", float: "a number"}
 _SHOWN = 40
@@ -25,14 +25,14 @@ Default = TypeVar("Default")
 
 
 class _Needed:
-    """Type of the marker for a field without a default, which must be present."""
+    """Type of the default value that marks a field without a default, which must be present."""
 
 
 _NEEDED = _Needed()
 
 
 def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Any:
-    """Return the JSON value in a text; raise ``error`` if the text is not JSON.
+    """Parse a JSON text, and return its value, or raise ``error`` if the text is not JSON.
 
     The message begins with ``where``, the name of the text, and ends with ``help``.
     """
@@ -81,7 +81,7 @@ class Entries:
 
     @classmethod
     def of(cls, value: Any, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Return the reader of a JSON object; refuse any other JSON value."""
+        """Return a reader of a JSON object; refuse any other JSON value."""
         reader = cls({}, where, error, help)
         if not isinstance(value, dict):
             reader.refuse(f"must be an object, not {shown(value)}")
@@ -89,11 +89,11 @@ class Entries:
 
     @classmethod
     def parsed(cls, text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Entries:
-        """Return the reader of the JSON object in a text; refuse any other text."""
+        """Parse a JSON text, and return a reader of its object; refuse any other text."""
         return cls.of(parse(text, where, error, help), where, error, help)
 
     def refuse(self, why: str, key: str | None = None) -> NoReturn:
-        """Raise the reader's error for the field ``key``, or for the object as a whole."""
+        """Raise the reader's error, with the text ``why``, for the field ``key`` or for the whole object."""
         begin = f"{self.where}{':' * (key is not None)} {'' if key is None else f'{key} '}"
         raise self.error(f"{begin}{why}{'; ' * bool(self.help)}{self.help}")
 
@@ -101,7 +101,7 @@ class Entries:
         return key in self.values
 
     def only(self, known: Collection[str]) -> Entries:
-        """Return the reader itself; refuse an object with fields other than ``known``."""
+        """Refuse an object with fields other than ``known``, and return the reader itself."""
         if unknown := sorted(set(self.values) - set(known)):
             self.refuse(f"has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
         return self
@@ -120,25 +120,25 @@ class Entries:
         return value
 
     def text(self, key: str, default: Any = _NEEDED, *, of: Collection[str] = ()) -> Any:
-        """Return the string in a field, which must be one of the strings ``of`` if any are given."""
+        """Return the string in a field, or ``default``; refuse a string that is not in ``of``, if ``of`` is given."""
         value = self._field(key, str, default)
         if of and value not in of and value is not default:
             self.refuse(f"must be {' or '.join(map(shown, of))}, not {shown(value)}", key)
         return value
 
     def flag(self, key: str, default: Any = _NEEDED) -> Any:
-        """Return the boolean in a field."""
+        """Return the boolean in a field, or ``default`` if the field is missing."""
         return self._field(key, bool, default)
 
     def integer(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER, default: Any = _NEEDED) -> Any:
-        """Return the integer in a field, from ``minimum`` to ``maximum``."""
+        """Return the integer in a field, or ``default``; refuse one outside of ``minimum`` to ``maximum``."""
         value = self._field(key, int, default)
         if value is not default and not minimum <= value <= maximum:
             self.refuse(f"must be {minimum:,} to {maximum:,}, not {shown(value)}", key)
         return value
 
     def real(self, key: str, default: Any = _NEEDED) -> Any:
-        """Return the finite number in a field, as a float."""
+        """Return the number in a field as a float, or ``default``; refuse a number that is not finite."""
         value = self._field(key, float, default)
         if value is default:
             return value
@@ -151,18 +151,18 @@ class Entries:
         return real
 
     def entries(self, key: str, default: Any = _NEEDED) -> Entries:
-        """Return the reader of the object in a field."""
+        """Return a reader of the object that is in a field, or of ``default`` if the field is missing."""
         return Entries(self._field(key, dict, default), f"{self.where}: {key}", self.error, self.help)
 
     def objects(self, key: str) -> list[Entries]:
-        """Return the readers of all objects in a field that is an array of objects."""
+        """Return a reader of each object in a field, which must be an array of objects."""
         return [
             Entries.of(value, f"{self.where}: {key}[{index}]", self.error, self.help)
             for index, value in enumerate(self._field(key, list, _NEEDED))
         ]
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return the strings in a field that is an array of strings."""
+        """Return the strings in a field, which must be an array of strings."""
         values = self._field(key, list, _NEEDED)
         for value in values:
             if not isinstance(value, str):
@@ -170,7 +170,7 @@ class Entries:
         return tuple(values)
 
     def integers(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER) -> tuple[int, ...]:
-        """Return the integers in a field that is an array of integers from ``minimum`` to ``maximum``."""
+        """Return the integers in a field, which must be an array of integers from ``minimum`` to ``maximum``."""
         values = self._field(key, list, _NEEDED)
         for value in values:
             if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
@@ -178,5 +178,5 @@ class Entries:
         return tuple(values)
 
     def sizes(self, known: Collection[str]) -> dict[str, int]:
-        """Return all fields of the object, which must be integers with names from ``known``."""
+        """Return all fields of the object by name, which must be integers with names from ``known``."""
         return {key: self.integer(key) for key in self.only(known).values}

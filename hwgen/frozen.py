@@ -20,22 +20,25 @@ _KEY = "frozen_name"
 
 
 def frozen(name: str) -> dict[str, str]:
-    """Return the metadata that give a dataclass field the frozen name ``name``."""
+    """Return the metadata of a dataclass field with which digests use the field's former name ``name``."""
     return {_KEY: name}
 
 
 def field_name(field: Field[Any]) -> str:
-    """Return the frozen name of a dataclass field: its Python name, unless it was renamed."""
+    """Return the name of a dataclass field in digests: its Python name, or its old one if it was renamed."""
     return field.metadata.get(_KEY, field.name)
 
 
 def class_name(cls: type) -> str:
-    """Return the frozen name of a class: its Python name, unless it was renamed. Subclasses don't inherit the name."""
+    """Return the name of a class in digests: its Python name, or its old one, ``FROZEN_NAME``, if it was renamed.
+
+    Subclasses don't inherit the old name.
+    """
     return vars(cls).get("FROZEN_NAME", cls.__qualname__)
 
 
 def text(value: Any) -> str:
-    """Return the ``repr`` of a value with the frozen names of all dataclasses and fields in it."""
+    """Return the ``repr`` of a value for a digest, with old names of renamed dataclasses and fields in the value."""
     if type(value) is tuple:
         return f"({', '.join(map(text, value))}{',' * (len(value) == 1)})"
     if type(value) is list:

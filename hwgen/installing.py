@@ -27,7 +27,7 @@ def command(package: str) -> str:
 
 
 def _requirement(package: str) -> str:
-    """Return a package's name, extras and versions as in pyproject.toml; the bare name of any other package."""
+    """Return hwgen's requirement of a package, with extras and versions; the bare name of any other package."""
     try:
         stated = metadata.requires("hwgen") or []
     except metadata.PackageNotFoundError:  # run from a folder, without an installation

@@ -49,20 +49,20 @@ __all__ = [
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 PATIENCE = 2.0
-"""Seconds after a signal within which the work must end, before hwgen exits anyway."""
+"""Seconds after a signal within which the work must end; then hwgen kills its programs and exits."""
 
 _GUARDIAN = 'read -r group; read -r _; kill -KILL -"$group"'
 """Shell script that reads the id of a process group, waits until its input is closed, and kills the group."""
 
 _DIGITS = 24
-"""Number of hexadecimal digits in the name of a temporary folder. Versions of hwgen without locks used 16."""
+"""Number of hexadecimal digits at the end of a temporary folder's name; versions of hwgen without locks used 16."""
 _programs: dict[subprocess.Popen[Any], int] = {}
-"""Running programs, each with the thread that waits for it."""
+"""Running external programs, each with the id of the thread that waits for the program."""
 _folders: set[Path] = set()
 
 
 class Stopped(BaseException):
-    """Exception for a signal that asks hwgen to end."""
+    """Exception that a signal to end hwgen (SIGINT, SIGTERM, SIGHUP) raises in the work."""
 
     def __init__(self, signal_number: int):
         super().__init__(signal_number)
@@ -86,7 +86,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def program(command: Sequence[str], directory: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Run a program in a folder during the block; an exception in the block kills the program.
+    """Run a program in a folder during the ``with`` block, in which an exception kills the program.
 
     The program writes its temporary files into the same folder. ``options`` are options of ``subprocess.Popen``. By
     default the program has no input.
@@ -112,7 +112,7 @@ def program(command: Sequence[str], directory: str | Path, **options: Any) -> It
 
 @contextmanager
 def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
-    """Start a guardian: a shell that kills a program when this process is gone, even if this process was killed.
+    """Start a guardian for the ``with`` block: a shell that kills a program when this process is gone or killed.
 
     Yields the function that tells the guardian which program to watch.
     """
@@ -130,7 +130,7 @@ def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
 
 
 def _tell(pipe: IO[bytes], process: subprocess.Popen[Any]) -> None:
-    """Write the id of a program's process group to a guardian's input. A guardian that is gone is ignored."""
+    """Write the id of a program's process group to its guardian's input, and ignore a guardian that is gone."""
     with suppress(BrokenPipeError):
         pipe.write(f"{process.pid}\n".encode())
 
@@ -138,7 +138,7 @@ def _tell(pipe: IO[bytes], process: subprocess.Popen[Any]) -> None:
 def call(
     command: Sequence[str], directory: str | Path, *, timeout: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, and return its output and its exit status.
+    """Run a program to its end, and return its printed text and its exit status.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 def end(thread: int | None = None) -> None:
-    """Kill all running programs, or only the programs that one thread waits for. The waiting calls then return."""
+    """Kill all running programs, or only those that the thread with id ``thread`` waits for."""
     for process, waiting in list(_programs.items()):
         if thread in (None, waiting):
             kill(process)
@@ -195,7 +195,7 @@ def _kill_whole(child: int) -> None:
 
 @contextmanager
 def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Path]:
-    """Create a folder for the block, in ``dir`` or among the system's temporary files, and remove it afterwards.
+    """Create a folder for the ``with`` block, in ``dir`` or among temporary files, and remove it afterwards.
 
     The folder is registered before it is created, so that no signal can arrive in between. Folders with this prefix
     that killed processes left in the same directory are removed first.
@@ -224,7 +224,7 @@ def folder(prefix: str = "hwgen-", dir: str | Path | None = None) -> Iterator[Pa
 
 
 def remove_abandoned(parent: Path, *prefixes: str) -> None:
-    """Remove folders in ``parent`` that `folder` made with one of the prefixes in processes that were killed."""
+    """Remove the folders in ``parent`` with one of the prefixes that `folder` made in processes since killed."""
     names = re.compile(f"({'|'.join(map(re.escape, prefixes))})[0-9a-f]{{{_DIGITS}}}")
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
@@ -264,7 +264,7 @@ def _lock(directory: Path, *, wait: bool = True) -> int | None:
 
 @contextmanager
 def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a folder with room") -> Iterator[Path]:
-    """Create a folder for the block in which programs work.
+    """Create a temporary folder, in which programs work, for the ``with`` block; report a full disk as the cause.
 
     If an error occurs in the block while the folder can't be written, the message names this reason.
 
@@ -289,7 +289,7 @@ def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a fold
 
 
 def full(directory: str | Path) -> str | None:
-    """Return why no file can be written to a folder (disk full, quota); ``None`` if one can.
+    """Try to write a file to a folder, and return why it has no room (disk full, quota); ``None`` if it has.
 
     Programs that fail for this reason often do not report it.
     """
@@ -311,7 +311,7 @@ _watched: _Watch | None = None
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the block, and exit if the work then does not end.
+    """Let SIGINT, SIGTERM and SIGHUP raise `Stopped` in the ``with`` block, and exit if the work does not end then.
 
     Ignored signals (as under nohup) stay ignored. When `Stopped` leaves the block, all programs have ended and all
     folders are removed. Outside the main thread the block changes nothing.
@@ -338,7 +338,7 @@ def watch() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay the reaction to signals until the end of the block."""
+    """Delay the exception for a signal, which `watch` raises, until the end of the ``with`` block."""
     this = _watched
     if this is None:
         yield
@@ -353,7 +353,7 @@ def held() -> Iterator[None]:
 
 
 def clean() -> None:
-    """Kill all programs, and remove all temporary folders."""
+    """Kill all programs and child processes of this process, and remove all its temporary folders."""
     end()
     _end_others()
     for directory in list(_folders):
@@ -375,7 +375,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Watch:
-    """Signal handlers of `watch`, with a thread that receives signals while the main thread runs library code."""
+    """Signal handlers of `watch`, with a thread that ends the process if the main thread does not end in time."""
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
@@ -410,7 +410,7 @@ class _Watch:
         os.close(self._end)
 
     def restore(self) -> None:
-        """Restore the previous signal handlers."""
+        """Restore the signal handlers that were set before."""
         signal.set_wakeup_fd(self._wake_before)
         for signal_number, handler in self._before.items():
             signal.signal(signal_number, handler)

@@ -42,7 +42,7 @@ PAUSE = 10.0
 """Seconds before the first line of progress, and between two lines, if stderr is no terminal."""
 
 DELAY = 1.0
-"""Seconds that a step must take before its progress bar appears."""
+"""Seconds that a step must take before its progress bar appears on a terminal."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def tell(what: str, done: int = 0, total: int | None = None, unit: str = "") -> 
 
 
 def listener() -> Listener:
-    """Return the present listener, to be passed to other threads, because threads do not inherit a listener."""
+    """Return the present listener, or one that does nothing, to be passed to threads, which do not inherit it."""
     return _listener.get() or (lambda step: None)
 
 
 @contextmanager
 def told(listener: Listener) -> Iterator[None]:
-    """Make a function the listener of the block: it is called with every `Step` that the block reports."""
+    """Make a function the listener of the ``with`` block, called with every `Step` that is reported there."""
     token = _listener.set(listener)
     try:
         yield
@@ -99,7 +99,7 @@ def told(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """Show the steps that the block reports on stderr, as lines or as a bar."""
+    """Show on stderr, as lines or as a bar, the steps that are reported in the ``with`` block."""
     here = Shown()
     try:
         with told(here):
@@ -110,7 +110,7 @@ def shown() -> Iterator[None]:
 
 @contextmanager
 def followed(progress: bool | Listener) -> Iterator[None]:
-    """Report the block's steps to the function ``progress``, or for ``True`` on stderr unless there is a listener."""
+    """Report the ``with`` block's steps to the function ``progress``, or for ``True`` on stderr if nobody listens."""
     if callable(progress):
         with told(progress):
             yield
@@ -127,13 +127,13 @@ def on_terminal() -> bool:
 
 
 class Lines:
-    """Printer of progress lines on stderr. Without a terminal it prints at most one line every ``PAUSE`` seconds."""
+    """Printer of progress lines on stderr, at most one every ``PAUSE`` seconds if stderr is no terminal."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print a line on stderr, unless there is no terminal and the last line is too recent."""
+        """Print a line on stderr, unless stderr is no terminal and the last line is less than ``PAUSE`` seconds old."""
         now = time.monotonic()
         if on_terminal() or (sys.stderr is not None and now - self._last >= PAUSE):
             self._last = now
@@ -185,6 +185,6 @@ class Shown:
             self._bar = None
 
     def close(self) -> None:
-        """Remove the progress bar."""
+        """Remove the progress bar from the terminal, if there is one."""
         with self._lock:
             self._end()

@@ -16,7 +16,7 @@ __all__ = ["DEFAULT", "SIMULATORS", "Entry", "entry", "names"]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Entry of one simulator in the registry. Shared code asks for these properties, never for a simulator's name.
+    """Entry of a simulator in the registry: its module and abilities, by which other code tells simulators apart.
 
     Parameters
     ----------
@@ -68,5 +68,5 @@ def entry(name: str) -> Entry:
 
 
 def names(able: Callable[[Entry], bool]) -> str:
-    """Return the names of all simulators whose entry satisfies ``able``, joined by "or"."""
+    """Return, as text for a message, the names of the simulators whose entry satisfies ``able``, joined by "or"."""
     return " or ".join(name for name, simulator in _ENTRIES.items() if able(simulator))

@@ -19,9 +19,9 @@ from hwgen.errors import InputError
 __all__ = ["Inputs", "Values", "listed", "read_archive", "read_array", "read_inputs"]
 
 Values = np.ndarray | dict[str, np.ndarray]
-"""Outputs of a model: an array, or a dict of arrays by output name where the model has several outputs."""
+"""Type of a model's outputs: an array, or, where the model has several outputs, a dict of arrays by name."""
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]
-"""Inputs of a model: an array, or, where the model has several inputs, arrays in their order or by input name."""
+"""Type of a model's inputs: an array, or, where the model has several inputs, arrays in their order or by name."""
 
 
 def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
@@ -51,7 +51,7 @@ def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
 
 
 def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]:
-    """Read the arrays of a ``.npz`` file.
+    """Read the arrays of a ``.npz`` file into memory, and return them by name.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def read_array(path: str | Path, what: str = "input") -> np.ndarray:
 
 
 def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """Return the array of an open ``.npy`` file of ``size`` bytes, mapped into memory; messages name it ``called``.
+    """Map the array of an open ``.npy`` file of ``size`` bytes into memory; messages name the file ``called``.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
 
 
 def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
-    """Return the array of an open ``.npy`` file of ``size`` bytes, read into memory; messages name it ``called``.
+    """Read the array of an open ``.npy`` file of ``size`` bytes into memory; messages name the file ``called``.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def _bytes(count: int) -> str:
 
 
 def listed(values: Values) -> list[np.ndarray]:
-    """Return the arrays of a model's outputs, in order.
+    """Return a model's outputs, one array or a dict of arrays, as a list in order.
 
     Returns
     -------

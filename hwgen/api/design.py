@@ -34,7 +34,7 @@ __all__ = ["AcceleratorDesign", "Design"]
 
 @dataclass(frozen=True, repr=False)
 class Design(ABC):
-    """Model with a plan of its hardware, ready for simulation and for Verilog.
+    """Base class of designs: a model with a plan of its hardware, ready for simulation and for Verilog.
 
     The hardware is an accelerator of the model's layers, or an engine that runs a program.
     """
@@ -139,7 +139,7 @@ class Design(ABC):
 
     @checked
     def golden(self, x: Inputs, *, integers: bool = False) -> Values:
-        """Return the outputs of the golden model.
+        """Compute the model's outputs for frames by the golden model, like ``Model.golden``.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Design(ABC):
 
     @abstractmethod
     def _emit(self, folder: str | Path, x: Inputs | None, files: Callable[[], dict[str, Any]]) -> Path:
-        """Write the design's files; ``files`` returns the parameters that all functions that write files share."""
+        """Write all files of the design into ``folder``; ``files`` returns keyword arguments for the writers."""
 
     def report(self) -> str:
         """Return a report of the plan in Markdown.
@@ -346,7 +346,7 @@ class Design(ABC):
 
     @abstractmethod
     def _simulated(self, x: Inputs, **options: Any) -> Result:
-        """Return the result of a simulation with the parameters of `simulate`."""
+        """Simulate the hardware on frames, and compare with the golden model; parameters are those of `simulate`."""
 
     @checked
     def compare(
@@ -432,7 +432,7 @@ class Design(ABC):
     def _watched(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
-        """Run frames through the hardware, and record the output of every layer.
+        """Simulate the hardware on frames, and return its outputs, the output of every layer, and the cycles.
 
         Returns
         -------
@@ -462,7 +462,7 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
-        """Return the maps between the plan's groups by the golden model: the input, then the output of each group.
+        """Compute the maps between the plan's groups by the golden model: the input, then each group's output.
 
         Returns
         -------
@@ -545,7 +545,7 @@ class AcceleratorDesign(Design):
         return run.maps, seen, cycles_entry(run.latency, run.interval, prediction.latency, interval)
 
     def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Simulate the accelerator on frames.
+        """Simulate the accelerator, or the plan's groups in turn, on frames of the hardware's inputs.
 
         Returns
         -------

@@ -31,28 +31,28 @@ __all__ = ["EngineRun", "ProgramDesign"]
 
 @dataclass(frozen=True)
 class EngineRun:
-    """Simulation of an engine that runs a program: circuit, program, memory timing and options."""
+    """Settings for the simulation of an engine that runs a program: circuit, program, memory timing and options."""
 
     circuit: Circuit
-    """Circuit of the engine."""
+    """Circuit of the engine: Verilog, configuration and board."""
     program: Program
     """Program that the engine runs."""
     timing: MemoryTiming
     """Timing of the off-chip memory."""
     schedule: Schedule | None = None
-    """Schedule from which the program was made; ``None`` if unknown."""
+    """Schedule from which the program was made, used to find a wrong layer; ``None`` if unknown."""
     waves: str | Path | None = None
-    """Waveform file to write."""
+    """Path of the waveform file to write; ``None`` for no waves."""
     progress: bool | Listener = False
     """Whether progress is shown on stderr, or a function that receives it."""
     jobs: int | None = None
-    """Number of simulations side by side."""
+    """Number of simulations side by side; ``None`` for one, or on a cluster two for each parallel task."""
     cluster: str | None = None
-    """Cluster that runs the simulations; this machine if not given."""
+    """Address of the cluster that runs the simulations; ``None`` for this machine."""
 
     @property
     def memory(self) -> EngineMemory:
-        """Off-chip memory of the simulation, with the timing of the run."""
+        """Configuration of the simulated off-chip memory, with the timing of the run and without refresh gaps."""
         from hwgen.simulate.engine import EngineMemory
 
         return EngineMemory(timing=self.timing)
@@ -137,7 +137,7 @@ class ProgramDesign(Design):
 
     @property
     def _group(self) -> EngineGroup:
-        """Only group of the plan, which the engine computes."""
+        """The plan's only group, which the engine computes."""
         from hwgen.templates.engine import engine_group
 
         return engine_group(self.plan.groups[0])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["GoldenModel"]
 
 _MOST_VALUES = 1 << 32
-"""Largest number of values that random frames can have in all."""
+"""Largest number of values in all frames that `GoldenModel.random_frames` makes at once."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,7 +219,7 @@ class GoldenModel:
         return host.names(self.network)
 
     def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
-        """Return the integers ``(n, C, H, W)`` of each of the hardware's inputs, in order, for frames of the model.
+        """Quantise the model's frames, and return integers ``(n, C, H, W)`` for each hardware input, in order.
 
         Returns
         -------
@@ -231,7 +231,7 @@ class GoldenModel:
         return quantise.prepare_inputs(self.network, x)
 
     def _outputs(self, maps: Sequence[np.ndarray], x: Inputs, prepared: Sequence[np.ndarray]) -> Values:
-        """Return the model's own outputs, computed by the host's operators from the hardware's output maps.
+        """Compute the model's own outputs, by the host's operators, from the hardware's output maps.
 
         If the model has several outputs, they are a dict by name.
 
@@ -246,7 +246,7 @@ class GoldenModel:
         return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
 
     def _integers(self, maps: Sequence[np.ndarray]) -> Values:
-        """Return the last integer tensors in the model's shape, from the hardware's output maps.
+        """Convert the hardware's output maps to the last integer tensors of the model, in their shape there.
 
         If the hardware has several outputs, they are a dict by name.
 

@@ -29,7 +29,7 @@ DESIGNS: dict[str, type[Design]] = {ENGINE: ProgramDesign}
 
 
 def design_of(model: GoldenModel, plan: Plan) -> Design:
-    """Return the design that a plan describes for a model.
+    """Make the design of a model from its plan, of the class that fits the plan's template.
 
     Returns
     -------
@@ -257,7 +257,7 @@ class Model(GoldenModel):
 
 
 def _plan_text(plan: str | Path) -> str:
-    """Return the text of a ``plan.json`` file.
+    """Read the text of a ``plan.json`` file.
 
     Returns
     -------

@@ -110,7 +110,7 @@ class Result:
 
     @property
     def as_predicted(self) -> bool:
-        """Whether the measured latency, interval and bytes equal the prediction.
+        """Whether the measured latency and interval, and an engine's bytes, equal the prediction.
 
         Cycles count as predicted if the simulation was stalled, and an interval if it was not measured.
         """
@@ -235,7 +235,7 @@ class Result:
 
 
 def difference(first: Mismatch | None) -> dict[str, Any] | None:
-    """Return a mismatch as ``report.html`` draws it: the map of its channel, of the hardware and as expected.
+    """Return plain values with which ``report.html`` draws a mismatch: its channel's map, simulated and expected.
 
     Returns
     -------

@@ -20,7 +20,7 @@ __all__ = ["Retrained"]
 
 @dataclass(frozen=True, repr=False)
 class Retrained(AcceleratorDesign):
-    """A retrained model that runs on a design built for another model with the same layers."""
+    """Design of a retrained model that runs on the hardware built for another model with the same layers."""
 
     folder: Loadable = field(kw_only=True)
     """Existing design whose hardware the model uses, read from its folder."""
@@ -34,7 +34,7 @@ class Retrained(AcceleratorDesign):
         return weights.write(self.config, host.describe(self.network), self.model.name)
 
     def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
-        """Run frames through the existing design's own Verilog, after it has loaded the model's weights.
+        """Simulate the existing design's own Verilog on frames, after it has loaded the model's weights.
 
         Returns
         -------

@@ -172,7 +172,7 @@ def sweep(
 
 
 def _several(sequence: Any, type_: Any, name: str, what: str) -> list[Any]:
-    """Return the entries of the argument ``name``, a sequence that must not be empty, all of type ``type_``.
+    """Check that the argument ``name`` is a non-empty sequence with entries of ``type_``, and return a list of them.
 
     Returns
     -------

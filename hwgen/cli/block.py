@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     """One layer, and the extents by dimension that the core's datapath computes at once."""
 
 LARGEST = 1 << 40
-"""Largest memory size on the command line, in bytes."""
+"""Largest memory size that the command line accepts, in bytes."""
 
 UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20}
 LEVELS = range(1, 6)
 CECCONI_WORDS = 32_768
-"""Half of the 256 KB of Cecconi's chip, in words of 32 bits."""
+"""Size of one of the two buffers for ``--paper cecconi``, half of the chip's 256 KB, in words of 32 bits."""
 
 MANY_LAYERS = 8
 """Smallest number of different layers whose searches run in parallel processes by default."""
 
 PLOT_LIMITS = 4
-"""Number of smaller memories that a picture of co-design shows, each a quarter of the next larger memory."""
+"""Number of smaller memory limits that a picture with ``--levels`` shows, each a quarter of the next larger one."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +123,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def sizes(text: str) -> list[int]:
-    """Return the memory sizes in a text such as ``32KB,8MB``, in bytes.
+    """Return, in bytes, the growing memory sizes in a text such as ``32KB,8MB``.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def sizes(text: str) -> list[int]:
 
 
 def problems(words: list[str]) -> list[Problem]:
-    """Return the layer that the command line describes by its sizes, or all layers of the model that it names.
+    """Return the layer described by sizes on the command line, or the layers of the model named there.
 
     Layers of a model that can't be searched are left out, with a line that says why.
     """
@@ -258,7 +258,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
 def _search_all(
     arguments: argparse.Namespace, what: str, function: Callable[[Layer], Any], layers: Sequence[Layer]
 ) -> list[Any]:
-    """Return the result of a search for each layer, in the order of the layers.
+    """Search the best blocking of each layer by ``function``, and return the results in the order of the layers.
 
     Equal layers are searched once. On a cluster, and with many layers on this machine, the searches run in parallel.
     """
@@ -319,7 +319,7 @@ def _codesigned(
 def _core_energies(
     blocking: PricedBlocking, max_cores: int, *, strict: bool
 ) -> list[tuple[str, int, dict[str, float]]]:
-    """Return the energies of one layer on several cores: the shared operand, the number of cores, pJ by component.
+    """Compute a layer's energy on several cores: a list of shared operand, number of cores, and pJ by component.
 
     The numbers of cores are the powers of two below ``max_cores``, and ``max_cores``. Where cores can't divide the
     layer evenly, the entry is left out with a printed line, or with ``strict`` a PlanError is raised.

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, Any] | None:
-    """Return the figures of the plan of ``--plan``, to be marked in the fronts, and its digest; ``None`` without it.
+    """Return the name, points on the fronts and digest of the plan of ``--plan``; ``None`` without the option.
 
     Raises
     ------

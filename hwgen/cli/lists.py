@@ -6,7 +6,7 @@ import argparse
 
 
 def models(arguments: argparse.Namespace) -> int:
-    """Print the built-in networks, and return the exit status."""
+    """Run ``hwgen models``: print the built-in networks, and return the exit status 0."""
     from hwgen.network.zoo import builtin
 
     entries = builtin.names()
@@ -21,7 +21,7 @@ def models(arguments: argparse.Namespace) -> int:
 
 
 def boards(arguments: argparse.Namespace) -> int:
-    """Print the boards with their budgets, and return the exit status."""
+    """Run ``hwgen boards``: print hwgen's own boards with their resources, and return the exit status 0."""
     from hwgen.boards import load, names
 
     print(f"{'board':<12}{'device':<11}{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'MHz':>6}{'GB/s':>7}  description")
@@ -34,7 +34,7 @@ def boards(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Print the installed and the missing tools, and return the exit status: 1 if a required tool is missing."""
+    """Run ``hwgen doctor``: print installed and missing tools; return exit status 1 if a required one is missing."""
     from hwgen import doctor as examination
 
     tools = examination.examine()

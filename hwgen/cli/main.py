@@ -1,4 +1,4 @@
-"""Command line ``hwgen``: the parser of all verbs, and the exit status of errors and signals.
+"""Command line ``hwgen``: the parser of all commands (verbs), and the exit status of errors and signals.
 
 The exit status is 0 if the work is done, 1 if a check failed, 2 for bad input, and 128 + n after signal n (130 if
 interrupted). Bad input causes one line on stderr, or a line for each of several causes.
@@ -64,13 +64,13 @@ EXAMPLES = r"""examples, in the folder of the sources:
 
 
 def _examples(verb: str) -> list[str]:
-    """Return the example commands of one verb as a paragraph below a heading; an empty list if it has none."""
+    """Return a list with one paragraph, a command's examples below a heading; an empty list without examples."""
     commands = re.findall(rf"^  hwgen {verb} (?:.*\\\n)*.*$", EXAMPLES, re.MULTILINE)
     return ["\n".join([EXAMPLES.splitlines()[0], *commands])] if commands else []
 
 
 def parser() -> Parser:
-    """Return the parser of the command line, with all verbs and their options."""
+    """Return the parser of the command line, with all commands and their options."""
     from hwgen import __version__
     from hwgen.report import legend
 
@@ -146,14 +146,14 @@ _BEYOND = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line, and return the exit status."""
+    """Run the command line ``argv``, by default the program's own, and return the exit status."""
     with _escaped():
         return _run(argv)
 
 
 @contextmanager
 def _escaped() -> Iterator[None]:
-    """Escape control characters in all text that the block prints, because names in a model can hold them."""
+    """Escape control characters in all that the ``with`` block prints, because names in a model can hold them."""
     with ExitStack() as stack:
         for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
             if isinstance(stream, TextIOWrapper):  # file names can contain characters that the terminal lacks

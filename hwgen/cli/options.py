@@ -1,4 +1,4 @@
-"""Parts of the command line that several verbs share: the parser, types of values, and options."""
+"""Parts of the command line that several commands share: the parser, types of values, and options."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def latency(text: str) -> int:
-    """Return the number of cycles, 0 or more, in a text of the command line."""
+    """Convert a number of cycles on the command line, 0 or more, to an integer, or raise ArgumentTypeError."""
     if not re.fullmatch(r"\d{1,6}", text):
         raise argparse.ArgumentTypeError(f"must be a number of cycles, 0 or more, not {text!r}")
     return int(text)
 
 
 def part(text: str) -> str:
-    """Return a part number of the command line; raise ArgumentTypeError if no device family has the part."""
+    """Return a part number unchanged, or raise ArgumentTypeError if no device family has the part."""
     from hwgen.devices import FAMILIES, family_of
 
     if family_of(text) is None:
@@ -54,7 +54,7 @@ def model_options(
     calibration: str = "typical inputs: quantise a float model by them",
     bits: str = "with --calibration: bits of activations and weights (default 8)",
 ) -> None:
-    """Add the argument MODEL, and the options that quantise a float model, to a verb's parser.
+    """Add the argument MODEL, and the options that quantise a float model, to a command's parser.
 
     ``calibration`` and ``bits`` are the options' help.
     """
@@ -64,7 +64,7 @@ def model_options(
 
 
 def until_option(sub: argparse.ArgumentParser) -> None:
-    """Add ``--until`` to a verb's parser: the tensor at which the hardware ends."""
+    """Add ``--until`` to a command's parser: the tensor at which the hardware ends."""
     sub.add_argument(
         "--until",
         metavar="TENSOR",
@@ -74,7 +74,7 @@ def until_option(sub: argparse.ArgumentParser) -> None:
 
 
 def report_option(sub: argparse.ArgumentParser) -> None:
-    """Add ``--report`` to a verb's parser: the file of a page that shows the verb's results in a browser."""
+    """Add ``--report`` to a command's parser: the file of a page that shows the results in a browser."""
     sub.add_argument(
         "--report",
         metavar="FILE.html",
@@ -83,11 +83,11 @@ def report_option(sub: argparse.ArgumentParser) -> None:
 
 
 STEPS = "steps of a long search in parallel, for a plan on an engine (default: all cores)"
-"""Help of ``--jobs`` for verbs that plan."""
+"""Help text of ``--jobs`` for commands that plan."""
 
 
 def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
-    """Add ``--jobs`` and ``--cluster`` to the parser of a verb that works in parallel. ``jobs`` is the first's help."""
+    """Add ``--jobs``, with the help ``jobs``, and ``--cluster`` to the parser of a command with parallel work."""
     sub.add_argument("--jobs", type=positive, metavar="N", help=jobs)
     sub.add_argument(
         "--cluster",
@@ -98,7 +98,7 @@ def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
 
 
 def check_jobs(arguments: argparse.Namespace) -> None:
-    """Refuse ``--jobs`` beside ``--cluster``.
+    """Refuse a command line with both ``--jobs`` and ``--cluster``.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def check_jobs(arguments: argparse.Namespace) -> None:
 
 
 def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, required: bool) -> None:
-    """Add ``--board``, with ``metavar`` and the help ``text``, and its alternative ``--part`` to a verb's parser."""
+    """Add ``--board``, with help ``text`` and ``metavar``, and its alternative ``--part`` to a command's parser."""
     group = sub.add_mutually_exclusive_group(required=required)
     group.add_argument("--board", metavar=metavar, help=text)
     group.add_argument(
@@ -124,7 +124,7 @@ def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, requ
 
 
 def steering_options(sub: argparse.ArgumentParser, *names: str) -> None:
-    """Add options that steer a plan to a verb's parser, with one value each: the options of ``names``, or all."""
+    """Add the plan's options in ``names``, or all without names, to a command's parser, with one value each."""
     for name, entry in _in_sections(names):
         argument = entry.kind.argument()
         if entry.kind.former:
@@ -133,7 +133,7 @@ def steering_options(sub: argparse.ArgumentParser, *names: str) -> None:
 
 
 def swept_options(sub: argparse.ArgumentParser) -> None:
-    """Add all options that steer a plan to the parser of ``hwgen sweep``, most of them with several values."""
+    """Add all options of a plan to the parser of ``hwgen sweep``, most of them with several values to combine."""
     entries = _in_sections()
     for name, entry in entries:
         if entry.swept is not None:
@@ -143,7 +143,7 @@ def swept_options(sub: argparse.ArgumentParser) -> None:
 
 
 def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return the parser of an option's text that also prints a line on stderr for each former name in the text."""
+    """Wrap an option's ``parse`` function to print on stderr the present name of each former name in the text."""
 
     def parse_and_tell(text: str) -> Any:
         for word in text.split(","):
@@ -156,18 +156,18 @@ def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) ->
 
 
 def _in_sections(names: Sequence[str] = ()) -> list[tuple[str, Option]]:
-    """Return the names and entries of some options, or of all, in the order of the help."""
+    """Return pairs of name and entry of the plan's options in ``names``, or of all, in the order of the help."""
     entries = [(name, entry) for name, entry in table().items() if not names or name in names]
     return sorted(entries, key=lambda entry: entry[1].section)
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the plan's options that the command line sets, by their names in Python."""
+    """Return the values of the plan's options that the command line sets, by the options' names in Python."""
     return {name: value for name in table() if (value := getattr(arguments, name)) not in (None, False)}
 
 
 def plan_options(sub: argparse.ArgumentParser, *, with_plan: bool = True, board: bool = True) -> None:
-    """Add MODEL, the board and the options that steer a plan to a verb's parser.
+    """Add MODEL, the board and the options of a plan to a command's parser.
 
     ``with_plan`` adds ``--plan``, which follows an existing plan. ``board`` requires a board or a part.
     """

@@ -1,4 +1,4 @@
-"""Output files of a verb: their paths are checked before the work, and all files are written at its end."""
+"""Output files of a command: their paths are checked before the work, and all files are written at its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INPUTS = ("model", "layer", "input", "labels", "calibration", "plan", "board", "
 
 
 class Outputs:
-    """Output files of a verb, which are written together at the end of its work.
+    """Output files of a command, whose paths are checked at first and which are written together at the end.
 
     Raises
     ------
@@ -39,12 +39,12 @@ class Outputs:
         self._files: list[tuple[Path, Content]] = []
 
     def add(self, path: str | None, content: Content) -> None:
-        """Add a file with its contents; do nothing if ``path`` is ``None``."""
+        """Add a file with its contents to those that `write` writes; do nothing if ``path`` is ``None``."""
         if path is not None:
             self._files.append((Path(path), content))
 
     def write(self) -> None:
-        """Write all files: each into a temporary file beside its target, which then replaces the target.
+        """Write all added files: each into a temporary file beside its target, which then replaces the target.
 
         A symbolic link stays, and the file that it leads to is replaced.
 
@@ -82,7 +82,7 @@ class Outputs:
 
 
 def _note(path: Path) -> None:
-    """Note a file in the manifest of its folder, if that is a result folder."""
+    """Add a written file to the manifest of its folder, if the folder has a ``manifest.json``."""
     if path.with_name("manifest.json").is_file():
         from hwgen.emit import manifest  # only result folders need this package
 
@@ -90,7 +90,7 @@ def _note(path: Path) -> None:
 
 
 def check_default(path: str, head: bytes) -> None:
-    """Refuse to overwrite a file under a default name that hwgen did not write.
+    """Refuse to overwrite, under a default name, a file that hwgen did not write.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def values_bytes(values: np.ndarray | dict[str, np.ndarray]) -> bytes:
 
 
 def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
-    """Add the page of ``--report``, which shows a document.
+    """Add the page of ``--report`` with a document's sections to the output files.
 
     If the file is already a page of the same design, its sections that the document lacks stay.
     """
@@ -163,7 +163,7 @@ def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
 
 
 def check_values_file(path: str | None, names: Sequence[str]) -> None:
-    """Refuse a file that can't hold the values of several outputs.
+    """Refuse an output file other than ``.npz`` for the values of several model outputs.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def check_values_file(path: str | None, names: Sequence[str]) -> None:
 
 
 def json_bytes(value: dict[str, Any], indent: int = 2) -> bytes:
-    """Return the contents of a ``.json`` file."""
+    """Return the contents of a ``.json`` file with an object."""
     return (json.dumps(value, indent=indent) + "\n").encode()
 
 

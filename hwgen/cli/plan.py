@@ -1,4 +1,4 @@
-"""Commands ``hwgen plan`` and ``hwgen build``, and functions of all verbs that load a model and plan it."""
+"""Commands ``hwgen plan`` and ``hwgen build``, and functions of all commands that load a model and plan it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load(arguments: argparse.Namespace) -> Model:
-    """Return the command line's model, and print what is left out of it and its warnings.
+    """Load the command line's model, and print what is left out of the model and its warnings.
 
     With ``--plan`` and no ``--until``, the model ends at the tensors at which the plan ends.
     """
@@ -31,7 +31,7 @@ def load(arguments: argparse.Namespace) -> Model:
 
 
 def tell_of(model: Model) -> None:
-    """Print what is left out of a model, and its warnings."""
+    """Print what is left out of a model, and on stderr its warnings."""
     for reason in model.network.left_out:
         print(f"left out: {reason}")
     for reason in model.network.warnings:
@@ -54,7 +54,7 @@ def _until_of(plan: str | None) -> list[str] | None:
 
 
 def board_of(arguments: argparse.Namespace) -> Board:
-    """Return the board or part that the command line names."""
+    """Load the board that ``--board`` or ``--part`` names."""
     from hwgen.boards import load as load_board
 
     return load_board(arguments.board)
@@ -67,7 +67,7 @@ def planned(arguments: argparse.Namespace) -> Design:
 
 
 def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design:
-    """Return the design of a loaded model on a board: planned by the options, or by the plan of ``--plan``.
+    """Plan a loaded model for a board by the command line's options, or follow ``--plan``; return the design.
 
     Notes on options without effect are printed.
 
@@ -102,7 +102,7 @@ def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
 
 
 def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return ``cluster`` and ``jobs``, the parameters that choose the workers of a long search.
+    """Return the keyword arguments ``cluster`` and ``jobs``, which choose the workers of a long search.
 
     Both are ``None`` without these options; then one process per core works.
     """
@@ -111,7 +111,7 @@ def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def request_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of a `hwgen.plan.Request` that the command line sets."""
+    """Return the plan's options that the command line sets, as keyword arguments of `hwgen.plan.Request`."""
     from hwgen.templates import TEMPLATES
 
     options = given_options(arguments)
@@ -198,7 +198,7 @@ def build(arguments: argparse.Namespace) -> int:
 
 
 def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
-    """Return a note that an option for pyramids makes no difference to a design's plan; ``None`` if there is none.
+    """Return a note on the first pyramid option that does not change a design's plan; ``None`` without one.
 
     Raises
     ------

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the document in an existing page.
+    """Read the document that an existing report page contains.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _planned(arguments: argparse.Namespace) -> Design:
-    """Return the design of the command line's model by the plan of the result folder.
+    """Load the command line's model, and return its design by the result folder's ``plan.json``.
 
     Raises
     ------

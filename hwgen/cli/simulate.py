@@ -176,7 +176,7 @@ def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespa
 
 
 def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
-    """Return a note if ``frames`` are too few for the simulations that ``--jobs`` asks for; ``None`` if not.
+    """Return a note if ``frames`` are too few for the ``--jobs`` simulations side by side; otherwise ``None``.
 
     Raises
     ------

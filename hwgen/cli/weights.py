@@ -76,7 +76,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:
-    """Simulate a model's frames in the design of ``--design`` with the model's weights, and return the result."""
+    """Simulate the Verilog of ``--design`` with the model's weights loaded, on frames, and return the result."""
     design = model.retrained(arguments.design, board=arguments.board)
     print(design.table(), flush=True)
     return design.simulate(

@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7,)}
-"""Registered device families, by name."""
+"""Device families that hwgen knows, by name."""
 
 DEFAULT = XILINX7
-"""Device family of a board whose part belongs to no registered family."""
+"""Device family for a board whose part belongs to no family in `FAMILIES`."""
 
 
 def family_of(part: str) -> Device | None:

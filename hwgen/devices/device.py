@@ -1,4 +1,4 @@
-"""Interface of an FPGA device family: `Device`, its devices' capacities, and its multiplier slice."""
+"""Classes that describe an FPGA device family: `Device`, its devices' capacities, and its multiplier slice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Capacity", "Device", "MultiplierSlice"]
 
 @dataclass(frozen=True)
 class Capacity:
-    """Resources of one device: numbers of LUTs, flip-flops, multiplier slices, and block RAMs of 36 kbit."""
+    """Resources of one FPGA device: numbers of LUTs, flip-flops, DSP slices, and block RAMs of 36 kbit."""
 
     lut: int
     ff: int
@@ -25,7 +25,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiplierSlice:
-    """Multiply-add slice (DSP slice) of a device family.
+    """Description of a device family's multiply-add slice (DSP slice): widths and pipeline registers.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class MultiplierSlice:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Device:
-    """FPGA device family, with the data that plans, gateware and synthesis need.
+    """Description of an FPGA device family, such as Xilinx 7 series, for plans, gateware and synthesis.
 
     Parameters
     ----------
@@ -94,13 +94,13 @@ class Device:
     vivado: VivadoFlow | None
 
     def device_of(self, part: str) -> str | None:
-        """Return the name of the device in a part number, a key of ``capacities``; ``None`` if the family lacks it."""
+        """Return the device's name (key of ``capacities``) in a part number; ``None`` if the family lacks it."""
         match = self.part_pattern.fullmatch(part.lower())
         device = f"{self.device_prefix}{match[1].upper()}" if match is not None else ""
         return device if device in self.capacities else None
 
     def processor_of(self, part: str) -> Processor | None:
-        """Return the processing system of a part, around which a Vivado project can be built; ``None`` without one."""
+        """Return the processing system of a part, for a Vivado project around it; ``None`` if the part has none."""
         device = self.device_of(part)
         if device is None or self.vivado is None or not self.vivado.has_processor(device):
             return None

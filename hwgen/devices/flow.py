@@ -11,7 +11,7 @@ __all__ = ["Processor", "VivadoFlow", "YosysFlow"]
 
 @dataclass(frozen=True, kw_only=True)
 class YosysFlow:
-    """Synthesis by Yosys, and the cells of its netlists.
+    """Description, for a device family, of the synthesis by Yosys and of the cells in its netlists.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class YosysFlow:
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """Processing system (hard processor) beside the programmable logic of some devices.
+    """Description of the processing system (hard processor) beside the programmable logic of some devices.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Processor:
 
 @dataclass(frozen=True, kw_only=True)
 class VivadoFlow:
-    """Vivado's names for a family.
+    """Description of a device family for Vivado: names in its IP catalogue, and the processing system.
 
     Parameters
     ----------

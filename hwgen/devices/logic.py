@@ -10,7 +10,7 @@ __all__ = ["Logic"]
 
 @dataclass(frozen=True, kw_only=True)
 class Logic:
-    """Rules by which synthesis maps logic to LUTs.
+    """LUT costs of a device family's multiplexers, shift registers, small tables and bank rotations.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class Logic:
     more_rotation_luts: float
 
     def mux_luts(self, inputs: int) -> int:
-        """Return the LUTs per bit of a multiplexer with ``inputs`` inputs."""
+        """Return the number of LUTs per output bit of a multiplexer with ``inputs`` inputs."""
         return 0 if inputs < 2 else -(-inputs // self.mux_ways)
 
     def rotation(self, banks: int, *, padded: bool) -> float:
-        """Return the LUTs per bit of a multiplexer that rotates ``banks`` column banks.
+        """Return the number of LUTs per bit of a multiplexer that rotates the words of ``banks`` column banks.
 
         With ``padded`` the multiplexer also inserts padding.
         """

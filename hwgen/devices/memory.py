@@ -12,20 +12,20 @@ __all__ = ["LutRow", "Memories"]
 
 @dataclass(frozen=True)
 class LutRow:
-    """Smallest LUT RAM with one write port and one read port: ``words`` words of ``bits`` bits in ``luts`` LUTs."""
+    """Smallest LUT RAM of a depth, with a write and a read port: ``words`` words of ``bits`` bits in ``luts`` LUTs."""
 
     words: int
     bits: int
     luts: int
 
     def luts_of(self, width: int) -> int:
-        """Return the LUTs of one row of LUT RAM whose words are ``width`` bits wide."""
+        """Return the number of LUTs of a LUT RAM with ``words`` words (a row) of ``width`` bits."""
         return self.luts * -(-width // self.bits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memories:
-    """Memories of a device family, and the rules by which synthesis builds larger memories from them.
+    """Block RAM and LUT RAM of a device family, and the rules by which synthesis builds larger memories from them.
 
     A memory in block RAM consists of blocks of one shape, side by side for width and stacked for depth. Synthesis
     takes the shape that needs the least block RAM.
@@ -85,18 +85,18 @@ class Memories:
         return 0.0 if depth <= self.lut_depth else self._cheapest_blocks(width, depth)[0]
 
     def stacked(self, width: int, depth: int) -> tuple[int, int]:
-        """Return the number of blocks that synthesis stacks for a memory's depth, and the words of each block."""
+        """Return the number of block RAMs stacked for a memory's depth, in the cheapest shape, and words of each."""
         return self._cheapest_blocks(width, depth)[1:]
 
     def _cheapest_blocks(self, width: int, depth: int) -> tuple[float, int, int]:
-        """Return the block RAM of a memory in the cheapest shape, the number of stacked blocks, and words per block."""
+        """Return, for the cheapest shape, a memory's number of block RAMs, those stacked for depth, and their words."""
         return min(
             (share * -(-width // block_width) * -(-depth // words), -(-depth // words), words)
             for share, block_width, words in self.shapes
         )
 
     def memory_luts(self, width: int, depth: int, *, rom: bool = False) -> int:
-        """Return the LUTs of a memory of at most ``lut_depth`` words; 0 for a deeper memory, placed in block RAM.
+        """Return the LUTs of a memory placed by default: 0 above ``lut_depth`` words, which are in block RAM.
 
         A ROM takes at most one LUT per bit of a word: equal and simple columns take less.
 
@@ -114,7 +114,7 @@ class Memories:
         return self.deep_memory_luts(width, depth) if row is None else row.luts_of(width)
 
     def deep_memory_luts(self, width: int, depth: int) -> int:
-        """Return the LUTs of a RAM that consists of several rows of LUT RAM.
+        """Return the LUTs of a RAM of any depth, stacked from rows of LUT RAM of the cheapest depth.
 
         The sum counts the rows, the read multiplexer, and one write enable per row, for the cheapest shape of rows.
         """
@@ -126,7 +126,7 @@ class Memories:
         return min(totals)
 
     def lut_rom_luts(self, width: int, depth: int) -> int:
-        """Return the LUTs of a ROM with arbitrary contents.
+        """Return the LUTs of a ROM of any depth in LUTs, with arbitrary contents.
 
         A ROM of at most ``lut_bits`` words takes one LUT per bit of a word. Each further address bit doubles them.
         """

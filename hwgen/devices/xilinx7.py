@@ -15,7 +15,7 @@ from hwgen.devices.memory import LutRow, Memories
 
 __all__ = ["XILINX7"]
 
-#: DSP slice of the 7 series (UG479, figure 2-1).
+#: Description of the 7 series' DSP slice (UG479, figure 2-1).
 DSP48E1 = MultiplierSlice(
     cell="DSP48E1",
     wide_bits=25,

@@ -32,12 +32,12 @@ With ``RELOAD`` the overlap of the group's input is fetched from off-chip memory
 """
 CONSTANT, RUNTIME = "constant", "runtime"
 BUS_BITS = (32, 64, 128)
-"""Widths of an engine's port to memory, in bits. The default is the second one, or the third for more bandwidth."""
+"""Widths, in bits, that an engine's port to memory can have; the default is 64, or 128 for more bandwidth."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """Entry of one option.
+    """Description of one option of a plan: kind of values, section and texts of help, and what applies to it.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Option:
 
     @property
     def about(self) -> str:
-        """Description of the option in the documentation of Python, with the names of options as in Python."""
+        """Description of the option in Python's documentation, with names of options as Python writes them."""
         about = re.sub(r"--([a-z-]+)", lambda flag: f"``{flag[1].replace('-', '_')}``", self.help)
         return f"{about[0].upper()}{about[1:]}.{' ' * bool(self.details)}{self.details}"
 
@@ -89,13 +89,13 @@ class Option:
 
 
 def option(kind: Kind, section: int, help: str, default: Any = None, **entries: Any) -> Any:
-    """Return a dataclass field that holds an option; ``entries`` are further parameters of `Option`."""
+    """Return a dataclass field with an option's default value, and with the option's `Option` as metadata."""
     return field(default=default, metadata={"option": Option(kind=kind, section=section, help=help, **entries)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """Options that apply to every template: budgets, objective, supply, groups and arithmetic."""
+    """Options of a plan that apply to every template: budgets, objective, supply, groups and arithmetic."""
 
     dsp: int | None = option(
         Count(),
@@ -186,7 +186,7 @@ class Aim:
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """Options that apply to one template only, pyramids or the engine."""
+    """Options of a plan that apply to one template only, pyramids or the engine."""
 
     tile: tuple[int, int] | None = option(
         Pair("HxW", "rows and columns"),
@@ -232,7 +232,7 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Steering, Aim):
-    """Options of a plan. The value of each option is checked by itself, without regard to other options.
+    """All options of a plan, whose values are each checked by themselves, without regard to other options.
 
     Raises
     ------
@@ -266,17 +266,17 @@ class Options(Steering, Aim):
 
 
 def table() -> dict[str, Option]:
-    """Return the entries of all options, by the options' names in Python."""
+    """Return the `Option` entry of each option of a plan, by the option's name in Python."""
     return {field.name: field.metadata["option"] for field in fields(Options)}
 
 
 def defaults() -> dict[str, Any]:
-    """Return the default value of each option, by the options' names in Python."""
+    """Return the default value of each option of a plan, by the option's name in Python."""
     return {field.name: field.default for field in fields(Options)}
 
 
 def steering(template: str) -> tuple[str, ...]:
-    """Return the names of the options that apply to one template only, such as `PYRAMID`."""
+    """Return the names, in Python, of the options that apply only to ``template``, such as `PYRAMID`."""
     return tuple(name for name, entry in table().items() if entry.template == template)
 
 
@@ -286,7 +286,7 @@ def flag(name: str) -> str:
 
 
 def requested_template(options: Mapping[str, Any]) -> str | None:
-    """Return the template that options ask for: by an option of one template, or by name. ``None`` leaves it open."""
+    """Return the template that options ask for, by an option for one template or by name; ``None`` if they don't."""
     templates = (entry.template for name, entry in table().items() if options.get(name) is not None)
     return next((template for template in templates if template is not None), options.get("template"))
 
@@ -306,7 +306,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def documented(documented: Any) -> Any:
-    """Return a class or function with all options added to its docstring; a decorator."""
+    """Add a section on all options to the docstring of a class or function; a decorator."""
     entries = [entry.described(name, defaults()[name]) for name, entry in table().items()]
     section = "\n".join(["Other Parameters", "----------------", *entries])
     documented.__doc__ = f"{textwrap.dedent(' ' * 4 + (documented.__doc__ or '')).rstrip()}\n\n{section}\n"

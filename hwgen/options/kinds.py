@@ -11,17 +11,17 @@ from numbers import Integral, Real
 from typing import Any, cast
 
 MAX_RATE = 1e12
-"""Largest rate that an option may ask for, in its unit."""
+"""Largest number that an option for a rate, clock or bandwidth accepts, in the option's unit."""
 MAX_VALUES = 100_000
 """Largest number of values of one option in a sweep."""
 SMALLEST = Decimal("1e-12")
-"""Smallest number and smallest step in a sweep, because a range can't be divided by a smaller step."""
+"""Smallest number and smallest step that a sweep's values accept, because smaller steps can't divide a range."""
 SHORT = len("dsp,lut,auto")
-"""Largest length of a list of choices, in characters, that a sweep's help shows as an option's placeholder."""
+"""Longest list of choices, in characters, that a sweep's help shows as the placeholder of an option's values."""
 
 
 class Kind(ABC):
-    """Kind of values that an option of a plan can have.
+    """Base class of the kinds of values that an option of a plan can have.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Kind(ABC):
     """
 
     former: Mapping[str, str] = {}
-    """Present names of values by their former names, which are also accepted."""
+    """Mapping from former names of values, which are also accepted, to present names."""
 
     def __init__(self, type_name: str, must_be: str, metavar: str | None = None, swept_metavar: str | None = None):
         self.type_name, self.must_be = type_name, must_be
@@ -47,15 +47,15 @@ class Kind(ABC):
         """Return whether a Python value is of this kind."""
 
     def current(self, value: Any) -> Any:
-        """Return a value of this kind, with a former name replaced by the present one."""
+        """Return a value of this kind unchanged, or the present name for a former name."""
         return self.former.get(value, value) if isinstance(value, str) else value
 
     def parse(self, text: str) -> Any:
-        """Return the value in a text of the command line; raise ArgumentTypeError if the text has no such value."""
+        """Convert a text of the command line to a value of this kind, or raise ArgumentTypeError."""
         return text
 
     def parse_values(self, text: str) -> list[Any]:
-        """Return the values in a sweep's text, separated by commas.
+        """Convert a sweep's text of values, separated by commas, to a list of values.
 
         An ArgumentTypeError is raised if a value is wrong or occurs twice.
         """
@@ -83,7 +83,7 @@ class Count(Kind):
 
 
 class Rate(Kind):
-    """Kind of positive numbers. The command line accepts numbers below ``below``, and names ``unit`` in refusals."""
+    """Kind of positive numbers, which must be below ``below`` on the command line; ``unit`` is named in refusals."""
 
     def __init__(self, metavar: str = "N", unit: str = "", below: float = MAX_RATE):
         super().__init__("float", f"a positive number, up to {MAX_RATE:g}", metavar)
@@ -101,7 +101,7 @@ class Rate(Kind):
 
 
 class Pair(Kind):
-    """Kind of pairs of positive integers, written ``4x8``. ``sizes`` names the two: ``rows and columns``."""
+    """Kind of pairs of positive integers, ``4x8`` on the command line, which ``sizes`` names: ``rows and columns``."""
 
     def __init__(self, metavar: str, sizes: str):
         super().__init__("tuple of int", f"two positive integers, {sizes}", metavar, f"{metavar},..")
@@ -114,7 +114,7 @@ class Pair(Kind):
 
 
 class Choice(Kind):
-    """Kind of a few fixed words and numbers.
+    """Kind of values out of a few fixed words and numbers.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class Text(Kind):
 
 
 def positive(text: str) -> int:
-    """Return the positive integer in a text of the command line; raise ArgumentTypeError if there is none."""
+    """Convert a text of the command line to a positive integer, or raise ArgumentTypeError."""
     try:
         value = int(text)
     except ValueError:
@@ -184,7 +184,7 @@ def positive(text: str) -> int:
 
 
 def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float:
-    """Return the number between 0 and ``below``, both excluded, in a text of the command line.
+    """Convert a text of the command line to a number above 0 and below ``below``.
 
     Another text raises ArgumentTypeError; ``unit`` names the unit in the message.
     """
@@ -198,7 +198,7 @@ def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float
 
 
 def pair(text: str) -> tuple[int, int]:
-    """Return the rows and columns in a text of the command line such as ``4x8``; raise ArgumentTypeError otherwise."""
+    """Convert a text of the command line such as ``4x8`` to rows and columns, or raise ArgumentTypeError."""
     match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"must be rows and columns, as in 4x8, not {text!r}")
@@ -206,7 +206,7 @@ def pair(text: str) -> tuple[int, int]:
 
 
 def numbers(text: str, integers: bool = False) -> list[Any]:
-    """Return the numbers in a sweep's text such as ``20,50:220:10``, with ranges ``first:last:step`` expanded.
+    """Convert a sweep's text such as ``20,50:220:10`` to numbers, with ranges ``first:last:step`` expanded.
 
     A range includes its last number where a step meets it. A wrong text raises ArgumentTypeError.
     """
@@ -242,7 +242,7 @@ def _range(part: str, integers: bool) -> list[Any]:
 
 
 def different(values: list[Any], text: str) -> list[Any]:
-    """Return a sweep's values; raise ArgumentTypeError with ``text`` if a value occurs twice."""
+    """Return a sweep's values unchanged, or raise ArgumentTypeError with ``text`` if a value occurs twice."""
     if len(set(values)) < len(values):
         raise argparse.ArgumentTypeError(f"has a value twice: {text!r}")
     return values

@@ -1,4 +1,4 @@
-"""Interface of the pools that run parallel tasks, and the error of a lost worker."""
+"""Base class of the pools that run parallel tasks, and the error of a task that is lost with its worker."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class LostError(Exception):
-    """Error of a task whose worker ended before the task was done. The text tells how the worker ended."""
+    """Error of a task whose worker ended before the task was done, with a text on how the worker ended."""
 
 
 class Pool(Executor, ABC):
-    """Executor of parallel tasks. A task can be lost with its worker, and then fails with `LostError`.
+    """Base class of executors of parallel tasks, in which a task that is lost with its worker raises `LostError`.
 
     Attributes
     ----------
@@ -27,8 +27,8 @@ class Pool(Executor, ABC):
 
     @abstractmethod
     def share(self, value: Any) -> Any:
-        """Return a reference to ``value``, to be passed to many tasks; each worker receives the value once."""
+        """Return a reference to ``value``, to be passed to tasks in its place, so that a worker receives it once."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End all running tasks, and start no further tasks."""
+        """End all running tasks of the pool, and start no further ones."""

@@ -25,13 +25,13 @@ from hwgen.work.base import Pool
 from hwgen.work.outcome import Outcome, outcome
 
 PATIENCE = 10.0
-"""Seconds within which a scheduler must answer, and then have a worker."""
+"""Seconds within which a Dask scheduler must answer, and further seconds within which it must have a worker."""
 MAX_WORKERS = 256
 ALONE = 120.0
-"""Seconds without any worker after which all tasks of a cluster fail."""
+"""Seconds for which a cluster can be without any worker before all its tasks fail."""
 _MAX_BYTES = 1 << 26
 _MAX_FRAMES = 1 << 12
-"""Largest number of frames in a scheduler's first messages; `_MAX_BYTES` is their largest size in bytes."""
+"""Largest number of frames in each of a scheduler's first messages; `_MAX_BYTES` is the largest size in bytes."""
 _LOOP_THREAD = "IO loop"
 """Name of the thread in which Dask's client runs its event loop."""
 _LOOP_LOGGERS = ("tornado.application", "asyncio")
@@ -41,7 +41,7 @@ _LOOK = 0.5
 
 @contextmanager
 def connected(address: str) -> Iterator[Pool]:
-    """Connect to the Dask cluster at an address for the block, and yield its pool.
+    """Connect to the Dask cluster at an address for the ``with`` block, and yield a pool of its workers.
 
     The address ``local:N`` starts a cluster with N workers on this machine.
 
@@ -79,7 +79,7 @@ def connected(address: str) -> Iterator[Pool]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Dask's client from logging tracebacks in the block, because hwgen reports each reason in one line.
+    """Silence Dask's client in the ``with`` block, whose tracebacks hwgen replaces by one line with the reason.
 
     The client's event loop runs in its own thread. It also logs through tornado and asyncio, whose records from other
     threads are kept.
@@ -98,12 +98,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Return whether a log record comes from another thread than Dask's event loop."""
+    """Return whether a log record comes from another thread than that of Dask's event loop."""
     return record.threadName != _LOOP_THREAD
 
 
 def check_address(address: str) -> int | None:
-    """Return the number of workers N in an address ``local:N``; ``None`` for the address of a scheduler.
+    """Check a cluster's address, and return N for ``local:N``, or ``None`` for the address of a scheduler.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def _check_speaks(address: str) -> None:
 
 
 def _send(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message in Dask's format: total length, number of frames, length of each frame, frames."""
+    """Send a message to a scheduler in Dask's format: total length, number of frames, their lengths, frames."""
     from distributed.protocol.core import dumps
 
     frames = [bytes(frame) for frame in dumps(message)]
@@ -160,7 +160,7 @@ def _send(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _received(connection: socket.socket, end: float) -> Any:
-    """Return the next message of a scheduler, without unpickling any part of the message.
+    """Receive the next message of a scheduler, without unpickling any part of the message.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def _received(connection: socket.socket, end: float) -> Any:
 
 
 def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
-    """Return the next ``count`` bytes of a connection, received before the time ``end``; errors as in `_received`."""
+    """Receive the next ``count`` bytes of a connection before the time ``end``, or raise the errors of `_received`."""
     if count > _MAX_BYTES:
         raise ValueError
     received = bytearray()
@@ -201,7 +201,7 @@ def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
 
 @contextmanager
 def _started(workers: int) -> Iterator[str]:
-    """Start a Dask cluster on this machine for the block, and yield its address.
+    """Start a Dask cluster on this machine for the ``with`` block, and yield its address.
 
     The cluster's temporary files are removed at the end.
     """
@@ -224,7 +224,7 @@ def _started(workers: int) -> Iterator[str]:
 
 @contextmanager
 def _plain(address: str) -> Iterator[None]:
-    """Replace connection errors in the block by a ToolError, whose line names the address."""
+    """Replace connection errors in the ``with`` block by a ToolError with a line that names the address."""
     try:
         yield
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
@@ -233,7 +233,7 @@ def _plain(address: str) -> Iterator[None]:
 
 
 def _check(client: Any) -> None:
-    """Refuse workers that would compute other results than this machine.
+    """Refuse a cluster if one of its workers has no hwgen, or other sources of hwgen than this machine.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def _check(client: Any) -> None:
 
 @cache
 def sources() -> str:
-    """Return the SHA-256 digest of hwgen's own source files. Machines with equal digests compute the same results."""
+    """Return the SHA-256 digest of hwgen's own source files, by which machines with the same hwgen are known."""
     digest = hashlib.sha256()
     waiting = [resources.files("hwgen")]
     while waiting:
@@ -300,7 +300,7 @@ class OnCluster(Pool):
         return result
 
     def _taken(self, result: Future[Any]) -> bool:
-        """Return whether the pool still waits for a task, and stop waiting for it."""
+        """Stop waiting for a task, and return whether the pool still waited and the task is not cancelled."""
         try:
             self._waiting.remove(result)
         except KeyError:
@@ -308,9 +308,9 @@ class OnCluster(Pool):
         return result.set_running_or_notify_cancel()
 
     def _count_workers(self, over: threading.Event) -> None:
-        """Fail all tasks if the cluster has no worker for `ALONE` seconds, because Dask would wait without end.
+        """Count workers until ``over`` is set, and fail all tasks if the cluster has none for `ALONE` seconds.
 
-        The check runs in its own thread until ``over`` is set.
+        Dask would wait without end. The method runs in a thread of its own.
         """
         since = time.monotonic()
         while not over.wait(ALONE / 20):
@@ -331,7 +331,7 @@ class OnCluster(Pool):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Replace errors of a lost scheduler in the block by a ToolError, and watch the number of workers."""
+        """Watch the number of workers in the ``with`` block, and replace errors of a lost scheduler by a ToolError."""
         from distributed.client import ClosedClientError
         from distributed.comm.core import CommClosedError
 
@@ -345,7 +345,7 @@ class OnCluster(Pool):
             over.set()
 
     def _plain_loss(self, error: BaseException) -> BaseException:
-        """Return the error of a task. A killed worker or a lost scheduler becomes a ToolError of one line."""
+        """Return a task's error itself, or a ToolError of one line for a killed worker or a lost scheduler."""
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 
@@ -362,7 +362,7 @@ class OnCluster(Pool):
 
 
 def attempt(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Run a task in a Dask worker, and return its outcome. If the task is cancelled, its programs are killed."""
+    """Run a task in a Dask worker, kill its programs if it is cancelled, and return its outcome."""
     from distributed import get_worker
 
     worker, over = get_worker(), threading.Event()

@@ -24,7 +24,7 @@ START = "import sys; sys.path[:] = {path!r}; from hwgen.work.worker import main;
 
 
 class _OnThisMachine(Pool):
-    """Pool whose tasks run in threads of this process, or in processes that the threads wait for."""
+    """Base class of pools whose tasks run in threads of this process, or in processes that the threads wait for."""
 
     local = True
 
@@ -47,7 +47,7 @@ class _OnThisMachine(Pool):
 
     @abstractmethod
     def _end(self) -> None:
-        """Kill the programs or worker processes that the threads wait for."""
+        """Kill the programs or worker processes that the pool's threads wait for."""
 
     def stop(self) -> None:
         self._stopped = True
@@ -77,7 +77,7 @@ class InThreads(_OnThisMachine):
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Shared argument of many tasks. Each worker receives the value once, and afterwards only its index."""
+    """Argument that many tasks share: a worker receives the value with its first task, afterwards only the index."""
 
     value: Any
     index: int = field(default_factory=itertools.count().__next__)
@@ -129,7 +129,7 @@ class InProcesses(_OnThisMachine):
 
 
 class _Worker:
-    """Python process that runs tasks for another process, one at a time."""
+    """Handle of a Python process that runs tasks for this process, one at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._known: set[Shared] = set()

@@ -13,7 +13,7 @@ from hwgen.errors import HwgenError
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a task, or the error that it raised."""
+    """Outcome of a task: its result, or the error that it raised."""
 
     value: Any = None
     error: Exception | None = None
@@ -26,7 +26,7 @@ class Outcome:
 
 
 def outcome(function: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-    """Run ``function(*arguments, **named)``, and return its outcome."""
+    """Call ``function(*arguments, **named)``, and return its result or error as an `Outcome`."""
     try:
         return Outcome(value=function(*arguments, **named))
     except Exception as error:

@@ -17,10 +17,10 @@ from hwgen.work.base import LostError, Pool
 T = TypeVar("T")
 
 SHARES = 2
-"""Number of tasks per parallel task of a cluster, into which work without natural parts is divided."""
+"""Number of parts into which divisible work is cut for each task that a cluster runs at a time."""
 
 MAX_LOSSES = 3
-"""Number of losses of a task with its worker after which the work fails."""
+"""Number of times that a task can be lost with its worker; then the whole work fails."""
 
 
 def cores() -> int:
@@ -42,7 +42,7 @@ def check_count(count: int | None, what: str = "jobs") -> None:
 
 @contextmanager
 def pool(cluster: str | None = None, count: int | None = None, *, programs: bool = False) -> Iterator[Pool]:
-    """Open a pool for the tasks of the block.
+    """Open a pool of workers, on this machine or on a cluster, for the tasks of the ``with`` block.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def run(
     unit: str = "task",
     done: Callable[[int, Any], None] = lambda index, result: None,
 ) -> list[T]:
-    """Return the results of ``function(*shared, task)`` for each task, in the order of the tasks.
+    """Run ``function(*shared, task)`` for each task in a pool, and return the results in the order of the tasks.
 
     Parameters
     ----------

@@ -26,21 +26,21 @@ from hwgen.work.pool import check_count, cores, pool, run
 T = TypeVar("T")
 
 ALONE = 1.0
-"""Seconds of a search in the calling process before its further steps run in the pool."""
+"""Seconds that a search's steps take in the calling process before further steps run in a pool."""
 
 
 class _DeferredPool:
-    """Pool of a search's steps that is opened when the first steps run in it."""
+    """Wrapper of a pool for a search's steps, which is opened only when the first steps run in it."""
 
     def __init__(self, cluster: str | None, count: int) -> None:
         self._cluster, self._count = cluster, count
         self._stack = ExitStack()
         self._pool: Pool | None = None
         self.left = ALONE
-        """Seconds of steps in the calling process until the pool is opened."""
+        """Seconds that further steps may take in the calling process before steps run in the pool."""
 
     def is_due(self, spent: float) -> bool:
-        """Return whether further steps should run in the pool, ``spent`` seconds of steps after ``left`` was set."""
+        """Return whether further steps should run in the pool, after ``spent`` seconds since ``left`` was set."""
         return (self._cluster is not None or self._count > 1) and spent >= self.left
 
     def run(
@@ -50,7 +50,7 @@ class _DeferredPool:
         shared: Sequence[Any],
         report_left: Callable[[int], None],
     ) -> list[T]:
-        """Return the results of tasks in the pool; call ``report_left`` with the number of tasks left after each."""
+        """Run tasks in the pool, call ``report_left`` with the number left after each, and return the results."""
         left = itertools.count(len(tasks) - 1, -1)
         try:
             if self._pool is None:
@@ -61,9 +61,9 @@ class _DeferredPool:
             raise
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the pool, with the error that ended the work if there is one. A later step opens another pool.
+        """Close the pool if it is open, with the error that ended the work if there is one.
 
-        The pool can replace the error, as a cluster does for a lost scheduler.
+        A later step opens another pool. The pool can replace the error, as a cluster does for a lost scheduler.
         """
         self._pool, stack, self._stack = None, self._stack, ExitStack()
         stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
@@ -74,7 +74,7 @@ _POOL: ContextVar[_DeferredPool | None] = ContextVar("place", default=None)
 
 @contextmanager
 def beside(cluster: str | None = None, count: int | None = None) -> Iterator[None]:
-    """Let searches in the block run their steps in parallel. A block inside another one uses the outer block's pool.
+    """Let searches in the ``with`` block run their steps in parallel, in the pool of an outer block if there is one.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
 def spread(
     function: Callable[..., T], tasks: Sequence[Any], *, shared: Sequence[Any] = (), what: str = "", unit: str = "task"
 ) -> list[T]:
-    """Return the results of ``function(*shared, task)`` for each task, in the order of the tasks.
+    """Run ``function(*shared, task)`` for each task, at first here, then in the pool of `beside`; return the results.
 
     Parameters and errors are those of `hwgen.work.run`. The first tasks run in the calling process; if they take long,
     the others run in the pool of `beside`.

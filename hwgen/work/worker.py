@@ -14,7 +14,7 @@ from hwgen.work.outcome import Outcome, outcome
 
 
 def main() -> None:
-    """Run tasks from standard input until the input is closed, because the pool ends or its process is gone."""
+    """Run tasks from standard input, and write their outcomes to standard output, until the input is closed."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of tasks is no answer
     questions: SimpleQueue[Any] = SimpleQueue()
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _listen(questions: SimpleQueue[Any]) -> None:
-    """Read tasks from standard input into a queue. At the end of the input, end this process and its programs."""
+    """Read tasks from standard input into a queue, and at the end of the input end this process and its programs."""
     try:
         while True:
             try:
