@@ -119,7 +119,7 @@ def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, requ
         type=part,
         metavar="PART",
         help="a part without a board, such as xc7z010clg400-1: at 100 MHz, with 1 GB/s of memory, unless --clock and "
-        "--bandwidth say others",
+        "--bandwidth say otherwise",
     )
 
 

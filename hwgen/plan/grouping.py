@@ -17,6 +17,7 @@ from hwgen.network.graph import Network
 from hwgen.plan import alternatives
 from hwgen.plan.choose import best_group, plan_of, unrolling_by_slices
 from hwgen.plan.cuts import Span, front, spans
+from hwgen.printable import counted
 from hwgen.progress import tell
 from hwgen.templates.base import Group
 from hwgen.templates.latency import estimate_latency
@@ -296,7 +297,11 @@ class _Cutting:
         if refusal.resource == "DSP slices":
             # Name the layers that need the most slices, so that this number suffices for all.
             least, span = self._neediest(alone)
-            reason = f"no unrolling fits {task.goal.dsp} DSP slices: the least is {least} ({self._text(span)} {least})"
+            budget = counted(task.goal.dsp, "DSP slice")
+            reason = f"no unrolling fits {budget}: the least is {least} ({self._text(span)} {least})"
+            together = int(task.search.part(0, len(self.layers)).cheapest_of_all.cost)
+            if together > least:
+                reason += f"; one group of all layers needs at least {together}"
         do = " does" if _is_one(span) else ", which can't be cut, do"
         return Refusal(f"{self._text(span)}{do} not fit {task.board.name} even alone: {reason}{fit}{tiles}")
 

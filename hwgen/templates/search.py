@@ -13,6 +13,7 @@ from hwgen.gateware.multipliers import PLAIN, Multiplier
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
+from hwgen.printable import counted
 from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.schedule.solve import Schedule
 from hwgen.templates import moves as memory_moves
@@ -235,7 +236,7 @@ class GroupSearch:
         return self._too_few_slices(search) if fastest is None else fastest[1]
 
     def _too_few_slices(self, search: Search) -> Refusal:
-        reason = f"no unrolling fits {self.goal.dsp} DSP slices: {least_text(search)}"
+        reason = f"no unrolling fits {counted(self.goal.dsp, 'DSP slice')}: {least_text(search)}"
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
     def least_refusal(self, refusal: Refusal) -> Refusal:

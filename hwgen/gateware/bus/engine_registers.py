@@ -52,7 +52,7 @@ def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register,
             name="CONTROL",
             offset=0x010,
             access="w1s",
-            about="what software asks for",
+            about="starts and stops a run",
             fields=(
                 Field(name="START", low=0, bits=1, about="1: run the program, if none is running"),
                 Field(
@@ -68,7 +68,7 @@ def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register,
             name="STATUS",
             offset=0x018,
             access="r",
-            about="what goes on",
+            about="state of the engine",
             fields=(
                 Field(name="BUSY", low=0, bits=1, about="a program runs"),
                 Field(name="ERROR", low=1, bits=1, about="ERROR is not 0"),

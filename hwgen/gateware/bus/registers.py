@@ -211,13 +211,13 @@ def registers_of(
             name="CONTROL",
             offset=0x010,
             access="rw",
-            about="what software asks for",
+            about="starts and stops the inputs",
             fields=(
                 Field(
                     name="ENABLE",
                     low=0,
                     bits=1,
-                    about="inputs are taken; 0 holds them back, even within a frame",
+                    about="1: the inputs take data; 0: they take none, even within a frame",
                     reset=1,
                 ),
             ),
@@ -233,7 +233,7 @@ def registers_of(
             name="STATUS",
             offset=0x018,
             access="r",
-            about="what goes on",
+            about="state of the accelerator",
             fields=(
                 Field(name="BUSY", low=0, bits=1, about="a frame has begun to come in and has not left"),
                 Field(name="ERROR", low=1, bits=1, about="ERRORS is not 0"),
