@@ -161,7 +161,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """For each tap after the first: width in bits of the exact partial sum, and most bits that rounding drops."""
+        """Width of the exact partial sum and most bits that rounding drops, for each tap after the first."""
         links = []
         for before, _ in pairwise(self.sums):
             exact = [end + term for end, term in zip(before, (self.terms[0], self.terms[-1]), strict=True)]

@@ -80,7 +80,7 @@ class ChannelsConfig(ABC):
 
     @property
     def present(self) -> list[tuple[int, ...]]:
-        """For each lane, a tuple of flags for every beat of a pixel: 1 if the lane carries a channel, else 0."""
+        """Flags by lane and by beat of a pixel: 1 if the lane carries a channel in the beat, else 0."""
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property

@@ -66,7 +66,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def links(self) -> tuple[tuple[int, int], ...]:
-        """For each map after the first: width in bits of the exact partial sum, and most bits that rounding drops."""
+        """Width of the exact partial sum and most bits that rounding drops, for each map after the first."""
         links = []
         for (before, _), terms in zip(pairwise(self.sums), self._ends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]

@@ -219,7 +219,7 @@ class MultiplyConfig:
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """For each multiplier unit, the output lanes (of ``Tm``) that it serves: several if packed in one DSP slice.
+        """Output lanes (of ``Tm``) that each multiplier unit serves: several if packed in one DSP slice.
 
         The last unit can have fewer lanes than the others.
         """
@@ -319,7 +319,7 @@ class MultiplyConfig:
 
     @property
     def rom_widths(self) -> tuple[int, ...]:
-        """For each chain position, width in bits of the weights that all its multipliers read per cycle."""
+        """Width in bits of the weights that all multipliers at a chain position read per cycle, by position."""
         return tuple(
             sum(self.unit_bits) * sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
             for position in range(self.positions)
@@ -342,7 +342,7 @@ class MultiplyConfig:
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
-        """For each multiplier unit, number of memory bits that hold the weights of one of its multipliers per cycle."""
+        """Memory bits that hold the weights of one multiplier per cycle, by multiplier unit."""
         return tuple(multiplier.unit_bits(self.operands) for multiplier in self.unit_multipliers)
 
     @property
@@ -357,7 +357,7 @@ class MultiplyConfig:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """For each output channel, the correction to add to its sums: ``operand_offset`` times its sum of weights."""
+        """Correction to add to the sums of each output channel: ``operand_offset`` times its sum of weights."""
         if not self.operand_offset:
             return (0,) * self.outputs
         return tuple(self.operand_offset * sum(sums) for sums in self.weights.sums(self.outputs))
@@ -457,7 +457,7 @@ class MultiplyConfig:
 
     @property
     def _fold_outputs(self) -> Iterator[list[int | None]]:
-        """For every output fold (pass over ``Tm`` channels), each lane's output channel; ``None`` for unused lanes."""
+        """Output channel of each lane, by output fold (pass over ``Tm`` channels); ``None`` for unused lanes."""
         groups = self.window.input.groups
         size = self.outputs // groups
         for group in range(groups):
@@ -467,7 +467,7 @@ class MultiplyConfig:
 
     @cached_property
     def _steps(self) -> tuple[tuple[int | None, ...], ...]:
-        """For every cycle of a sum, each product's index into its output channel's weights; ``None`` for no weight."""
+        """Index of each product into its output channel's weights, by cycle of a sum; ``None`` for no weight."""
         height, width = self.window.kernel
         tn, channels = self._product_lanes, self.group_channels
         steps = []

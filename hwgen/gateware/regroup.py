@@ -60,21 +60,21 @@ class RegroupConfig:
 
     @cached_property
     def output_lanes(self) -> tuple[tuple[int, ...], ...]:
-        """For each input beat of a pixel: output lane of each channel, counted over all output beats of the pixel."""
+        """Output lane of each channel of a pixel, by input beat, counted over all output beats of the pixel."""
         lanes = [fold * self.output.lanes + lane for fold, size in enumerate(self.sizes) for lane in range(size)]
         ends = list(accumulate(self.counts))
         return tuple(tuple(lanes[end - count : end]) for count, end in zip(self.counts, ends, strict=True))
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """For each input beat of a pixel: number of output lanes filled, and of empty ones before the next beat's."""
+        """Number of output lanes that each input beat of a pixel fills, and of empty ones before the next beat's."""
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))
 
     @cached_property
     def room(self) -> tuple[int, ...]:
-        """For each input beat of a pixel: most channels that may still wait in the converter when the beat is taken."""
+        """Most channels that may still wait in the converter when an input beat is taken, by beat of a pixel."""
         return self._room(self.overlaps)
 
     def _room(self, overlaps: bool) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class RegroupConfig:
 
     @cached_property
     def waiting(self) -> tuple[int, ...]:
-        """For each input beat of a pixel: most output beats of earlier pixels that can still wait as the beat is taken.
+        """Most output beats of earlier pixels that can wait while an input beat is taken, by beat of a pixel.
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
@@ -98,7 +98,7 @@ class RegroupConfig:
 
     @cached_property
     def after(self) -> tuple[int, ...]:
-        """For each output beat of a pixel: index, in the pixel, of the input beat that completes the output beat."""
+        """Index, in the pixel, of the input beat that completes each output beat of the pixel."""
         totals = list(accumulate(self.counts))
         return tuple(bisect_left(totals, end) for end in accumulate(self.sizes))
 
@@ -144,7 +144,7 @@ class RegroupConfig:
 
     @cached_property
     def lane_sources(self) -> tuple[set[int], ...]:
-        """For each lane of the converter's register: indices, within input beats, of the channels it can store."""
+        """Indices, within input beats, of the channels that each lane of the converter's register can store."""
         sources: tuple[set[int], ...] = tuple(set() for _ in range(self.held))
         for beat, output_lanes in enumerate(self.output_lanes):
             for position in self._positions(beat):

@@ -81,7 +81,7 @@ class ReorderConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """For each cycle of an output pixel: range of the output channels that the cycle's beat carries."""
+        """Range of the output channels that a beat carries, by cycle of an output pixel."""
         source = self.input
         if self.opens:
             return source.fold_channels[: source.group_folds]

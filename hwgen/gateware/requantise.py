@@ -204,7 +204,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def _useful_sums(self) -> tuple[tuple[int, int], ...]:
-        """For each channel: range of sums of accumulator and bias outside of which the output is saturated.
+        """Range of sums of accumulator and bias, by channel, outside of which the output is saturated.
 
         Sums outside can be clamped to this range.
         """

@@ -56,7 +56,7 @@ class SelectConfig(OneMapConfig):
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """For each output cycle of a pixel: range of the output channels that are sent in this cycle."""
+        """Range of the output channels that are sent in each output cycle of a pixel."""
         count = len(self.index)
         return tuple(range(first, min(first + self.lanes, count)) for first in range(0, count, self.lanes))
 

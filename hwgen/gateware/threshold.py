@@ -95,7 +95,7 @@ class ThresholdConfig:
 
     @cached_property
     def tables(self) -> tuple[tuple[int, ...], ...]:
-        """For each comparison of the binary search: flat table of thresholds, by row and earlier comparisons' results.
+        """Flat table of thresholds for each comparison of the binary search, by row and earlier results.
 
         The first threshold is the middle one. Unused entries hold a threshold that no sum reaches.
         """

@@ -98,7 +98,7 @@ class UnloadConfig:
 
     @property
     def fold_beats(self) -> tuple[int, ...]:
-        """For each set of ``Tm`` results (output fold) of a pixel: number of beats in which they are sent."""
+        """Number of beats in which each set of ``Tm`` results (output fold) of a pixel is sent."""
         return tuple(len(fold) for fold in self.fold_channels)
 
     @property

@@ -65,7 +65,7 @@ class WholeMapConfig:
 
     @property
     def step_channels(self) -> tuple[range, ...]:
-        """For each beat of a map's last pixels: range of the channels whose sums the beat completes."""
+        """Range of the channels whose sums a beat completes, for each beat of a map's last pixels."""
         return self.input.fold_channels
 
     @property

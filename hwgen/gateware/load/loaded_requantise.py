@@ -123,7 +123,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """For each memory of ``stores``, in order: words, from address 0 on, before anything is loaded at run time."""
+        """Initial words of each memory of ``stores``, from address 0 on, before anything is loaded at run time."""
         scales = [
             significand | shift << SIGNIFICAND_BITS
             for significand, shift in zip(self.significand, self.shift, strict=True)

@@ -101,7 +101,7 @@ class LoadedTableSumConfig(PairTables):
 
     @cached_property
     def stored_contents(self) -> tuple[tuple[int, ...], ...]:
-        """For each memory of ``stores``, in order: words, from address 0 on, before anything is loaded at run time."""
+        """Initial words of each memory of ``stores``, from address 0 on, before anything is loaded at run time."""
         shares = (
             tuple(by_bits(table, signed=beat.signed))
             for table, beat in zip(self.tables, self.window.inputs, strict=True)
