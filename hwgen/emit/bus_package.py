@@ -21,7 +21,7 @@ __all__ = ["AcceleratorPackage", "Package"]
 
 @dataclass(frozen=True, kw_only=True)
 class Package(ABC):
-    """Base class for a circuit's bus wrapper, with all files that depend on its registers and buses.
+    """Base class of writers of a circuit's bus wrapper, and of all files that depend on its registers and buses.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Package(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorPackage(Package):
-    """Bus wrapper of an accelerator, with AXI4-Stream inputs and outputs, and the files that depend on it."""
+    """Writer of an accelerator's bus wrapper, with AXI4-Stream inputs and outputs, and of files that depend on it."""
 
     shell: ShellConfig
 

@@ -71,7 +71,7 @@ class DriverError(Exception):
 
 
 class _Fields:
-    """Fields of a JSON object, with methods that check the type and range of a field.
+    """Reader of the fields of a JSON object, whose methods check the type and range of a field.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class _Fields:
         self.values = values
 
     def refuse(self, name, wanted):
-        """Raise the error of a JSON field, whose message states the ``wanted`` values."""
+        """Raise DriverError for the JSON field ``name``, with a message that states the ``wanted`` values."""
         if name not in self.values:
             raise DriverError(f"{self.where}: there is no {name}, which must be {wanted}: copy or make the file again")
         value = _shortened(self.values[name])
@@ -165,13 +165,13 @@ class _Fields:
         return self.values[name]
 
     def fields(self, name):
-        """Return the fields of an object nested in the JSON object, by the field's name."""
+        """Return the object in the JSON field ``name`` as checked fields."""
         if not isinstance(self.values.get(name), dict):
             self.refuse(name, "an object")
         return _Fields(self.values[name], f"{self.where}: {name}")
 
     def objects(self, name):
-        """Return the fields of each object in a JSON field that must be a list of objects."""
+        """Return, as checked fields, each object in a JSON field that must be a list of objects."""
         if not isinstance(self.values.get(name), list):
             self.refuse(name, "a list of objects")
         return [_Fields(entry, f"{self.where}: {name}[{index}]") for index, entry in enumerate(self.values[name])]
@@ -200,7 +200,7 @@ def _shortened(value):
 
 
 def _fields(described, where):
-    """Return a dictionary as checked JSON fields. Fields that were read from a file are returned as they are."""
+    """Convert a dictionary to checked JSON fields, and leave fields that were read from a file unchanged."""
     return described if isinstance(described, _Fields) else _Fields(described, where)
 
 
@@ -343,7 +343,7 @@ class Tensor:
         return frame.reshape(self.stream.shape)
 
     def from_map(self, frame):
-        """Convert an integer map from the hardware to a frame in the tensor's shape."""
+        """Convert an integer map from the hardware to an integer frame in the tensor's shape."""
         if self._parts is not None:
             frame = frame.reshape(self._parts).transpose(self._order)
         return frame.reshape(self.shape)
@@ -406,11 +406,11 @@ class Hardware:
             )
 
     def read(self, name):
-        """Return the value of a hardware register, given by name."""
+        """Read the hardware register ``name``, and return its value."""
         return int(self._registers.read(self._offset(name)))
 
     def write(self, name, value):
-        """Write a value into a hardware register, given by name."""
+        """Write a value into the hardware register ``name``."""
         self._registers.write(self._offset(name), value)
 
     def _offset(self, name):
@@ -481,12 +481,12 @@ class Accelerator(Hardware):
         self.reset()
 
     def _ends(self, described):
-        """Return the model's input tensors and output tensors, as a JSON file describes them."""
+        """Return a list of the model's input tensors, and one of its output tensors, from a JSON description."""
         streams = [[Stream(fields) for fields in self._fields.objects(name)] for name in ("inputs", "outputs")]
         return _tensors(described, "input", streams[0]), _tensors(described, "output", streams[1])
 
     def reset(self):
-        """Drop all frames in the accelerator and in the DMAs. The next run begins anew.
+        """Reset the accelerator and the DMAs, which drops all frames in them, so that the next run begins anew.
 
         Raises
         ------
@@ -575,7 +575,7 @@ class Accelerator(Hardware):
         self._knows_weights = True
 
     def _await(self, name, value, failure):
-        """Wait until a bit of the STATUS register of the hardware has a value.
+        """Wait until the bit ``name`` of the hardware's STATUS register has a value.
 
         Raises
         ------
@@ -589,7 +589,7 @@ class Accelerator(Hardware):
                 raise DriverError(f"{failure} within {self._timeout:g} s: {self._state()}")
 
     def counters(self):
-        """Return the hardware's counters of frames, cycles and stalls since the last reset, by the registers' names."""
+        """Read the hardware's counters of frames, cycles and stalls since the last reset, by the registers' names."""
         counted = ("FRAMES", "STALLED", "STARVED", "INTERVAL")
         counters = {name: self.read(name) for name in self._offsets if name.endswith(counted)}
         return {**counters, "CYCLES": self._cycles()}
@@ -676,7 +676,7 @@ class Accelerator(Hardware):
         return received
 
     def _state(self):
-        """Return the STATUS register and the counters as text, for an error message."""
+        """Read the STATUS register and the counters, and return them as text for an error message."""
         return ", ".join(
             f"{name} {value}" for name, value in [("STATUS", self.read("STATUS")), *self.counters().items()]
         )
@@ -769,7 +769,7 @@ class Engine(Hardware):
         (self._input,), self._outputs, self._batch, self._memory = inputs, outputs, batch, memory
 
     def _allocated(self, size):
-        """Return a memory buffer of ``size`` bytes for an engine program."""
+        """Allocate a memory buffer of ``size`` bytes for an engine program."""
         try:
             return self._allocate(shape=(size,), dtype=np.uint8)
         except (MemoryError, OSError, RuntimeError) as error:
@@ -850,7 +850,7 @@ class Engine(Hardware):
                 raise DriverError(f"the engine can't be stopped, as memory does not answer: {self._state()}")
 
     def counters(self):
-        """Return the engine's counters of frames, cycles and traffic since the last reset, by the registers' names."""
+        """Read the engine's counters of frames, cycles and traffic since the last reset, by the registers' names."""
         counted = ("FRAMES", "FAILURES", "FRAME_CYCLES", "READ", "WRITTEN", "STALLED")
         return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
 
@@ -896,7 +896,7 @@ class Engine(Hardware):
         return [self._input.stream.pack(self._input.to_map(frame)) for frame in frames]
 
     def _unpacked(self, end, count):
-        """Return the ``count`` output frames that the engine's last run has written for one output."""
+        """Read from memory the ``count`` output frames that the engine's last run has written for one output."""
         region, slices = end.stream.places(count)
         memory = self._memory[region]
         _synchronise(memory, "invalidate")
@@ -913,7 +913,7 @@ class Engine(Hardware):
         return ", ".join(f"{name} {value}" for name, value in names.items())
 
     def _result(self, outputs, integers):
-        """Return one array of frames for each model output, from the output maps of each frame."""
+        """Join the output maps of all frames: one array per model output, dequantised unless ``integers``."""
         arrays = [np.stack(maps) for maps in zip(*outputs, strict=True)]
         if not integers:
             arrays = [end.to_floats(values) for end, values in zip(self._outputs, arrays, strict=True)]
@@ -1143,7 +1143,7 @@ class _Channel:
         return not self._busy
 
     def take(self, again):
-        """Return the feature map that the DMA channel has received.
+        """Check the size of the frame that the DMA channel has received, and return the feature map.
 
         With ``again``, start to receive the next frame into the other buffer.
         """
@@ -1176,7 +1176,7 @@ def _array(x):
 
 
 def _read(path):
-    """Return the contents of a JSON file of the design's folder."""
+    """Read a JSON file of the design's folder, and return its value."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -1186,7 +1186,7 @@ def _read(path):
 
 
 def _optional(path):
-    """Return the fields of a JSON file, or None if the file does not exist."""
+    """Read a JSON file, and return its checked fields, or None if the file does not exist."""
     return _Fields(_read(path), str(path)) if path.exists() else None
 
 
@@ -1218,7 +1218,7 @@ def _parsed(text, path):
 
 
 def _tensors(described, side, streams):
-    """Return the model's input tensors, or output tensors, in the order of the hardware's streams.
+    """Return a list of the model's input tensors, or output tensors, in the order of the hardware's streams.
 
     Without a description the tensors have the names and shapes of the streams.
 

@@ -55,7 +55,7 @@ class Circuit:
 
     @classmethod
     def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> Circuit:
-        """Return an engine's Verilog together with its configuration, memory timing and board.
+        """Write an engine's Verilog, and return it with the engine's configuration, memory timing and board.
 
         Raises
         ------
@@ -218,20 +218,14 @@ def _board(entries: Entries) -> Board:
 
 
 def _file_name(files: Entries, name: str) -> str:
-    """Return a file name from ``engine.json``; refuse a name that leads out of the engine's folder.
-
-    Refuse a name that leads out of the engine's folder.
-    """
+    """Return a file name from ``engine.json`` unchanged; refuse a name that leads out of the engine's folder."""
     if Path(name).name != name or "\0" in name:
         files.refuse(f"must name files in its folder, not {shown(name)}")
     return name
 
 
 def _checked(folder: Path, name: str, digest: str) -> bytes:
-    """Return the contents of a file in the engine's folder; refuse contents whose SHA-256 digest is not ``digest``.
-
-    Refuse a file with another SHA-256 digest than the given one.
-    """
+    """Read a file in the engine's folder, and refuse contents whose SHA-256 digest is not ``digest``."""
     try:
         content = (folder / name).read_bytes()
     except OSError as error:

@@ -36,7 +36,7 @@ def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class EnginePackage(Package):
-    """Bus wrapper of an engine, with an AXI4 master to memory, and the files that depend on it."""
+    """Writer of an engine's bus wrapper, with an AXI4 master to memory, and of the files that depend on it."""
 
     shell: EngineShellConfig
 
@@ -59,7 +59,10 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return the names of the job fields that describe one memory access of the engine, in the drivers' order."""
+    """Return which job field holds the address, words, rows and so on of one memory access; ``None`` if none does.
+
+    The keys are in the order of the drivers.
+    """
     names = ("address", "words", "rows", "row_stride", "blocks", "block_stride")
     return {name: getattr(access, name) for name in names}
 

@@ -39,7 +39,7 @@ _SINGLE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """Bus interface of a Vivado IP: the ports of the module that form one bus, clock, reset or interrupt.
+    """Description of an interface of a Vivado IP: the module's ports that form one bus, clock, reset or interrupt.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class Ip:
-    """Vivado IP of a bus wrapper: its files, ports, interfaces and registers.
+    """Description of a bus wrapper as a Vivado IP: files, ports, interfaces and registers.
 
     Parameters
     ----------

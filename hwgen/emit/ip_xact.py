@@ -29,7 +29,7 @@ _FILE_TYPES = {"v": "verilogSource", "c": "cSource", "h": "cSource"}
 
 @dataclass(frozen=True)
 class _View:
-    """View of the IP in Vivado's IP catalogue, which selects the files for synthesis, simulation or software."""
+    """Description of an IP's view in Vivado's catalogue: which files are for synthesis, simulation or software."""
 
     name: str
     environment: str

@@ -1,4 +1,4 @@
-"""Wrapper that loads other weights into a built design after reset, for simulations of a retrained model."""
+"""Amaranth module that loads other weights into a built design after reset, to simulate a retrained model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hwgen.gateware.stream import BeatFormat, Order, Port
 
 @dataclass(frozen=True)
 class LoadingConfig:
-    """Configuration of a simulation module that loads an accelerator's weights after reset.
+    """Configuration of a module, for simulation, that loads an accelerator's weights after reset.
 
     The module has the ports of the accelerator, and accepts frames as soon as the weights are loaded.
 
@@ -84,7 +84,7 @@ class LoadingConfig:
         return [word for (word,) in iter_unpack("<I", self.load)]
 
     def component(self) -> Loading:
-        """Return the hardware, an Amaranth component."""
+        """Return the Amaranth component with this configuration."""
         return Loading(self)
 
 

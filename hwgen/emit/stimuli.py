@@ -53,7 +53,7 @@ def pixel_sequence(height: int, width: int, order: Order) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def step_pixels(beat: BeatFormat, order: Order) -> np.ndarray:
-    """Return the number of pixels in each beat of one fold of a frame, as an array ``(steps,)``."""
+    """Return the number of pixels in each beat that carries a given channel of a frame, an array ``(steps,)``."""
     rows = [
         [min(first + beat.pixels, end) - max(first, begin) for first in firsts]
         for (begin, end), firsts in zip(order.columns, order.beat_columns(beat.pixels), strict=True)
@@ -178,7 +178,7 @@ def unpack(payloads: np.ndarray, beat: BeatFormat, order: Order | None = None) -
 
 
 def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
-    """Return bit masks for the payloads of a frame, with ones at the bits of values and at ``last``.
+    """Return a bit mask for the payload of each beat of a frame, with ones at the bits of values and at ``last``.
 
     The other bits belong to lanes without a value.
     """
@@ -191,7 +191,7 @@ def value_bits(beat: BeatFormat, order: Order | None = None) -> list[int]:
 
 
 def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) -> np.ndarray:
-    """Return the feature maps ``(n, C, H, W)`` of pixels ``(n, C, N)`` in the order of a stream.
+    """Convert pixels ``(n, C, N)`` in the order of a stream to feature maps ``(n, C, H, W)``.
 
     A pixel that the stream does not carry is 0. A pixel that it carries several times has its last value.
     """
@@ -201,14 +201,14 @@ def to_maps(pixels: np.ndarray, beat: BeatFormat, order: Order | None = None) ->
 
 
 def integers(payloads: np.ndarray) -> list[int]:
-    """Return stream payloads, given as 32-bit words, as Python integers."""
+    """Convert stream payloads from rows of uint32 words to a list of Python integers."""
     size = payloads.shape[1] * 4
     raw = np.ascontiguousarray(payloads, "<u4").tobytes()
     return [int.from_bytes(raw[first : first + size], "little") for first in range(0, len(raw), size)]
 
 
 def words(values: list[int], beat: BeatFormat) -> np.ndarray:
-    """Return stream payloads, given as Python integers, as uint32 ``(n, payload_words(beat))``.
+    """Convert stream payloads from Python integers to uint32 words ``(n, payload_words(beat))``.
 
     This is the inverse of `integers`.
     """
@@ -225,7 +225,7 @@ def to_hex(payloads: np.ndarray, beat: BeatFormat) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Random stalls of the sources and sinks of a simulated design's streams.
+    """Parameters of the random stalls of the sources and sinks of a simulated design's streams.
 
     Every source and sink draws a random number per cycle from its own generator (xorshift32, Marsaglia 2003), and
     stalls if the upper 24 bits are below a threshold. A source that has raised ``valid`` keeps it until the transfer.
@@ -243,7 +243,7 @@ class Stalls:
 
     @classmethod
     def make(cls, probabilities: Sequence[float] | None, seed: int, outputs: int = 1, inputs: int = 1) -> Stalls:
-        """Return random stalls with the given probabilities per cycle.
+        """Return the parameters of random stalls for given probabilities per cycle and a seed.
 
         Parameters
         ----------

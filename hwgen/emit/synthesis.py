@@ -42,14 +42,14 @@ RUN_SIZE = 5000
 SCRIPT = (
     "read_verilog -sv top.v; setattr -mod -set keep_hierarchy 1 {modules}; {synthesis}; tee -o stat.json stat -json"
 )
-#: Largest memory of one run of Yosys, in bytes.
+#: Largest memory that one run of Yosys can take, in bytes.
 YOSYS_MEMORY = 4 << 30
 #: Time limit of one run of Yosys, in seconds.
 TIME_LIMIT = 4 * 3600
 
 
 def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
-    """Return the resources (DSP slices, block RAM, LUTs, flip-flops) of a synthesised netlist on a device family.
+    """Return the resources (DSP slices, block RAM, LUTs, flip-flops) that a netlist's cells take on a device family.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
 
 
 class ComponentGroup(Protocol):
-    """Type of a named group of hardware components: a layer of an accelerator, or a unit of the engine."""
+    """Protocol of a named group of hardware components: a layer of an accelerator, or a unit of the engine."""
 
     @property
     def name(self) -> str: ...
@@ -87,7 +87,7 @@ class ComponentGroup(Protocol):
 
 
 class SynthesisCircuit(Protocol):
-    """Type of the configuration of a circuit that Yosys synthesises component by component."""
+    """Protocol of the configuration of a circuit that Yosys synthesises component by component."""
 
     @property
     def input_ports(self) -> Sequence[Port]: ...
@@ -103,13 +103,13 @@ class SynthesisCircuit(Protocol):
 
     @property
     def titles(self) -> Mapping[str, str]:
-        """Label of each component that the synthesis report lists on its own, and not under a layer."""
+        """Labels, by component name, of the components that the synthesis report lists apart from any layer."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Estimated and measured resources of one synthesised component, with its critical path."""
+    """Result for one synthesised component: estimated and measured resources, and critical path."""
 
     layer: str
     component: str
@@ -157,7 +157,7 @@ class Synthesis:
         return sum((row.measured for row in self.rows), Resources())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON document that ``hwgen synth --json`` prints."""
+        """Return the contents of ``hwgen synth --json`` as plain values."""
         return {
             "total": self.measured.as_dict(),
             "estimate": self.estimate.as_dict(),
@@ -165,7 +165,7 @@ class Synthesis:
         }
 
     def document(self) -> dict[str, Any]:
-        """Return the values of the synthesis section of ``report.html`` (`hwgen.report.page`)."""
+        """Return, as plain values, what the synthesis section of ``report.html`` shows (`hwgen.report.page`)."""
         rows_by_label: dict[str, list[Row]] = {}
         for row in self.rows:
             rows_by_label.setdefault(row.report_label, []).append(row)

@@ -113,7 +113,7 @@ def _key(letter: str, index: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class _End:
-    """Variables of the test bench's template for one input or output stream of the module under test."""
+    """Values that the test bench's template reads on one input or output stream of the module under test."""
 
     port: Port
     index: int
@@ -158,7 +158,7 @@ class _End:
 
     @property
     def steps(self) -> int:
-        """Number of beats that one fold of a frame has on the stream."""
+        """Number of the stream's beats that carry a given channel of a frame."""
         return self.port.order.steps(self.beat)
 
     @property
@@ -187,7 +187,7 @@ def _ends(
     file: Callable[[int, int], str],
     stalls: Sequence[tuple[int, int]],
 ) -> list[_End]:
-    """Return the test bench template's variables of all input streams or all output streams.
+    """Return the values for the test bench's template on each input stream, or on each output stream.
 
     A single stream has shorter names.
     """
@@ -215,7 +215,7 @@ def _spans(spans: Sequence[tuple[int, ...]]) -> str:
 
 
 def patience(config: Config, stalls: Sequence[float] | None = None, waits: int = 0) -> int:
-    """Return a number of cycles without a transfer after which a design must be in a deadlock.
+    """Return the number of cycles without a transfer after which a simulated accelerator must be in a deadlock.
 
     The bound is twice the sum of the cycles that each layer needs for a frame, plus 2,000. A layer with a shallow FIFO
     needs more cycles than steps, because each beat waits for the credit of an earlier one.

@@ -17,7 +17,7 @@ from hwgen.verilog import convert, kept
 
 
 class Config(Protocol):
-    """Type of the configuration of a component that has the stream ports of an accelerator."""
+    """Protocol of the configuration of an accelerator, or of another component with an accelerator's stream ports."""
 
     @property
     def name(self) -> str: ...
@@ -65,7 +65,7 @@ Factory = Callable[..., wiring.Component]
 
 
 def accelerator(config: Config, *, component: Factory | None = None, taps: bool = False) -> wiring.Component:
-    """Return the Amaranth component of an accelerator's configuration, or the result of the factory ``component``.
+    """Make the Amaranth component of an accelerator's configuration, by the factory ``component`` if one is given.
 
     With ``taps`` the component has an output for each layer.
     """
@@ -174,7 +174,7 @@ def write_files(contents: Mapping[str, bytes], directory: str | Path) -> list[Pa
 
 
 def _on_one_line(name: str) -> str:
-    """Return a network's name, chosen by a user, with escape sequences for characters that can't be printed.
+    """Return a network's name on one line, with escape sequences for characters that can't be printed.
 
     A line break in the name would end the Verilog comment that contains the name.
     """

@@ -49,7 +49,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Loadable:
-    """Built design whose weights are loaded at run time, as its result folder describes it.
+    """Description of a built design whose weights are loaded at run time, read from its result folder.
 
     Parameters
     ----------
@@ -173,13 +173,13 @@ def read_design(folder: str | Path) -> Loadable:
 
 
 def _described(layers: Entries, name: str) -> dict[str, str]:
-    """Return the fields of a layer's hardware in ``weights.json``, as texts."""
+    """Return the fields of a layer's hardware in ``weights.json``, texts by the field's name."""
     fields = layers.entries(name)
     return {key: fields.text(key) for key in fields.values}
 
 
 def _weight_bits(described: Mapping[str, str], where: str) -> int:
-    """Return the width of a layer's weights in bits, from ``weights.json``. A value that is no width is refused."""
+    """Return the width of a layer's weights in bits, from ``weights.json``; refuse a value that is no width."""
     text = described[_BITS]
     if not text.isascii() or not text.isdigit() or not 0 < len(text) < 3 or not 0 < int(text) <= _MAX_BITS:
         raise InputError(f"{where}: {_BITS} must be 1 to {_MAX_BITS}, not {shown(text)}; build the design again")

@@ -51,7 +51,7 @@ def _components(fragment: Any, path: str) -> Iterator[tuple[str, Elaboratable]]:
 
 
 def outputs(fragment: Any) -> dict[str, frozenset[str]]:
-    """Return the output ports of foreign modules, whose Verilog Amaranth does not write, by module name."""
+    """Return the names of output ports of each instantiated module whose Verilog Amaranth does not write."""
     foreign: dict[str, frozenset[str]] = {}
     for child, *_ in fragment.subfragments:
         foreign |= outputs(child)
@@ -153,7 +153,7 @@ def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, out
 
 
 def _members(component: Elaboratable | None) -> dict[str, tuple[str, str]]:
-    """Return, for each port of an Amaranth component, the direction and the meaning of its bits, in order."""
+    """Return the direction and the meaning of the bits of each port of an Amaranth component, by port name in order."""
     if not isinstance(component, wiring.Component):
         return {}
     members = {}
@@ -164,7 +164,7 @@ def _members(component: Elaboratable | None) -> dict[str, tuple[str, str]]:
 
 
 def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
-    """Return the other names of each whole wire of an RTLIL module: the wires that are connected with it."""
+    """Return, by whole wire of an RTLIL module, a list of its other names: the wires that are connected with it."""
     aliases: dict[str, list[str]] = {}
     for connection in module.connections:
         left, right = connection.left, connection.right

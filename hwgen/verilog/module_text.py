@@ -143,7 +143,7 @@ class ModuleText:
     # Names
 
     def _names_of_aliases(self) -> dict[str, list[str]]:
-        """Return the additional names of whole wires, by the wire's name in RTLIL."""
+        """Return a list of the additional names of each whole wire that has any, by the wire's name in RTLIL."""
         names: dict[str, list[str]] = {}
         for alias in self._net.aliases:
             name = alias.left[0].wire
@@ -182,7 +182,7 @@ class ModuleText:
             self.names[wire] = self._new(name)
 
     def _members(self) -> dict[str, str]:
-        """Return Verilog names for wires connected to instances, made of the instance and its port."""
+        """Return Verilog names, ``INSTANCE__PORT``, for wires that are connected to instances, by RTLIL name."""
         members: dict[str, str] = {}
         for cell in self._net.instances:
             outputs = self._net.outputs[cell.name]
@@ -228,7 +228,7 @@ class ModuleText:
         return new
 
     def _name(self, wire: str) -> str:
-        """Return the Verilog name of a wire, and mark the wire as one that must be declared."""
+        """Return the Verilog name of a wire, chosen now if it has none, and note that the wire must be declared."""
         if wire not in self.names:
             self.names[wire] = self._new(self._hint(wire))
         if wire not in self._seen:

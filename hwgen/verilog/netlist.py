@@ -194,7 +194,7 @@ _READ = ("DATA", "$memrd_v2")
 
 
 def node_sigs(node: Sig | Choice) -> Iterator[Sig]:
-    """Yield all signals that a netlist node, a signal or a choice among nodes, reads."""
+    """Yield the signals of a netlist node: the signal itself, or a choice's tests and the signals of its arms."""
     if isinstance(node, Choice):
         for test, _, arm in node.arms:
             yield test
@@ -218,7 +218,7 @@ def _body_sigs(body: Body) -> Iterator[Sig]:
 
 
 def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> Netlist:
-    """Return the netlist of an RTLIL module, arranged for the Verilog writer.
+    """Simplify an RTLIL module, and return its netlist, arranged for the Verilog writer.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def netlist(module: Module, design: Design, outputs: Mapping[str, frozenset[str]
 
 
 class _Arrangement:
-    """RTLIL module that is simplified step by step, for the Verilog writer."""
+    """State of an RTLIL module while it is simplified step by step to a netlist for the Verilog writer."""
 
     def __init__(self, module: Module, design: Design, outputs: Mapping[str, frozenset[str]]) -> None:
         self.module = module
@@ -528,7 +528,7 @@ def _unary(cell: Cell, kind: str, operand: Sig) -> Cell:
 
 
 def _outputs_of(cell: Cell, design: Design, outputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the output ports of an instance of a module."""
+    """Return the names of the output ports of an instance of a module."""
     child = design.get(cell.kind[1:])
     if child is None:
         return outputs[cell.kind[1:]]
@@ -615,7 +615,7 @@ def _without_hold(body: Body) -> Body:
 
 
 def together(bodies: Iterable[Body]) -> Body:
-    """Return the statements of several registers as one sequence, with statements under the same condition grouped.
+    """Join the statements of several registers to one sequence, with statements under the same condition grouped.
 
     Unconditional assignments are first, then conditional ones, and last the final switch that all registers share: the
     reset.
@@ -723,14 +723,14 @@ def _chosen(switch: Switch, low: int, width: int, before: Sig | Choice) -> Sig |
 
 
 def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Choice]]) -> bool:
-    """Return whether a choice's arms exclude each other, because each is for other values of one signal."""
+    """Return whether a choice's arms exclude each other: all test one signal, each for other single values."""
     patterns = [pattern for _, patterns, _ in arms for pattern in patterns]
     whole = not any("-" in pattern for pattern in patterns)
     return whole and len({*patterns}) == len(patterns) and len({test for test, *_ in arms}) == 1
 
 
 def _complete(switch: Switch) -> bool:
-    """Return whether one of the cases of a switch statement always matches."""
+    """Return whether a switch statement's cases list each value of its tested signal, of at most 16 bits."""
     bits = width_of(switch.test)
     patterns = {pattern for patterns, _ in switch.cases for pattern in patterns}
     return bits <= 16 and not any("-" in pattern for pattern in patterns) and len(patterns) == 1 << bits

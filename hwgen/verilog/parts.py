@@ -29,7 +29,7 @@ _TEXT, _PORTS = "part.v", "ports.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Written(SeparateModule):
-    """Finished Verilog module of a `Part` component. ``text`` is its Verilog after the name of the module."""
+    """Module of a `Part` component with its finished Verilog, ``text``, from behind the module's name on."""
 
     text: str
 
@@ -86,7 +86,7 @@ def written(
 
 
 def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
-    """Return the direction, ``i`` or ``o``, and the signal of each port of a `Part` component.
+    """Return, by port name, the direction, ``i`` or ``o``, and the signal of each port of a `Part` component.
 
     Constants (always ready) are no ports.
     """
@@ -107,7 +107,7 @@ def _kept(part: Part[Any], name: str) -> dict[str, bytes]:
 
 
 def _files(part: Part[Any], name: str) -> dict[str, bytes]:
-    """Return the Verilog of a `Part` component's module after its name, and its ports as JSON.
+    """Return a `Part`'s cache files: its Verilog from behind the module's name on, and its ports as JSON.
 
     ``name`` names its instances.
     """

@@ -1,4 +1,4 @@
-"""Writer of the Verilog and memory files of any Amaranth component. Equal components give equal bytes."""
+"""Writer of the Verilog and memory files of any Amaranth component, which are equal for equal components."""
 
 from __future__ import annotations
 
