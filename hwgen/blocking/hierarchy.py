@@ -40,7 +40,7 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class CoDesign:
-    """Hierarchy of memories designed together with the blocking: one memory per buffer, at most ``limit`` bytes in all.
+    """Memories to be designed together with the blocking: one memory per buffer, at most ``limit`` bytes in all.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class Lattice:
 
     @cached_property
     def tiling(self) -> Tiling:
-        """Word counts for all combinations of the lattice's block sizes."""
+        """Word counts of the layer (`Tiling`) for all combinations of the lattice's block sizes."""
         return Tiling(self.problem, self.sizes)
 
     @cached_property

@@ -334,7 +334,7 @@ def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[dict[
 
 
 def _count(count: int) -> str:
-    """Return a small number as a word."""
+    """Return a count as text for messages: 2 and 3 as words, other numbers in digits."""
     return {2: "two", 3: "three"}.get(count, str(count))
 
 

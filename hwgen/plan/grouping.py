@@ -65,7 +65,9 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
 
 
 def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
-    """Return the names of the first and the last layer of a group. Layers' names can contain dashes themselves.
+    """Parse one group, such as ``conv1_1-pool1``, into the names of its first and last layer.
+
+    Layers' names can contain dashes themselves.
 
     Raises
     ------

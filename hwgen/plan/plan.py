@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def engine(self) -> EngineConfig | None:
-        """Engine whose program computes the whole network; ``None`` for an accelerator of the network's layers."""
+        """Configuration of the engine that computes the whole network; ``None`` if layers have their own circuits."""
         return self.groups[0].engine if len(self.groups) == 1 else None
 
     @property
@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def interval(self) -> int | None:
-        """Cycles between the ends of consecutive frames that follow each other without a gap."""
+        """Cycles between the ends of two consecutive frames, in the steady state of frames without a gap."""
         return self.cycles.interval
 
     @property

@@ -354,7 +354,7 @@ def _parameter_bytes(task: Pass) -> int:
 
 
 def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Return a layer's weights packed in the order in which the engine reads them: by output fold, then by chunk.
+    """Pack a pass's weights in the order in which the engine reads them: by output fold, then by chunk.
 
     A chunk has some taps and input channels.
     """

@@ -102,7 +102,7 @@ class Template(ABC):
         return False
 
     alone: ClassVar[str] = ""
-    """Reason, as a clause, for which a plan can't combine this template's groups with others; empty if it can."""
+    """Clause that says why a plan can't combine this template's groups with other groups; empty if a plan can."""
 
     # A template overrides the following members if its groups are not layers with streams between them.
 

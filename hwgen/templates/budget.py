@@ -42,7 +42,7 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
 
 
 def check_budget(used: Resources, board: Board, dsp: int) -> None:
-    """Refuse resources that exceed the board's.
+    """Raise OverBudgetError if resources exceed the board's, or ``dsp`` slices.
 
     Raises
     ------

@@ -320,7 +320,7 @@ def engine_group(group: Group) -> EngineGroup:
 
 
 def check_batch(frames: object) -> None:
-    """Refuse ``frames`` unless it is a permitted number of frames per run of a program.
+    """Raise PlanError unless ``frames`` is a permitted number of frames per run of an engine program.
 
     Raises
     ------

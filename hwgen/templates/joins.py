@@ -71,7 +71,7 @@ class StepStage(Stage[Kind]):
         """Return the configuration of the layer's arithmetic, whose ``window`` reads input beats of given formats."""
 
     def finish(self, compute: LayerCompute, lanes: int) -> LayerFinish | None:
-        """Return the configuration of the circuit that makes outputs of results; ``None`` if results are outputs."""
+        """Return the configuration of the circuit from the arithmetic's results to outputs (finish), or ``None``."""
         return None
 
     def layer(

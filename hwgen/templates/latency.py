@@ -37,7 +37,7 @@ def _coming(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rows(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cycles in which a map's rows start and end; without ``count`` rows, ``count`` times its last end."""
+    """Return the cycles in which a map's rows start and end; ``count`` times the last end for another height."""
     last = np.full(count, source[1][-1])
     return source if len(source[1]) == count else (last, last)
 

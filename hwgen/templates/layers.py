@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPlan:
-    """Choices of a plan for one layer.
+    """Choices of a plan for one layer: unroll factors, multiplier, memories, and sizes of buffers.
 
     Parameters
     ----------

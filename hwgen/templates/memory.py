@@ -1,4 +1,4 @@
-"""Block RAM of weight memories, computed for arrays of unroll factors."""
+"""Numbers of block RAMs of weight memories, computed for whole arrays of unroll factors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hwgen.gateware.lookup import MEMORIES
 
 
 def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> Any:
-    """Return the block RAM of a convolution's weight memories, one memory per position in its chains.
+    """Return the number of 36-kbit block RAMs of a convolution's weight memories, one memory per position in a chain.
 
     Parameters
     ----------

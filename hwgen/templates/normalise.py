@@ -44,9 +44,9 @@ class Sums:
     start: int
     """Integer with which each sum starts: the bias, or 0 if the integers count steps above the bias."""
     low: int
-    """Smallest integer that a sum can be."""
+    """Smallest of the integers that stand for an LRN's sums."""
     high: int
-    """Largest integer that a sum can be."""
+    """Largest of the integers that stand for an LRN's sums."""
     origin: int
     """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
 
@@ -138,7 +138,7 @@ class _Falls:
 
     @classmethod
     def of(cls, falls: Falls, count: int, origin: int, bits: int) -> _Falls:
-        """Convert the falls of the first ``count`` magnitudes to scales of ``bits`` bits from ``origin`` on."""
+        """Convert the thresholds of the first ``count`` magnitudes to scales of ``bits`` bits from ``origin`` on."""
         # Falls before the first hardware scale are moved to it.
         before = np.maximum(origin - falls.at, 0)
         never = (1 << bits) - 1
@@ -203,7 +203,7 @@ class _Guesses:
 
 
 def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int) -> Tables:
-    """Return the tables of an LRN's circuit for given factors, with the falls that their guesses need."""
+    """Return the tables of an LRN's circuit for given factors, with the thresholds that their guesses need."""
     k = np.minimum(guesses.magnitude * factors[guesses.leading] >> fraction, guesses.limit)
     masks = sorted({0, *(int(ripple) for ripples in falls.ripples for ripple in ripples)})
     first: list[int] = []

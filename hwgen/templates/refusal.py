@@ -24,7 +24,7 @@ class OverBudgetError(PlanError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason why a search finds nothing that fits.
+    """Result of a search that finds nothing that fits: the reason, and the resource of the board that runs out.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Refusal:
 
     @property
     def error(self) -> PlanError:
-        """Exception with the same reason, resource and amount."""
+        """Exception with the reason, the resource and the amount of this refusal."""
         if self.over_budget:
             return OverBudgetError(self.reason, self.resource, self.needed)
         return PlanError(self.reason)

@@ -128,7 +128,7 @@ class GroupSearch:
         return group.resources.dsp if self.goal.objective == "dsp" else group.slowest
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group by DSP slices alone if this group fits, else a slower group that fits, or a refusal.
+        """Return the group that is best if only DSP slices count, else a slower group that fits, or a refusal.
 
         ``refusal`` is the refusal of a better group.
         """
@@ -136,7 +136,7 @@ class GroupSearch:
         return self._slower(refusal) if isinstance(group, Refusal) else group
 
     def _slower(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group that fits, or a refusal, after the best group by DSP slices alone has been refused."""
+        """Return the best group that fits, or a refusal, after the best by DSP slices alone has been refused."""
         if refusal.resource == "BRAM36" and self.tables_in is None and not self.moves:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
@@ -150,7 +150,7 @@ class GroupSearch:
         return min(groups, key=lambda group: (group.slowest, group.resources.dsp))
 
     def first(self) -> Group | Refusal:
-        """Return the best group by DSP slices alone, or a refusal if another resource of the board runs out."""
+        """Return the group that is best if only DSP slices count, or a refusal if another resource runs out."""
         unrolling = self.quick()
         return unrolling if isinstance(unrolling, Refusal) else self._of(unrolling)
 

@@ -180,7 +180,7 @@ class WindowStage(Stage[Kind]):
     def compute_and_finish(
         self, plan: LayerPlan, window: LineBufferConfig, lanes: int, beats: Beats
     ) -> tuple[LayerCompute, LayerFinish | None]:
-        """Return the configurations of the layer's arithmetic and of its finish, which makes outputs of results.
+        """Return the configurations of a layer's arithmetic, and of the circuit from results to outputs (finish).
 
         The finish is ``None`` if results are the outputs.
 

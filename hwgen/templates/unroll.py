@@ -243,7 +243,7 @@ def _in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Pixels = tuple[int, ...]
-"""Output pixels per cycle of each layer whose output other layers have still to read."""
+"""State of the search: output pixels per cycle (``Tp``) of each layer whose output is still to be read."""
 
 
 class Search:
@@ -281,7 +281,7 @@ class Search:
         return (*(() if copy is None else (copy,)), *self._all[self._begin : self._end])
 
     def options(self, index: int) -> list[_Options]:
-        """Return the choices of the layer of an index of this part, one table per number of pixels per cycle."""
+        """Return the choices for a layer, by its index in this part, as one table per number of pixels per cycle."""
         return self._options(self.works[index], first=self.works[index].source(index) == index)
 
     def alone(self, index: int) -> tuple[np.ndarray, np.ndarray]:
@@ -309,7 +309,7 @@ class Search:
         return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
 
     def _layer_intervals(self, index: int) -> np.ndarray:
-        """Return the cycles per frame that the layer of an index of this part can take, sorted."""
+        """Return the cycles per frame that a layer, given by its index in this part, can take; sorted."""
         work, source = self.works[index], self.works[index].source(index)
         sources = tuple(options.tp for options in self.options(source))
         key = work, source == index, sources
@@ -528,7 +528,7 @@ class Search:
 
     @cached_property
     def _layer_fronts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Cycle counts of each layer, rising, and the lowest cost within each (`alone`)."""
+        """Cycles per frame that each layer can take, rising, and the lowest cost within each (`alone`)."""
         return [self._front(work, work.source(index) == index) for index, work in enumerate(self.works)]
 
     @property
