@@ -112,7 +112,7 @@ def program(command: Sequence[str], directory: str | Path, **options: Any) -> It
 
 @contextmanager
 def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
-    """Start a guardian for the ``with`` block: a shell that kills a program when this process is gone or killed.
+    """Start a guardian for the ``with`` block: a shell that kills a program once this process is gone, even killed.
 
     Yields the function that tells the guardian which program to watch.
     """
@@ -289,7 +289,7 @@ def workplace(dir: str | Path | None = None, remedy: str = "set TMPDIR to a fold
 
 
 def full(directory: str | Path) -> str | None:
-    """Try to write a file to a folder, and return why it has no room (disk full, quota); ``None`` if it has.
+    """Try to write a file to a folder, and return the reason if there is no room (disk full, quota), else ``None``.
 
     Programs that fail for this reason often do not report it.
     """

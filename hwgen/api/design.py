@@ -81,7 +81,7 @@ class Design(ABC):
 
     @property
     def interval(self) -> int | None:
-        """Predicted cycles between consecutive frames that follow each other without a gap."""
+        """Predicted cycles between the ends of consecutive frames that follow each other without a gap."""
         return self.plan.interval
 
     @property

@@ -74,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen block`` and return the exit status.
+    """Run ``hwgen block``, which searches the best tiles or blockings of layers, and return the exit status.
 
     The search's result is printed as a table, and written as JSON and as a picture where the options name files.
     """
@@ -375,7 +375,7 @@ def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
 
 
 def _inside(nest: Nest, base: Mapping[str, int]) -> int:
-    """Return the number of first loops of a blocking that the core's datapath computes at once.
+    """Check that a blocking begins with the loops that the core's datapath computes at once; return their number.
 
     Raises
     ------

@@ -11,7 +11,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen cache`` and return the exit status.
+    """Run ``hwgen cache``, which lists or clears the cache, and return the exit status.
 
     The folder, the number of entries and their sizes in MB are printed. With ``--clear`` all entries are removed.
     """

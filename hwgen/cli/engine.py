@@ -32,7 +32,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compile_program(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen compile`` and return the exit status.
+    """Run ``hwgen compile``, which writes a model's program for an existing engine, and return the exit status.
 
     The model is planned for the engine of ``--engine``, and its program is written.
     """
@@ -68,7 +68,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_options(arguments: argparse.Namespace) -> None:
-    """Refuse options of ``hwgen simulate`` that contradict each other, with or without ``--engine``.
+    """Refuse options of ``hwgen simulate`` that contradict ``--engine`` or each other, or that need ``--engine``.
 
     Raises
     ------

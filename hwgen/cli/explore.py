@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen explore`` and return the exit status.
+    """Run ``hwgen explore``, which computes the Pareto fronts of a network, and return the exit status.
 
     The fronts are printed, and written as JSON, as a picture and as a page where the options name files.
     """

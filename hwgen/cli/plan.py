@@ -61,7 +61,7 @@ def board_of(arguments: argparse.Namespace) -> Board:
 
 
 def planned(arguments: argparse.Namespace) -> Design:
-    """Load the command line's model, and return its design: planned by the options, or by the plan of ``--plan``."""
+    """Load the command line's model, plan it by the options or follow ``--plan``, and return the design."""
     board = board_of(arguments)  # before the model, because a board is loaded faster
     return steered(load(arguments), board, arguments)
 
@@ -185,7 +185,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
 
 
 def build(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen build`` and return the exit status. The plan is printed, and the result folder is written."""
+    """Run ``hwgen build``, which prints the plan and writes the result folder, and return the exit status."""
     from hwgen import emit
 
     check_jobs(arguments)

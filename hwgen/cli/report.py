@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen report`` and return the exit status.
+    """Run ``hwgen report``, which writes a result folder's page again, and return the exit status.
 
     The page of a result folder is written again, with the figures of Vivado's reports if the folder has them.
     """

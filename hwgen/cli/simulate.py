@@ -161,7 +161,7 @@ def golden(arguments: argparse.Namespace) -> int:
 
 
 def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespace, outputs: Outputs) -> None:
-    """Compute and write the golden model's only output in batches, because all frames can exceed the memory."""
+    """Compute and write a golden model's only output in batches of frames, because all can exceed the memory."""
     arrays = frames.values() if isinstance(frames, dict) else frames if isinstance(frames, list) else [frames]
     count, written = len(next(iter(arrays))), []
 

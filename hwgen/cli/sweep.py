@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen sweep`` and return the exit status. A summary is printed, and the table of all plans is written.
+    """Run ``hwgen sweep``, which prints a summary and writes the table of all plans, and return the exit status.
 
     Raises
     ------

@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen synth`` and return the exit status. The resources of each component are printed and written."""
+    """Run ``hwgen synth``, which prints and writes each component's resources, and return the exit status."""
     from hwgen.emit import synthesis
 
     check_jobs(arguments)

@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen weights`` and return the exit status.
+    """Run ``hwgen weights``, which writes a model's weights file for an existing design, and return the exit status.
 
     The model is compared with the design of ``--design``, and the file of its weights is written.
     """

@@ -70,12 +70,12 @@ class LoadingConfig:
 
     @property
     def output_ports(self) -> tuple[Port, ...]:
-        """Output ports, which are the accelerator's."""
+        """Output streams of the module, equal to the accelerator's (name, beat format, pixel order)."""
         return self.inner.output_ports
 
     @property
     def error_ports(self) -> tuple[str, ...]:
-        """Names of the error ports, which are the accelerator's."""
+        """Names of the module's error ports, equal to the accelerator's."""
         return self.inner.error_ports
 
     @cached_property

@@ -18,13 +18,13 @@ from hwgen.errors import HwgenError, InputError, PlanError
 from hwgen.options.kinds import Choice, Count, Flag, Kind, Pair, Rate, Text
 
 RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS = range(7)
-"""Sections of the options, in the order in which help lists them."""
+"""Numbers of the sections in which help lists the options of a plan, in their order."""
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 STREAM, PYRAMID, ENGINE = TEMPLATES = ("stream", "pyramid", "engine")
 """Names of the templates, in order of preference."""
 FORMER_TEMPLATES: dict[str, str] = {"tile": ENGINE}
-"""Present names of templates by their former names, which users can still give."""
+"""Mapping from former names of templates, which users can still give, to present names."""
 REUSE, RELOAD, RECOMPUTE = OVERLAPS = ("reuse", "reload", "recompute")
 """Ways to treat the overlap of neighbouring pyramids: keep it on chip, keep all but the group's input, or recompute it.
 

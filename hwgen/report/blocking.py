@@ -30,7 +30,10 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class BufferReport:
-    """Report of a layer's best tiles for several buffer sizes, by Peemen's model and with two limits of it lifted."""
+    """Report of a layer's best tiles for several buffer sizes, by Peemen's model and by a variant with fewer accesses.
+
+    The variant, ``better``, reads no zeros before the first sums, and lets the working set fill the whole buffer.
+    """
 
     problem: Problem
     memories: Sequence[int]

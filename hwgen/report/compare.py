@@ -25,7 +25,7 @@ class ComparisonValues(Protocol):
 
 
 def table(comparison: ComparisonValues) -> str:
-    """Return the comparison as text: a line per layer and per output, and the number of frames that are right."""
+    """Return the comparison as text: a line per layer and per output, and with labels the frames classified right."""
     layers, outputs = rows(comparison)
     text = columns([HEAD, *layers, *outputs], left=LEFT, rules=[1, 1 + len(layers)])
     return "\n".join([*text, "", *under(comparison)])

@@ -99,7 +99,7 @@ def compare(
 
 
 def compare_pixels(pixels: np.ndarray, expected: np.ndarray, order: Order, layer: str) -> Mismatch | None:
-    """Return the first difference between pixels ``(n, C, N)`` in stream order and expected maps ``(n, C, H, W)``."""
+    """Return the first difference of pixels ``(n, C, N)``, in stream order, from expected maps, or ``None``."""
     height, width = expected.shape[2:]
     positions = pixel_sequence(height, width, order)
     should = expected.reshape(*expected.shape[:2], -1)[:, :, positions]
@@ -206,7 +206,7 @@ def locate(
 
 
 def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
-    """Return one list, over all groups, with the index of the tap port and the pixel order of each network layer.
+    """Return one list, over all groups, with the index in ``Run.taps`` and the pixel order of each network layer.
 
     A group can begin with a copy, which has a tap, but is no layer of the network.
     """

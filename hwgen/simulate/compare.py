@@ -110,7 +110,9 @@ class Seen:
     orders: Mapping[str, Order] = field(default_factory=dict)
 
     def compare(self, layer: str, expected: np.ndarray, begin: int) -> tuple[int, Mismatch | None] | None:
-        """Compare a layer's values from frame ``begin`` on with ``expected``; return their number and the first wrong.
+        """Compare a layer's values from frame ``begin`` on with ``expected``; return their number and a difference.
+
+        The difference is the first one, or ``None``.
 
         The result is ``None`` if the hardware has no values of the layer.
         """

@@ -82,7 +82,7 @@ class CppSimulator(Simulator):
 
 
 def macros(job: Job) -> dict[str, object]:
-    """Return the C++ macros, by name, that tell `DRIVER` a job's streams and taps."""
+    """Return the C++ macros, by name, that adapt `DRIVER` to a job: its numbers and names of streams and taps."""
     return {
         "HWGEN_DRAIN": DRAIN,
         "HWGEN_LAYERS": len(job.taps),

@@ -41,7 +41,7 @@ class EngineMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Address range, ``begin`` to before ``end``, that the memory answers with an error response in the first run."""
+    """Address range, ``begin`` to before ``end``, that an engine's memory answers with an error in the first run."""
 
     begin: int
     end: int

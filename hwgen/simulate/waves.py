@@ -124,7 +124,7 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
 
 
 def decoded(files: Mapping[str, bytes], top: str, watched: Sequence[Watched]) -> dict[str, bytes]:
-    """Add a decoder of each layer's stream to an accelerator's Verilog, which must have the ports of ``taps``."""
+    """Add a decoder of each layer's stream to an accelerator's Verilog, written with ``taps``; return all files."""
     text = files[f"{top}.v"].decode(errors="surrogateescape")
     end = text.index("endmodule", text.index(f"module {top} ("))
     lines = [

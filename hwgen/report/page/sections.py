@@ -56,7 +56,7 @@ class Sections:
         ]
 
     def engine(self, group: Group) -> dict[str, Any] | None:
-        """Return values for the memory section on an engine's buffers and tiles; ``None`` for groups of streams."""
+        """Return the memory section's values on an engine's buffers and tiles; ``None`` for layers with streams."""
         return None
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float | None:
