@@ -168,7 +168,7 @@ class Tiling:
         return words * self.visits(indexed, order, scope)
 
     def visits(self, indexed: Collection[str], order: Sequence[str], scope: int | None = None) -> np.ndarray:
-        """Return, per tile size, how often each block of an operand is fetched into a buffer for one tile.
+        """Return, per tile size, how often a layer fetches each block (one tile's part) of an operand.
 
         ``indexed`` are the dimensions of the operand. A loop that doesn't index the operand fetches its blocks again in
         two cases: a loop inside it changes the block, or the loop is beyond the first ``scope`` loops.

@@ -55,7 +55,7 @@ class AddBiasConfig(ChannelsConfig):
 
     @property
     def output(self) -> Shape:
-        """Amaranth shape of a sum of accumulator and bias."""
+        """Amaranth shape of an output: the signed sum of accumulator and bias, wrapped to ``bits`` bits."""
         return signed(self.bits)
 
     @property

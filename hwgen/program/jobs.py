@@ -361,7 +361,7 @@ class _PassJobs:
         return True
 
     def _read(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice]]]:
-        """Return the storage states of the input maps that a tile reads, with the indices of their blocks and rows."""
+        """Return the states (complete or not) of the map rows that a tile reads, with slices of blocks and rows."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         first_block += item.fold if task.channelwise else 0
         parts = [

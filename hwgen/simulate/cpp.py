@@ -105,7 +105,7 @@ def _library(tools: Tools, name: str, folder: Path) -> None:
 
 
 def _prelude(tools: Tools, speed: str, folder: Path) -> None:
-    """Precompile Verilator's header with the flags of ``speed``, ``fast`` or ``slow``."""
+    """Precompile Verilator's header with the compiler flags of ``speed``, which is ``fast`` or ``slow``."""
     header = folder / _PRELUDE.format(speed)
     header.write_text('#include "verilated.h"\n')
     _call(

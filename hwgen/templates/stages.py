@@ -86,7 +86,7 @@ class MaxPoolStage(WindowStage[MaxPool | Crop]):
 
 @dataclass(frozen=True)
 class ConvStage(WindowStage[Conv]):
-    """Stage of a convolution: multiply-add chains, and a requantiser."""
+    """Configuration and costs of a convolution's multiply-add chains, and of its requantiser, if it has one."""
 
     @property
     def channelwise(self) -> bool:

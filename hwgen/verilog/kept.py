@@ -16,7 +16,7 @@ STEP = "writing the Verilog"
 LEAST = 0.5
 """Smallest writing time, in seconds, of Verilog files that are cached."""
 MOST = 256 << 20
-"""Largest total size, in bytes, of Verilog files that are cached together."""
+"""Total size, in bytes, from which on Verilog files that are written together are not cached."""
 _NAME = "files.zip"
 
 

@@ -123,7 +123,7 @@ def _joining(walk: Walk) -> Rest | None:
 
 
 def whole_network(walk: Walk, joins: bool, name: str) -> Network:
-    """Return the network of an ONNX model that `walked` imported without obstacles; ``joins`` is its second result."""
+    """Return a `walked` model's network, without obstacles; ``joins``: whether the host joins several tensors."""
     return _before_rest(walk, walk, name, walk.maps(), whole=True) if joins else walk.network(name, walk.ends)
 
 

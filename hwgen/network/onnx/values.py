@@ -385,7 +385,7 @@ class Sums:
     affine: Affine | None = None
     """Affine function that later nodes apply to the real values of the accumulators."""
     factor: np.ndarray | None = None
-    """Requantisation factor of the sums, float32 ``(M,)``, if it is known without ``x_scale`` and ``w_scale``."""
+    """Requantisation factor that `settled` computed, float32 ``(M,)``; ``None``: ``x_scale * w_scale / y_scale``."""
     fraction: int = 0
     """Number of fractional bits in the ``bias`` of these convolution sums; products have none."""
 

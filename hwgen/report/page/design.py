@@ -266,7 +266,7 @@ def _memory_name(block: bool) -> str:
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
-    """Return a roofline: peaks of the board and of used slices, and points of groups and of layers not fused.
+    """Return a roofline: peaks of the board and of used slices, points of groups, and of layers as if unfused.
 
     Intensities are in MACs per byte off chip, rates in GMAC/s. A group has its rate while it runs. A layer has the rate
     of the frame, at the intensity that it would have if its maps were moved off chip. On an engine each layer has its
