@@ -114,7 +114,7 @@ class FifoConfig:
 
 
 class Fifo(ConfiguredComponent[FifoConfig]):
-    """Component of a layer's output FIFO, without input back-pressure: the writer counts credits to avoid overflow.
+    """FIFO behind a layer, without input back-pressure: its writer counts credits to avoid overflow.
 
     Parameters
     ----------

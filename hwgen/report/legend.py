@@ -13,9 +13,9 @@ COLUMNS = {
     "Tm": "output channels that the layer computes in a cycle",
     "Tk": "kernel taps that the layer computes in a cycle",
     "Tp": "output pixels that the layer computes in a cycle, neighbours in a row",
-    "mult": "DSP slices of the layer and of its requantiser (*: two multiply-adds a slice)",
-    "rows": "image rows in the layer's line buffer; in a pyramid, rows of its window",
-    "FIFO": "depth of the FIFO behind the layer, in beats stored or in flight, x bits of a beat",
+    "mult": "DSP slices, the requantiser's included (*: two multiply-adds a slice)",
+    "rows": "image rows in the layer's line buffer (pyramid: in its window)",
+    "FIFO": "beats in the FIFO behind the layer or in flight at most, x bits",
     "cycles": "cycles per frame if nothing stalls the layer",
     "busy": "cycles of the layer as a share of the slowest layer's",
 }

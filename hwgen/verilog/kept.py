@@ -13,9 +13,9 @@ __all__ = ["STEP", "written"]
 
 STEP = "writing the Verilog"
 """Text that names the writing of Verilog in progress reports."""
-LEAST = 0.5
+MIN_SECONDS = 0.5
 """Smallest writing time, in seconds, of Verilog files that are cached."""
-MOST = 256 << 20
+MAX_BYTES = 256 << 20
 """Total size, in bytes, from which on Verilog files that are written together are not cached."""
 _NAME = "files.zip"
 
@@ -41,7 +41,7 @@ def written(
     say(STEP)
     begin = time.perf_counter()
     files = write()
-    if time.perf_counter() - begin > LEAST and sum(map(len, files.values())) < MOST:
+    if time.perf_counter() - begin > MIN_SECONDS and sum(map(len, files.values())) < MAX_BYTES:
         cache.keep_files("verilog", key, {_NAME: _archive(files)})
     return files
 

@@ -69,7 +69,7 @@ def test_words(stores, seed):
         words = list(store.cut(contents))
         assert len(words) == store.words
         assert store.joined(words) == contents
-        number = sum(word << (32 * store.parts * place) for place, word in enumerate(contents))
+        number = sum(word << (32 * store.word_parts * place) for place, word in enumerate(contents))
         assert words == [number >> (32 * place) & 0xFFFFFFFF for place in range(store.words)]
 
 

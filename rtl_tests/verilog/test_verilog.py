@@ -338,7 +338,7 @@ def test_digits_read_well():
     check_text(files)
     assert "\nmodule digits_conv1_window (\n    input  wire clk,\n    input  wire rst,\n" in text
     head = text[text.index("// Module digits_conv2_fifo: ") : text.index("module digits_conv2_fifo")]
-    assert "FIFO for a writer that counts credits" in head
+    assert "FIFO behind a layer, without input back-pressure: its writer counts credits" in head
     assert "depth = 26" in head
     assert "latency: 2 cycles" in head
     assert "// last [16], data [15:0]: 2 x 1 of 8 bits" in text

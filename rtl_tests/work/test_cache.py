@@ -361,7 +361,7 @@ def with_other_weights(network):
 
 
 def test_verilog_is_kept(monkeypatch):
-    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    monkeypatch.setattr(kept_verilog, "MIN_SECONDS", 0)
     config, said = hwgen.load(DIGITS).plan(board="zedboard").config, []
     first = verilog.files(config, say=said.append)
     assert said == ["writing the Verilog"]
@@ -417,7 +417,7 @@ def small_model(path: Path, **changes: Callable[[np.ndarray], np.ndarray]) -> on
 def check_changes(folder: Path, monkeypatch: pytest.MonkeyPatch, simulator: str) -> None:
     """Each change of a constant changes what is simulated, whatever was kept of other constants before."""
     for module in (kept_plans, kept_verilog):
-        monkeypatch.setattr(module, "LEAST", 0)
+        monkeypatch.setattr(module, "MIN_SECONDS", 0)
     x = np.random.default_rng(2).integers(0, 256, (2, 3, 7, 9)).astype(np.uint8)
     seen = []
     for changes in ({}, *({name: change} for name, change in CHANGES.values()), {}):
@@ -444,7 +444,7 @@ def test_simulators_that_are_kept_are_never_of_other_constants(tmp_path, monkeyp
 @pytest.mark.parametrize("macs", [1, 2])
 def test_parts_are_kept(tmp_path, monkeypatch, macs):
     """With another weight the chains are not written again, and the Verilog is what it is without a cache."""
-    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    monkeypatch.setattr(kept_verilog, "MIN_SECONDS", 0)
     configs = []
     for changes in ({}, dict([CHANGES["weight"]])):
         small_model(tmp_path / "small.onnx", **changes)
@@ -484,7 +484,7 @@ class Around(wiring.Component):
 
 def test_parts_of_others_are_not_kept(place, monkeypatch):
     """Nobody knows whether their code changed."""
-    monkeypatch.setattr(kept_verilog, "LEAST", 0)
+    monkeypatch.setattr(kept_verilog, "MIN_SECONDS", 0)
     (text,) = convert(Around(), "around").values()
     assert b"module around_twice (" in text
     assert not place.exists()
