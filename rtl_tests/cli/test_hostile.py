@@ -127,8 +127,11 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
     [range(120), *(pytest.param(range(n, n + 500), marks=pytest.mark.long) for n in range(1000, 4000, 1000))],
     ids=str,
 )
-def test_hostile_models(seeds: range, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_hostile_models(
+    seeds: range, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Exit status 0, nothing on stderr and ONNX Runtime's values, or 2 and one line; both occur."""
+    monkeypatch.setattr("hwgen.progress.DELAY", 1e9)  # no bars, however slow the machine
     taken, refused = fuzz(seeds, tmp_path, capfd)
     assert taken > len(seeds) // 20
     assert refused > len(seeds) // 3
