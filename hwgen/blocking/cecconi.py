@@ -249,7 +249,7 @@ def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) 
 
 
 def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
-    """Return the numbers of elements, partial blocks and whole blocks along a map's axis, for each block size.
+    """Count elements read, partial blocks and whole blocks along a map's axis, as three lists by block size.
 
     Elements that several blocks read count in each. A partial block lacks some of the map's elements along the axis. A
     whole block has all of them.

@@ -48,7 +48,7 @@ class Axis:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """Number of map elements, without padding, that a tap (row) reads in the first ``n`` windows (column)."""
+        """Numbers of map elements, without padding, that each tap (row) reads in the first ``n`` windows (columns)."""
         elements = np.arange(self.outputs) * self.stride - self.pad + np.arange(self.window)[:, None]
         inside = (elements >= 0) & (elements < self.size)
         return np.concatenate([np.zeros((self.window, 1), np.int64), np.cumsum(inside, axis=1)], axis=1)
@@ -143,7 +143,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
 
 
 def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict[str, Blocks]]:
-    """Return, by dimension, which block a buffer holds before, and after, each step of a loop outside the buffer.
+    """Return the blocks that a buffer holds before, and after, each step of one loop outside the buffer, by dimension.
 
     The buffer is at ``position`` of the nest. Blocks have a start and a length.
     """
@@ -166,7 +166,7 @@ def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict
 
 
 def steps_of(nest: Nest, dim: str, loop: int) -> int:
-    """Return the step width of a loop in a blocked nest: the extent that the inner loops of its dimension cover."""
+    """Return the number of elements of dimension ``dim`` by which a nest's loop steps: what the loops inside cover."""
     return nest.tile(loop)[dim]
 
 
@@ -238,7 +238,7 @@ def traffic(
     scope: int | None = None,
     first_read: bool = False,
 ) -> dict[str, list[Traffic]]:
-    """Count the words that each buffer at given positions of a loop nest moves, by operand, inner to outer.
+    """Count the words that buffers at given positions of a loop nest move, as a list per operand, inner to outer.
 
     Parameters
     ----------

@@ -93,9 +93,9 @@ class Lattice:
 
     @cached_property
     def edges(self) -> dict[str, list[int]]:
-        """Longest partial last block, by dimension and block size, that larger blocks leave and that fits the size.
+        """Longest partial block that multiples of a block size leave and one block can hold, by dimension and size.
 
-        The value is 0 if no larger size leaves such a block.
+        The value is 0 if no multiple among the sizes leaves such a block.
         """
         edges = {}
         for dim in DIMS:
@@ -196,10 +196,10 @@ Blocks of the window always divide it.
 
 
 def _followers(sizes: Sequence[int]) -> list[list[int]]:
-    """Return, for each block size, the indices of the next larger sizes that hold whole blocks of the size, or -1.
+    """Return one list per growth factor: for each block size, the index of the size that follows, or -1 if none does.
 
-    There is one list per factor between the sizes. One more list holds the last size, which can end with a partial
-    block.
+    The size that follows is a multiple of the size, with no other multiple of the size that divides it between. One
+    more list holds the last size, which can end with a partial block.
     """
     last = len(sizes) - 1
     by_factor: dict[int, list[int]] = {}

@@ -54,7 +54,7 @@ class Prices:
 
     @cached_property
     def cheapest(self) -> list[np.ndarray]:
-        """Smallest energy (pJ) of an access to a buffer at each memory level or a higher one.
+        """Smallest energy (pJ) of an access to a buffer at each memory level or a higher one, as one array per operand.
 
         The energy beyond the last level is infinite.
         """

@@ -114,7 +114,7 @@ class Tiling:
 
     @cached_property
     def _words(self) -> dict[tuple[tuple[str, str], str | None], np.ndarray]:
-        """Cache of the input words along one axis, for each tile size and direction."""
+        """Cache of the arrays that `axis_words` returns, by the dimensions of an axis and the direction of tiles."""
         return {}
 
     @property
@@ -232,7 +232,7 @@ class Tiling:
         return np.array([value(*pair) for pair in sizes], np.int64).reshape(shape)
 
     def axis_words(self, dims: tuple[str, str], direction: str | None) -> np.ndarray:
-        """Return, per tile size, the input rows or columns in all tiles, less those shared with the next tile.
+        """Count, per tile size, the input rows (or columns) that all tiles read, less those shared with the next tile.
 
         The next tile is the neighbour in ``direction``. Without a direction nothing is shared.
         """

@@ -104,7 +104,7 @@ class Level:
 
 
 def back_map(layers: Sequence[Op], tip: Pair = (1, 1)) -> list[Level]:
-    """Return, for each layer, the size of the input region (pyramid) on which an output tile of size ``tip`` depends.
+    """Return, for each layer, size and advance of the input region on which an output tile of size ``tip`` depends.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def reuse_words(layers: Layers, tip: Pair = (1, 1)) -> int:
 
 
 def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
-    """Return the on-chip words kept for reuse of overlaps by every fusion group that ends with the last layer."""
+    """Return a list, by first layer, of the words kept to reuse overlaps in each fusion group up to the last layer."""
     linked = Linked.of(layers)
     _check(linked, tip)
     tips = tips_of_tails(linked, tip)
@@ -145,7 +145,7 @@ def reuse_words_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[int]:
 
 
 def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
-    """Return the output tile size of each fusion group that ends with the last layer: ``tip``, or more for upsampling.
+    """Return a list, by first layer, of the output tile size of each fusion group up to the last: ``tip``, or more.
 
     It is the smallest tip, at least ``tip``, with which all maps of the group advance by whole pixels. Only upsampling
     needs more than ``tip``.
@@ -193,7 +193,7 @@ def _readers(linked: Linked) -> dict[int, list[tuple[int, int]]]:
 
 
 def _words_of_tails(linked: Linked, tip: Pair) -> list[int]:
-    """Return the words that each fusion group that ends with the last layer keeps on chip for reuse of overlaps.
+    """Return a list, by first layer, of the words kept to reuse overlaps in each fusion group up to the last layer.
 
     The output tile size is ``tip``.
     """
@@ -276,7 +276,7 @@ def recomputation(layers: Layers, tip: Pair = (1, 1)) -> Work:
 
 
 def recomputation_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Work]:
-    """Return the arithmetic with recomputed overlaps of every fusion group that ends with the last layer.
+    """Return a list, by first layer, of the arithmetic with recomputed overlaps of each group up to the last layer.
 
     A pyramid is mapped back from the tip, so all groups of one tip share its levels.
     """

@@ -26,7 +26,7 @@ from hwgen.schedule.engine_core import group_steps
 Span = tuple[int, int]
 #: Number of byte addresses that the engine's memory port can reach.
 ADDRESSES = 1 << 32
-#: Estimated cycles between the jobs of a tile and the first read of its outputs.
+#: Estimated cycles from the end of a tile's jobs on array and memory port until other jobs can read the tile's outputs.
 LAG_CYCLES = 2000
 #: Estimated number of cycles by which the memory port can run ahead of the array, or the array ahead of the port.
 AHEAD_CYCLES = 4000
@@ -84,7 +84,7 @@ class Ring:
         return self._entries.get(key)
 
     def add(self, key: Any, size: int) -> tuple[Entry, int]:
-        """Allocate ``size`` words of the buffer, and return how many jobs must end before the words can be written.
+        """Allocate ``size`` words; return the allocation, and how many jobs must end before the words can be written.
 
         Returns
         -------
@@ -352,7 +352,10 @@ class _PassJobs:
         return replace(tile, box_rows=self.task.needed(0, *tile.rows, taps)) if self.tiling.by_taps else tile
 
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
-        """Whether all map rows that a tile reads are stored by the first ``jobs`` jobs, begun by cycle ``time``."""
+        """Whether jobs up to number ``jobs``, estimated to end by cycle ``time``, store all map rows that a tile reads.
+
+        ``times`` holds the estimates of the present group's jobs. Rows that earlier groups store are always ready.
+        """
         for rows, part in self._read(unit[0]):
             stored = int(rows.stored[part].max())
             begun = stored - (len(self.all.jobs) - len(times))  # index among the jobs of this group

@@ -165,8 +165,8 @@ def nest(task: Pass, engine: EngineConfig, tiling: Tiling) -> Nest:
     return Nest(loops, (*inner, *tile, *(folds + boxes if tiling.maps_stay else boxes + folds)))
 
 
-#: Positions in the engine's loop nest, each outside more loops: those of a chunk, of kernel columns, of kernel rows,
-#: and of channels and the tiles of a box.
+#: Positions in the engine's loop nest, ascending: outside the loops of a chunk; then also outside the loops over kernel
+#: columns, over kernel rows, and over a box's channels and tiles.
 CHUNK, ROW, PART, BOX = 6, 7, 8, 10
 
 

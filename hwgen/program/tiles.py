@@ -414,7 +414,7 @@ class Estimator:
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return, per tiling, how often each box of input is loaded, and the map buffer's words.
+        """Return, per tiling, how often each box of input is loaded, and how many words of the map buffer are used.
 
         Also return whether the box is double-buffered, and whether it fits.
         """

@@ -14,7 +14,7 @@ __all__ = ["ARRAY", "PORT", "Band", "bands"]
 
 ARRAY, PORT = "array", "port"
 _UNITS = {"work": LOAD, "buffer": FETCH, "room": STORE}
-"""Engine unit (load, fetch or store) that occupies the memory port, by the port's state in the timeline."""
+"""Mapping from the memory port's state in the timeline to the engine unit (load, fetch, store) that uses the port."""
 
 
 @dataclass(frozen=True)

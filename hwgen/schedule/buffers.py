@@ -165,9 +165,9 @@ class _Deadlines:
 def _minimum_depth(
     schedule: Schedule, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
 ) -> bool:
-    """Reduce one FIFO's depth as far as latency and throughput allow, by bisection; return whether that is final.
+    """Reduce one FIFO to the least depth that costs no time; return whether less also fails when other FIFOs shrink.
 
-    The bisection runs between a lower bound and the depth in use. The lower bound is the depth with which all events
+    A bisection runs between a lower bound and the depth in use. The lower bound is the depth with which all events
     are in time if no other event moves. It is usually sufficient, so it is the first trial.
 
     Parameters

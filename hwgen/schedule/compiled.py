@@ -13,7 +13,7 @@ _PART: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function wrapped by Numba's ``njit``, with machine code cached on disk where possible.
+    """Wrap a function in Numba's ``njit``, with machine code cached on disk where possible.
 
     Machine code is kept for the next process, if there is a folder for that. Numba looks only at the function's own
     file when it decides whether the code is stale. So a compiled function calls none of another file.
@@ -25,7 +25,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function compiled by Numba for calls from other compiled functions of its file only.
+    """Wrap a function in Numba's ``njit`` such that only other compiled functions of its file can call the function.
 
     Python can't call it.
     """

@@ -22,7 +22,7 @@ from hwgen.schedule.engine_core import CoreSchedule, columns
 
 #: Numbers of the memory port's users (fetch, store and load unit) in the first column of `EngineCycles.bursts`.
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
-#: Fields of a job's load and store: the map, weights, parameters and outputs to transfer, and what to wait for.
+#: Names of job fields: a load's map, weights and parameters, a store's outputs, and the jobs for which a load waits.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words", "addend")
 _WEIGHTS = ("w_address", "w_steps")
 _PARAMETERS = ("p_address", "p_words")

@@ -167,9 +167,9 @@ def _yield(core: Core, cycle: int) -> None:
 
 @inner
 def _next_drain(core: Core) -> int:
-    """Return the cycle of a pixel group's last sum in the drain, or before the next group's first; `NEVER` if unknown.
+    """Return the cycle of the last sum of the pixel group in the drain; without one, the cycle before the next begins.
 
-    A job without sums counts as drained in the cycle after the result.
+    The result is `NEVER` if the cycle is unknown. A job without sums counts as drained in the cycle after the result.
     """
     state = core.state
     if state[_SELECTS]:

@@ -59,8 +59,8 @@ LAST_FRAMES = 8
 #: layer's cycles.
 MIN_SETTLED_FRAMES = 5
 
-#: Smallest number of beats that a schedule covers. Small networks get more frames, so that a loss in one of many frames
-#: shows.
+#: Approximate number of beats, in the layer with the most, that a schedule covers at least (up to `MAX_FRAMES`). Small
+#: networks get more frames, so that a loss in one of many frames shows.
 MIN_BEATS = 10_000
 
 #: Largest number of events of a run, over all layers: with their temporary arrays they take about 5 GB.
@@ -92,7 +92,7 @@ class Cycles:
     steady: bool
 
 
-#: Subclass of `LayerEvents` that schedules the layers of each class of configuration.
+#: Mapping from each class of layer configurations to the subclass of `LayerEvents` that schedules such layers.
 _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
     LayerConfig: LineEvents,
     JoinLayerConfig: JoinEvents,
@@ -503,7 +503,7 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
 
 
 def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return `shortened`'s accelerators for lower input maps if the whole map has too many events, else ``None``.
+    """Shorten an accelerator's input map by `shortened` if the whole map has too many events, else return ``None``.
 
     ``None`` means that the map is scheduled as it is.
     """

@@ -14,19 +14,18 @@ from math import prod
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 
-#: Approximate number of scheduled events of the tallest of the three lower maps, over all frames.
+#: Approximate number of scheduled events, over all frames, of the tallest lower map that `shortened` returns.
 TARGET_EVENTS = 1 << 23
 
-#: Number of output rows of the last layer from one height to the next; and smallest number of output rows of the lowest
-#: map.
+#: Output rows of the last layer: difference between the three lower maps of `shortened`, and minimum of the lowest map.
 STEP_ROWS, MIN_ROWS = 12, 48
 
-#: Smallest height of each layer's input in the lowest map, as a multiple of the rows of its line buffer.
+#: Smallest height of each layer's input for the lowest map of `shortened`, as a multiple of the line buffer's rows.
 MIN_BUFFERS = 4
 
 
 def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return accelerators for three lower input heights, and the number of height steps to the whole map; or ``None``.
+    """Return accelerators for three lower maps, and the height steps from the tallest to the whole map; or ``None``.
 
     Parameters
     ----------
