@@ -58,7 +58,7 @@ GRACE = 600.0
 STALE = 86400.0
 """Seconds after which an unfinished entry is removed on file systems without locks."""
 KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
-"""Kinds of entries: plans, Verilog with its memory files, simulators, and the objects that simulators are linked from.
+"""Kinds of cache entries: plans, Verilog and memory files, simulators, and objects that simulators are linked from.
 
 The objects are those of components (``objects``) and of Verilator's runtime (``runtimes``).
 """

@@ -16,7 +16,7 @@ class HwgenError(Exception):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Lines of the message as printed. Line ends inside names become spaces."""
+        """Lines of the error's message as hwgen prints them. Line ends inside names become spaces."""
         return (" ".join(str(self).split()),)
 
     def __str__(self) -> str:

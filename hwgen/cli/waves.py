@@ -39,7 +39,7 @@ def choice(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse ``--wave-frames`` and ``--wave-layers`` where waveforms can't be of some frames and layers.
+    """Refuse ``--wave-frames`` and ``--wave-layers`` if waveforms can't be restricted to some frames and layers.
 
     Raises
     ------

@@ -27,9 +27,9 @@ DSP48E1 = MultiplierSlice(
     sum_registers=1,
 )
 
-#: Memories of the 7 series. Block RAM in simple dual port mode (UG473, tables 1-7 and 1-8) is a RAMB36E1, or a RAMB18E1
-#: of half its size. LUT RAM (UG474, table 2-3) is a RAM32M or a RAM64M in four LUTs. At least three tenths of the LUTs
-#: can be RAM; the planner's share of a quarter keeps some for shift registers.
+#: Block RAM and LUT RAM of the 7 series. Block RAM in simple dual port mode (UG473, tables 1-7 and 1-8) is a RAMB36E1,
+#: or a RAMB18E1 of half its size. LUT RAM (UG474, table 2-3) is a RAM32M or a RAM64M in four LUTs. At least three
+#: tenths of the LUTs can be RAM; the planner's share of a quarter keeps some for shift registers.
 #: Vivado places a ROM by ``rom_style`` (UG901). Yosys reads ``ram_style`` first and refuses a ROM that is
 #: "distributed", so a ROM in LUTs has the value "registers", which both accept.
 MEMORIES = Memories(
@@ -52,7 +52,7 @@ MEMORIES = Memories(
     },
 )
 
-#: Logic of the 7 series: a LUT of 6 inputs selects one of 4 bits, or delays a bit by 32 cycles (UG474).
+#: LUT costs of logic in the 7 series: a LUT of 6 inputs selects one of 4 bits, or delays a bit by 32 cycles (UG474).
 LOGIC = Logic(
     lut_inputs=6,
     mux_ways=4,
@@ -69,7 +69,8 @@ LOGIC = Logic(
     more_rotation_luts=0.3,
 )
 
-#: Capacities of the devices, by name. DS180 counts slices of 4 LUTs and 8 flip-flops each.
+#: LUTs, flip-flops, DSP slices and block RAMs of each 7-series device, by its name. DS180 counts slices of 4 LUTs and 8
+#: flip-flops each.
 CAPACITIES = {
     "XC7S6": Capacity(3_750, 7_500, 10, 5),
     "XC7S15": Capacity(8_000, 16_000, 20, 10),

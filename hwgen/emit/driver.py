@@ -127,7 +127,7 @@ class _Fields:
         return entries
 
     def spans(self, name, size, count=2):
-        """Return a JSON field that must be a list of spans (first, end and more) within 0 to ``size``.
+        """Return a JSON field that must be a list of spans: lists of first, end (and more) within 0 to ``size``.
 
         Each is a list of ``count`` integers.
         """
@@ -213,7 +213,7 @@ class Stream:
         Entry of ``inputs`` or ``outputs`` in ``registers.json``.
     """
 
-    #: Scale and zero point of a stream whose file does not state them.
+    #: Default scale and zero point, for a stream whose JSON description does not state them.
     scale, zero_point = None, 0
 
     def __init__(self, described):

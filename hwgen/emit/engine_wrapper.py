@@ -59,7 +59,7 @@ class EnginePackage(Package):
 
 
 def _fields_of(access: Access) -> dict[str, str | None]:
-    """Return which job field holds the address, words, rows and so on of one memory access; ``None`` if none does.
+    """Return the job field's name for each quantity of a memory access (address, words, rows ..), or ``None``.
 
     The keys are in the order of the drivers.
     """

@@ -30,7 +30,7 @@ def front(
     options: Callable[[int, int], Iterable[tuple[tuple[int, ...], Any]]],
     joins: Sequence[Join],
 ) -> list[tuple[tuple[int, ...], list[tuple[Span, Any]]]]:
-    """Return the exact Pareto front of costs over all groupings of a network's layers and all options of the groups.
+    """Return the exact Pareto front of costs over all groupings of a network's layers, and all ways to build a group.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def front(
 
 
 def spans(path: Iterable[tuple[Span, Any]]) -> tuple[Span, ...]:
-    """Return the layer ranges of the groups of a grouping (path), without the tags."""
+    """Return the layer ranges of a grouping's groups, without the tag that stands for the way to build each group."""
     return tuple(span for span, _ in path)
 
 

@@ -24,13 +24,13 @@ from hwgen.templates.latency import estimate_latency
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Ratio of consecutive cycle counts at which DSP slices are counted, to bound the cycles of groups.
+#: Ratio of consecutive cycle counts for which a group's DSP slices are counted, to bound or estimate its cycles.
 GRID = 1.02
 
 #: Number of groups above which no more are estimated in the search for groups in turn that are faster than one group.
 MAX_ESTIMATES = 40
 
-#: Largest number of steps by `GRID` from a lower bound of a group's interval upward.
+#: Largest number of cycle counts, each `GRID` times the one before, that are tried from a lower bound upward.
 MAX_STEPS = 16
 
 
@@ -235,7 +235,7 @@ class _Cutting:
                     return self.refused[span]
 
     def sure_refusal(self) -> Refusal | None:
-        """Return a refusal if some layers between two neighbouring cuts fit no group; ``None`` if all of them may fit.
+        """Return a refusal if some layers that can't be cut apart fit no group; ``None`` if all such layers may fit.
 
         No group with such layers then needs an estimate. Layers that begin with a `Copy` are not refused: within a
         longer group they have no copy and need less.
@@ -281,7 +281,7 @@ class _Cutting:
         return [(slices if self.task.goal.objective == "dsp" else maps + weights, cycles)]
 
     def _refusal(self) -> Refusal:
-        """Return the refusal that names layers between two neighbouring cuts that don't fit the board even alone.
+        """Return the refusal that names layers that can't be cut apart, and don't fit the board even alone.
 
         There are such layers, because otherwise groups of the layers between two cuts would fit. The refusal names the
         first that are known: to plan all layers before them, in search of others, could take minutes.
@@ -313,7 +313,7 @@ class _Cutting:
         return first if _is_one(span) else f"{first} to {last}"
 
     def _neediest(self, alone: Sequence[Span]) -> tuple[int, Span]:
-        """Return the fewest DSP slices that suffice for each span in ``alone``, and the first span that needs them."""
+        """Return the largest of the spans' minimum numbers of DSP slices, and the first span that needs as many."""
         needs = [int(self.task.search.part(*span).cheapest_of_all.cost) for span in alone]
         return max(needs), alone[needs.index(max(needs))]
 

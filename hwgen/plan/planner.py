@@ -42,7 +42,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 
 
 def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
-    """Return the plan for the first choice of requantisers in LUTs, or for the first later choice that is better.
+    """Return the plan with the first set of requantisers in LUTs that fits, or with the first later, better set.
 
     If no plan fits, the refusal is the first plan's.
     """

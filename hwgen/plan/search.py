@@ -265,7 +265,7 @@ class Turns:
         return self._made([aimed] * len(self.spans))
 
     def _made(self, tasks: Sequence[Task]) -> Plan | Refusal:
-        """Return the plan with one group per task and span, or the refusal of the first group that does not fit."""
+        """Choose the best group of each span by the span's own task; return the plan, or the first refusal."""
         groups = []
         for task, span in zip(tasks, self.spans, strict=True):
             group = self.choose(task, *span, in_turn=True)

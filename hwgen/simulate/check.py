@@ -206,7 +206,7 @@ def locate(
 
 
 def in_network(configs: Sequence[Any], network: Network) -> list[tuple[int, Order]]:
-    """Return one list, over all groups, with the index in ``Run.taps`` and the pixel order of each network layer.
+    """Return, for each network layer, its output stream's index in ``Run.taps`` over all groups, and pixel order.
 
     A group can begin with a copy, which has a tap, but is no layer of the network.
     """

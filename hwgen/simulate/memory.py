@@ -159,9 +159,10 @@ class Traffic:
         return self._available[-1] - self._moved[-1] < self._memory.queue
 
     def begin(self, cycle: int, sent: Sequence[int]) -> None:
-        """Begin a cycle: request input beats, and move as many bytes as the bandwidth allows (steps 1 and 2).
+        """Begin a cycle: request input beats, and move as many bytes as the bandwidth allows.
 
-        ``sent`` counts the beats of each input that the design took before the cycle.
+        These are steps 1 and 2 of the model. ``sent`` counts the beats of each input that the design took before the
+        cycle.
         """
         latency = self._memory.latency
         for index, count in enumerate(sent):
@@ -174,7 +175,10 @@ class Traffic:
         self._move(cycle)
 
     def post(self, cycle: int, output: int = 0) -> None:
-        """Put an output's beat into the write queue, and move bytes with the cycle's unused bandwidth (step 4)."""
+        """Put an output's beat into the write queue, and move bytes with the cycle's unused bandwidth.
+
+        This is step 4 of the model.
+        """
         self._available[-1] += 1
         self._waiting.append(output)
         self._move(cycle)

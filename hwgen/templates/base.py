@@ -98,7 +98,7 @@ class Template(ABC):
         return []
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """Whether a template's option, such as ``overlap``, has no effect on a group of the network's layers."""
+        """Return whether a template's option, such as ``overlap``, has no effect on a group of the network's layers."""
         return False
 
     alone: ClassVar[str] = ""
@@ -113,7 +113,7 @@ class Template(ABC):
     """
 
     def rows(self, group: Group) -> list[tuple[str, ...]] | None:
-        """Return a group's rows of the plan's table, a row per layer; ``None`` if the columns are those of streams.
+        """Return a group's rows of the plan's table, one per layer; ``None`` for the columns of layers with streams.
 
         A row has a layer's name, kind and output, and then this template's columns, whose titles are in
         `hwgen.report.legend`. The columns of streams are unroll factors, line buffers and FIFOs.
@@ -121,7 +121,7 @@ class Template(ABC):
         return None
 
     def document(self, group: Group) -> dict[str, Any] | None:
-        """Return a group's entry in ``plan.json`` without the template's name; ``None`` if it is that of streams.
+        """Return a group's ``plan.json`` entry without its template's name; ``None`` for that of layers with streams.
 
         The entry of streams has the group's layers, its FIFOs, and the fields of `write`.
         """
@@ -129,7 +129,7 @@ class Template(ABC):
 
     @classmethod
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group | None:
-        """Read a group from an entry that `document` wrote; ``None`` if the entry is that of streams.
+        """Read a group from an entry that `document` wrote; ``None`` if the entry is that of layers with streams.
 
         Raises
         ------
@@ -204,7 +204,7 @@ class Group:
         return self.predict(1).latency + 1
 
     def predict(self, frames: int | None = None) -> Cycles:
-        """Predict latency and interval of ``frames`` frames in succession; by default as many as settle them."""
+        """Predict latency and interval of ``frames`` successive frames; by default until the interval is steady."""
         return steady_cycles(self.config) if frames is None else steady_cycles(self.config, frames)
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:

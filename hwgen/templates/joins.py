@@ -150,7 +150,7 @@ class MulStage(StepStage[Mul]):
 
     @property
     def least_finish_slices(self) -> int:
-        """Number of DSP slices per lane: the multiplier. Thresholds use no slice."""
+        """Number of DSP slices per lane of a product of maps: one, the multiplier. Thresholds use no slice."""
         return 1
 
     def compute(self, sources: Sequence[BeatFormat]) -> ProductConfig:

@@ -37,7 +37,7 @@ def _coming(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rows(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cycles in which a map's rows start and end; ``count`` times the last end for another height."""
+    """Return the cycles in which a map's rows start and end; if the rows are not ``count``, all are the last end."""
     last = np.full(count, source[1][-1])
     return source if len(source[1]) == count else (last, last)
 

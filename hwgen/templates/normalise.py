@@ -84,7 +84,7 @@ class Tables:
 
 
 def find_tables(op: LRN, origin: int, bits: int) -> Tables:
-    """Search for tables that give an LRN's exact outputs for every magnitude of an input and base of its power.
+    """Search for tables that give an LRN's exact outputs for every input magnitude and scale (base of the power).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class _Guesses:
     """Number of factors, one for each value of the scale's leading bits."""
     magnitude: np.ndarray
     leading: np.ndarray
-    """Leading bits of the scale in each pair, which select the factor."""
+    """Leading bits of the scale, which select a factor, for each pair of a magnitude and leading bits."""
     low: np.ndarray
     high: np.ndarray
 

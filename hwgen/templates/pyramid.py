@@ -115,7 +115,7 @@ class Pyramid(Template):
         ]
 
     def is_moot(self, network: Network, option: str) -> bool:
-        """Whether an option has no effect: ``overlap`` has none if both treatments have the same tiles."""
+        """Return whether an option has no effect: ``overlap`` has none if both treatments have the same tiles."""
         tiles = self.tiles(network)
         return option == "overlap" and all(axes(network.layers, self.tile, overlap) == tiles for overlap in OVERLAPS)
 
@@ -261,7 +261,7 @@ class PyramidSearch(GroupSearch):
         return self._too_few_slices(search)
 
     def _slices(self, unrolling: Unrolling) -> int:
-        """Return the number of DSP slices of unroll factors, with the slices of requantisers for wider FIFOs."""
+        """Return the DSP slices of unroll factors, with those of requantiser lanes added for FIFOs with wider beats."""
         extra_slices = 0
         for work, unroll, lanes in zip(self.works, unrolling.unrolls, self._lanes(unrolling), strict=True):
             if lanes is not None:

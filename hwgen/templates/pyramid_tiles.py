@@ -104,7 +104,7 @@ def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[Axis]:
 
 
 def _whole(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> Axis:
-    """Return a layer's input tiles along an axis if none keeps pixels: all pixels that intervals of windows need."""
+    """Return a layer's input tiles along an axis: each tile has all pixels of an interval of windows, none kept."""
     spans = []
     for begin, end in intervals:
         first, last = layer.needed(axis, begin, end) if end > begin else (0, 0)

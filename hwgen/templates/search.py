@@ -300,7 +300,7 @@ class GroupSearch:
         return shortage(group.resources, self.task.board, self.goal.dsp)
 
     def _fits(self, unrolling: Unrolling) -> bool:
-        """Whether the group of given unroll factors fits the board with the smallest buffers.
+        """Return whether the group of given unroll factors fits the board with the smallest buffers.
 
         DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
         """

@@ -49,7 +49,7 @@ class Stage(ABC, Generic[Kind]):
     op: Kind
 
     in_step: ClassVar[int] = 0
-    """Number of inputs, from the first one on, without a line buffer.
+    """Number of the layer's inputs, from the first one on, that are read without a line buffer, a beat per step.
 
     The layer reads as many of their pixels per cycle as it writes: each step takes one beat of each of them.
     """
@@ -109,7 +109,7 @@ class Stage(ABC, Generic[Kind]):
 
     @property
     def most_lanes(self) -> tuple[int, int]:
-        """Maximum ``Tn`` and maximum ``Tm``."""
+        """Maximum number of input channels per cycle (``Tn``), and of output channels per cycle (``Tm``)."""
         return self.op.channels // self.groups, self.op.outputs // self.groups
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:

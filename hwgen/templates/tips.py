@@ -101,7 +101,7 @@ class PyramidWork:
 
 
 def largest(axis: Axis, what: str) -> int:
-    """Return the maximum, over all tiles of an axis, of the field ``what``: ``windows``, ``new`` or ``size``."""
+    """Return the maximum, over an axis' tiles, of ``what``: number of ``windows``, ``new`` pixels or all (``size``)."""
     return max(getattr(span, what) for span in axis.spans)
 
 

@@ -87,7 +87,7 @@ class _Fast:
 
 @dataclass(frozen=True)
 class _Options:
-    """Choices of one layer's unroll factors with the same ``Tp``, in order of preference: by cost, then `choices`."""
+    """Choices of a layer's unroll factors with the same ``Tp``, the preferred first: by cost, then as in `choices`."""
 
     work: LayerWork
     tp: int
@@ -217,7 +217,7 @@ class _Longer:
         self.cost, self.luts = before.cost + self._rank[0], before.luts + self._rank[1]
 
     def is_before(self, other: _Longer) -> bool:
-        """Whether this candidate precedes another candidate for the same layers, by `Unrolling.order`."""
+        """Return whether this candidate precedes another candidate for the same layers, by `Unrolling.order`."""
         if self.cost != other.cost:
             return self.cost < other.cost
         if self.luts != other.luts:
@@ -411,7 +411,7 @@ class Search:
 
     @cached_property
     def _sweep(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """Steps of the search: index of the layer that is added, and positions among the layers still to be read.
+        """Steps of the search: index of the layer that is added, and positions of layers in the state (`Pixels`).
 
         The positions are: of the layer's source (-1 if there is none), of the layers that must have the same ``Tp``,
         and of the layers that are still to be read afterwards, the layer itself last.
@@ -440,7 +440,7 @@ class Search:
         unread: list[int] = []
 
         def behind(index: int) -> int:
-            """Return the number of layers of different ``Tp`` that are still to be read after a layer."""
+            """Return the number of independent ``Tp`` of the layers still to be read after layer ``index`` is added."""
             known = {*done, index}
             return len({self._alike[layer] for layer in (*unread, index) if not self._readers[layer] <= known})
 

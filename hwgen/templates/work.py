@@ -110,7 +110,7 @@ class SelectWalk(Walk):
 
 @dataclass(frozen=True)
 class BlockWalk(Walk):
-    """Order of work of a move between channels and pixels (DepthToSpace, SpaceToDepth); parts share no beat.
+    """Order of work of a move between channels and pixels (DepthToSpace, SpaceToDepth); channel parts share no beat.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ LONGEST = 100
 SHORT = 4
 #: Largest length of a Verilog comment line, in columns.
 COLUMNS = 116
-#: Signals of Amaranth's clock domains, which are the first ports.
+#: Names of ports for clocks and resets, which come first among a Verilog module's ports.
 CLOCKS = ("aclk", "aresetn", "clk", "rst")
 
 

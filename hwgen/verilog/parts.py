@@ -34,7 +34,7 @@ class Written(SeparateModule):
     text: str
 
     def module(self, outside: Face) -> str:
-        """Return the complete Verilog of the part's module, with the name and comment from ``outside``."""
+        """Return the complete Verilog of the part's module, with the name and comment of the face ``outside``."""
         return "\n".join([*(f"// {line}".rstrip() for line in outside.head), f"module {outside.name}{self.text}"])
 
 
@@ -99,7 +99,7 @@ def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
 
 
 def _kept(part: Part[Any], name: str) -> dict[str, bytes]:
-    """Return the cached files of a `Part` component's module, which are written if they are missing."""
+    """Return the files of a `Part` component's module, from the cache if a class of hwgen was written before."""
     write = partial(_files, part, name)
     if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed
         return write()

@@ -77,7 +77,7 @@ class InThreads(_OnThisMachine):
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Argument that many tasks share: a worker receives the value with its first task, afterwards only the index."""
+    """Argument that many tasks share: a worker receives the value once, and with later tasks only its index."""
 
     value: Any
     index: int = field(default_factory=itertools.count().__next__)

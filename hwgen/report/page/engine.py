@@ -142,13 +142,13 @@ class EngineSections(Sections):
 
 
 def _computed(group: EngineGroup) -> list[tuple[Figures, Step]]:
-    """Return the figures of each layer with passes of its own, and its `Step`, with the layers done on its way out."""
+    """Return figures and `Step` of each layer with passes of its own; a step includes layers fused onto its output."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in steps(group.network) if step.ops[0].name in own]
 
 
 def _taken(group: EngineGroup, step: Step) -> int:
-    """Return the total bytes of the maps that the layers of a `Step` read, each map counted once."""
+    """Return the total bytes of the maps that a layer, and layers fused onto its output, read; each map counts once."""
     return sum(group.schedule.locations[edge].size for edge in dict.fromkeys(step.edges))
 
 

@@ -22,5 +22,5 @@ def of_group(group: Group) -> Sections:
 
 
 def of_plan(plan: Plan) -> Sections:
-    """Return the `Sections` object of a plan's only group, or the one for layers with streams if it has several."""
+    """Return the `Sections` object of a plan's only group; for several groups, that of layers linked by streams."""
     return of_group(plan.groups[0]) if len(plan.groups) == 1 else _STREAMS
