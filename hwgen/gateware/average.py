@@ -18,9 +18,9 @@ from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
-#: Number of bits of a sum among which the float32 rounding selects the lowest kept bit in one cycle.
+#: Number of possible lengths of a sum (in bits) among which float32 rounding selects the lowest kept bit in one cycle.
 LENGTHS = 4
-#: Number of neighbouring flags of dropped bits that a float32 rounding with one more cycle ORs in its first cycle.
+#: Number of neighbouring flags that a two-cycle float32 rounding ORs in its first cycle, to find the bits to drop.
 NEARBY = 8
 
 

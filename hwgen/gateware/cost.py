@@ -74,7 +74,7 @@ class Cost:
             self.delay(bits, registers)
 
     def tree_delay(self, bits: int, values: int, levels: int) -> int:
-        """Count the delay of a tree's last value if it has a partner on this level; return the levels it has waited.
+        """Count the delay of a tree's unpaired last value once a level pairs it; return for how many levels it waited.
 
         A tree combines values in pairs. On a level with an odd number, the last value has no partner and is delayed.
         Its delay is counted once it has a partner, on the last level of the tree at the latest.

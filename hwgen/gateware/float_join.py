@@ -169,7 +169,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         return m
 
     def _term(self, m: Module, name: str, index: int, value: Value) -> Value:
-        """Add a lookup table from a map's value to its addend; return the addend when the previous sum is complete."""
+        """Add a lookup table from a map's value to its addend; return the addend in the cycle of the sum before it."""
         config = self.config
         wait = config.arrivals[index - 1] - 1 if index else 0
         # The last stage is a register: a shift register in front of the table would be too slow.

@@ -20,7 +20,7 @@ FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)}
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
-    """Configuration of the frame guard of one accelerator input.
+    """Configuration of an accelerator input's frame guard, which completes short frames and drops surplus beats.
 
     Parameters
     ----------

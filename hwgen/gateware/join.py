@@ -53,7 +53,7 @@ class JoinConfig:
     in_turn: bool = False
     spread: bool = False
 
-    #: Number of cycles per output fold, which is the output of one cycle here.
+    #: Number of cycles per output fold: 1, because an output fold is the output of one cycle here.
     steps = 1
     #: Number of rows in a line buffer, and its minimum: 0, as a join has no line buffer.
     rows = least_rows = 0
@@ -123,7 +123,7 @@ class JoinConfig:
         return self.input.row_steps
 
     def taking(self, input_index: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """Return a shape in which to arrange a frame's cycles, and an index of the cycles that take an input's beat.
+        """Return which cycles take an input's beats: shape of an array of cycles, and an index into it (NumPy).
 
         The shape is that of the cycles (steps) of one pixel, or of a frame if the input is spread. The array of cycles
         has one more axis in front.
@@ -193,7 +193,7 @@ class OneMapConfig:
 
     input: BeatFormat
 
-    #: Number of cycles per output fold, which is the output of one cycle here.
+    #: Number of cycles per output fold: 1, because an output fold is the output of one cycle here.
     steps = 1
     #: Number of rows in a line buffer, and its minimum: 0, as there is no line buffer.
     rows = least_rows = 0

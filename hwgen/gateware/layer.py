@@ -404,7 +404,7 @@ class LayerConfig:
         return components
 
     def of_reader(self, name: str, reader_index: int) -> str:
-        """Return ``name``, for a component or port of one reader, with an index if the layer has several readers."""
+        """Return the name of a reader's component or port: ``name``, with an index if the layer has several readers."""
         return numbered(name, reader_index, len(self.outputs))
 
     @cached_property

@@ -57,7 +57,7 @@ from hwgen.gateware.stream import BeatFormat, at_pixel
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSteps:
-    """Tables of a line buffer's flow control: growth of a count of pixels from one window to the next.
+    """Tables of a line buffer's flow control: growth of a count of needed or released pixels from window to window.
 
     The count is that of needed or of released pixels. The windows are groups of ``Tp`` neighbouring windows, the row
     steps. Every window at the end of an output row has an entry of its own. Inside a row, the growth is the entry of
@@ -643,9 +643,9 @@ class LineBufferConfig:
 
 @lru_cache(maxsize=64)
 def _columns(steps: int, pixels: int, last: int, stride: int, offset: int, limit: int) -> tuple[int, ...]:
-    """Return, for each group of ``pixels`` windows, a map column of its last window, clipped to 0 .. ``limit``.
+    """Return the map column ``n * stride + offset`` of the last window ``n`` of each group of ``pixels`` windows.
 
-    Window ``n`` has the column ``min(n, last) * stride + offset``. The result is cached, because a search for unroll
+    ``n`` is at most ``last``. Columns are clipped to 0 .. ``limit``. The result is cached, because a search for unroll
     factors makes thousands of configurations that differ only in lanes and folds.
     """
     windows = np.minimum(np.arange(1, steps + 1) * pixels - 1, last)
@@ -682,7 +682,7 @@ class _Bank:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Values that the line buffer's writer outputs: pixels completed in this cycle, and pixels of the next beats.
+    """Signals of the line buffer's writer: numbers of pixels completed in this cycle, and of pixels in the next beats.
 
     Both are 0 unless this cycle stores the last channels of its pixels. The next beats carry the next pixels.
     """

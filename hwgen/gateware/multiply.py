@@ -219,7 +219,7 @@ class MultiplyConfig:
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """Output lanes (of ``Tm``) that each multiplier unit serves: several if packed in one DSP slice.
+        """Indices of the output lanes, 0 to ``Tm - 1``, that each multiplier unit serves: several if packed in a slice.
 
         The last unit can have fewer lanes than the others.
         """

@@ -176,7 +176,7 @@ class NormaliseConfig(Weightless):
 
     @property
     def ripple_table(self) -> list[int]:
-        """LRN's table of exceptions, flat: 1 where an output is 1 higher again at a distance behind its drop, else 0.
+        """Flat table, by exception index and distance behind an output's drop: 1 where the output is 1 higher again.
 
         The address consists of the distance and, above it, the index into ``ripples``.
         """

@@ -55,7 +55,7 @@ class WritePort:
 def memory_in_pieces(
     m: Module, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
-    """Add a memory to a module, divided into pieces of `piece_depth` words.
+    """Add a memory, divided into pieces of `piece_depth` words; return write port, read address and word that is read.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ class ProductConfig(Weightless):
     window: JoinConfig
     zeros: tuple[int, int]
 
-    #: Cycles from a step to its products: the subtraction of zero points, and the two registers of the multiplier.
+    #: Cycles from operands to their products: the subtraction of zero points, and the two registers of the multiplier.
     latency = 3
 
     def __post_init__(self) -> None:

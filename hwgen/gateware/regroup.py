@@ -67,7 +67,7 @@ class RegroupConfig:
 
     @cached_property
     def advances(self) -> tuple[int, ...]:
-        """Number of output lanes that each input beat of a pixel fills, and of empty ones before the next beat's."""
+        """Distance, in output lanes, from the first channel of each input beat of a pixel to the next input beat's."""
         starts = [output_lanes[0] for output_lanes in self.output_lanes]
         ends = [*starts[1:], len(self.sizes) * self.output.lanes]
         return tuple(end - start for start, end in zip(starts, ends, strict=True))

@@ -51,7 +51,7 @@ class ReorderConfig(OneMapConfig):
     blocks: tuple[int, int]
     opens: bool
 
-    #: Latency from a step to its values on ``o``, in cycles.
+    #: Latency from a step, which starts the read of a beat from memory, to the beat's values on ``o``, in cycles.
     latency = 3
     #: Least cycles from the transfer of a beat to the step that outputs the beat, and from a block's last step to the
     #: transfer of a beat that overwrites the block.

@@ -273,7 +273,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def bands(self) -> Bands:
-        """Flags of whether some channel's products are so near a tie of two outputs that float32 makes them the tie."""
+        """Flags: whether products are in ranges (bands) that float32 rounds to an output tie, or at the bands' ends."""
         bands = Bands()
         if self.float32:
             for (factor, shift), operands in zip(self._scales, self._operands, strict=True):

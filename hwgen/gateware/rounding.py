@@ -55,7 +55,7 @@ def scale_sum(total: int, significand: int, shift: int, float32: bool) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """Flags of whether scaled products are so close to a tie between two integers that float32 rounds them to it.
+    """Flags: whether products are in ranges (bands) that float32 rounds to a tie between integers, or at their ends.
 
     A band is the range that float32 rounds to a tie.
 
@@ -80,7 +80,7 @@ class Bands:
 
 @lru_cache(maxsize=1 << 17)
 def tie_bands(sums: tuple[int, int], factor: int, shift: int, outputs: tuple[int, int]) -> Bands:
-    """Return flags of whether some sum times a factor is so close to a tie that float32 rounds it to the tie.
+    """Return flags: whether scaled sums are in ranges (bands) that float32 rounds to a tie, or exactly at their ends.
 
     A tie is the middle between two integers. The products are the integers from ``sums[0]`` to ``sums[1]`` times
     ``factor / 2**shift``. All ties between two integers from ``outputs[0]`` to ``outputs[1]`` are examined.

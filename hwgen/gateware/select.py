@@ -43,9 +43,9 @@ class SelectConfig(OneMapConfig):
     index: tuple[int, ...]
     lanes: int
 
-    #: Latency from a step to its values on ``o``, in cycles.
+    #: Latency from a step, the cycle in which values are selected for output, to the values on ``o``, in cycles.
     latency = 1
-    #: Cycles from the transfer of a pixel's last beat to its first step.
+    #: Minimum cycles from the transfer of a pixel's last beat to the first step that outputs channels of the pixel.
     write_delay = 1
 
     def __post_init__(self) -> None:

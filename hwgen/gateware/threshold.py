@@ -95,7 +95,7 @@ class ThresholdConfig:
 
     @cached_property
     def tables(self) -> tuple[tuple[int, ...], ...]:
-        """Flat table of thresholds for each comparison of the binary search, by row and earlier results.
+        """Flat table of thresholds for each comparison of the binary search, by window tap count and earlier results.
 
         The first threshold is the middle one. Unused entries hold a threshold that no sum reaches.
         """

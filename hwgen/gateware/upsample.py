@@ -43,7 +43,7 @@ class UpsampleConfig(OneMapConfig):
 
     factors: tuple[int, int]
 
-    #: Latency from a step to its values on ``o``, in cycles.
+    #: Latency from a step, which takes a beat or reads it again, to the beat's values on ``o``, in cycles.
     latency = 1 + LATENCY
 
     def __post_init__(self) -> None:

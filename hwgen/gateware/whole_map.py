@@ -43,7 +43,7 @@ class WholeMapConfig:
     #: The number 1: cycles per output fold; pixels of the output map, of an output beat and of an output row; and beats
     #: of an output row.
     steps = windows = pixels = output_width = row_steps = 1
-    #: Latency from a step to its beat on ``o``, in cycles.
+    #: Latency from a step, the transfer of an input beat, to this beat on ``o``, in cycles.
     latency = 1
     #: Number of stored rows of the input map: none, because only sums are stored.
     rows = least_rows = 0

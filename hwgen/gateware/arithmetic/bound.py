@@ -31,9 +31,9 @@ class BoundConfig:
 
     bits: int
 
-    #: Cycles from the input of a whole part to the input of its output's bounds ``low`` and ``high``.
+    #: Cycles from the input of ``whole``, the integer to be saturated, to the input of its bounds ``low`` and ``high``.
     bounds_cycle = 1
-    #: Cycles from the input of a whole part to its saturated output.
+    #: Cycles from the input of ``whole``, the integer to be saturated, to the saturated output.
     latency = 2
 
     def __post_init__(self) -> None:

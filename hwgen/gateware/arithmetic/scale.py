@@ -43,13 +43,13 @@ _LUT_BITS = SIGNIFICAND_BITS - PIECE
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
 #: Width of the sum of an accumulator and its bias, without sign, in bits.
 _TOTAL_BITS = 32
-#: Number of product bits, the highest ones, that can have the weight 1/2. With a lower bit of this weight, the output
-#: saturates. With a higher one, it is 0.
+#: Number of possible positions, among the product's highest bits, of the bit of weight 1/2. With a lower position, the
+#: output saturates. With a higher position, the output is 0.
 PLACES = 10
 #: Index of the lowest product bit that can have the weight 1/2.
 _UPPER = _PRODUCT_BITS - PLACES
-#: Total of ``shift`` and the sum's left shift with which product bit ``_UPPER`` has the weight 1/2. The mantissa's
-#: lowest bit has the weight ``2**8`` without a left shift.
+#: Value of ``shift`` plus the sum's left shift at which product bit ``_UPPER`` has the weight 1/2. Without a left
+#: shift, the mantissa's lowest bit has the weight ``2**8``.
 _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
 
 
@@ -198,7 +198,7 @@ class Scale(ConfiguredComponent[ScaleConfig]):
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
-        """Add logic that finds the right shift of the product's bit of weight 1/2 to bit 0; return shift and overflow.
+        """Add logic for the right shift that moves the product's bit of weight 1/2 to bit 0; return shift and overflow.
 
         The shift, at most 10, applies to the ten highest bits of the product. Both results are available 4 cycles
         later.

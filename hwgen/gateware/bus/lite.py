@@ -173,7 +173,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         return read, bus.araddr[2:]
 
     def _hold(self, m: Module, register: Register, hit: Value, data: Value, mask: Value) -> None:
-        """Add the logic that applies software's writes to one register, by the register's access (``rw`` ..)."""
+        """Add the logic that applies software's writes to one register, by its kind of access (``rw``, ``w1c`` ..)."""
         name = register.name.lower()
         port = getattr(self, name)
         if register.access == "w":

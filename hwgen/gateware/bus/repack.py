@@ -83,8 +83,7 @@ class Pieces:
         return rounds * sum(self.sizes) + sum(self.sizes[:rest]) + self.final
 
 
-#: Pairs of the maximum number of units in an input piece (0: any number), and a converter's LUTs per stored bit, as
-#: measured.
+#: Pairs for a width converter: maximum number of units in an input piece (0: any number), measured LUTs per stored bit.
 _SLOT_LUTS = ((1, 0.8), (2, 1.0), (3, 1.4), (4, 2.6), (8, 4.5), (0, 5.1))
 
 

@@ -108,9 +108,9 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         cycles after enough jobs are stored. No cycle is lost between groups, or between jobs of at least `FETCH` beats.
     """
 
-    #: Cycles from the transfer of a job's drain part to its first selection of sums, at the earliest.
+    #: Minimum cycles from the transfer of a job's drain part to the part's first selection of sums.
     FETCH = 3
-    #: Cycles from the cycle in which enough jobs are stored for a drain part to its first selection, at the earliest.
+    #: Minimum cycles from the store of the last job that a drain part waits for to the part's first selection of sums.
     START = 2
 
     def __init__(self, config: EngineConfig):
@@ -240,7 +240,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += [self.select.block.eq(self.select.block + 1), blocks.eq(blocks - 1)]
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> Signal:
-        """Add a memory of lane strides by slot; return the lane distance of successive pixels of the drained group."""
+        """Add a memory of each slot's lane distance of successive pixels; return the drained group's lane distance."""
         m.submodules.strides = strides = memory.Memory(
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )

@@ -25,7 +25,7 @@ from hwgen.gateware.engine.port import PACE_BITS, Error
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.stream import join
 
-#: Cycles from ``start`` to the internal ``begin``, and from the last count of the last job to ``done``.
+#: Cycles from ``start`` to the internal ``begin`` of a run, and from the completion of the run's last job to ``done``.
 START_CYCLES, DONE_CYCLES = 2, 1
 #: Cycles without progress after which a run is considered stuck. Progress never pauses for so long in a valid program.
 STUCK_CYCLES = 4096

@@ -24,9 +24,9 @@ from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_att
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
-#: Index of the activation table, behind the tables of additions.
+#: Index of the engine's activation table among the lookup tables that jobs load, behind the tables of additions.
 ACTIVATION = len(TABLES)
-#: Cycles of a lookup in the activation table.
+#: Cycles of a lookup in the engine's activation table.
 _ACTIVATION_CYCLES = 2
 #: Width of the bias in a parameter word, in bits. The other half stores significand and shift.
 _HALF = 32

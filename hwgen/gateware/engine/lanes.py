@@ -72,9 +72,9 @@ class Lanes(ConfiguredComponent[EngineConfig]):
         Whether each lane's tap is inside of the box, one cycle after ``rest``.
     """
 
-    #: Cycles from a step to its addresses in the map buffer.
+    #: Cycles from a step, the array's work of one cycle, to its addresses in the map buffer.
     LATENCY = 3
-    #: Cycles from a step to ``inside``, which tells for each lane whether its tap is in the box or in the padding.
+    #: Cycles from a step of the array to ``inside``, which tells for each lane whether its tap is in the input box.
     INSIDE_LATENCY = 4
 
     def __init__(self, config: EngineConfig):

@@ -49,7 +49,7 @@ class Error(enum.Enum, shape=4):
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
-    """Add and return a register that equals a FIFO's ``w_rdy``; write the FIFO only while the register is high."""
+    """Add a register that equals ``w_rdy`` of a FIFO that is written only while the register is high; return it."""
     has_room = Signal(name=name, init=1)
     popped, pushed = queue.r_en & queue.r_rdy, queue.w_en
     with m.If(pushed & ~popped):

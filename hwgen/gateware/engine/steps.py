@@ -103,9 +103,9 @@ class Steps(ConfiguredComponent[EngineConfig]):
         one step.
     """
 
-    #: Cycles from the transfer of a job's compute part to the job's first step, at the earliest.
+    #: Minimum cycles from the transfer of a job's compute part to the job's first step in the array.
     FETCH = 3
-    #: Cycles from the cycle in which a job counts as loaded to the job's first step, at the earliest.
+    #: Minimum cycles from the cycle in which a job counts as loaded to the job's first step in the array.
     START = 2
 
     def __init__(self, config: EngineConfig):

@@ -68,7 +68,7 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
         value.
     """
 
-    #: Cycles from a step to its weights: block RAM and its output register.
+    #: Cycles from a step, the array's work of one cycle, to its weights: block RAM and its output register.
     LATENCY = 2
 
     def __init__(self, config: EngineConfig):

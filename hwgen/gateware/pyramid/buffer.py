@@ -264,7 +264,7 @@ def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
 
 
 def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
-    """Return two lists by tile, where the map begins and ends along one axis; ``None`` if all windows are inside.
+    """Return, by tile, where the map begins and where it ends on one axis (two lists); ``None`` without padding.
 
     The positions count from the first pixel of the tile's first window. If the map ends behind the last pixel that the
     tile's windows read, the entry is the end of the tile. The entries of all spans inside the map are then equal.

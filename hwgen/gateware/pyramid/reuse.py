@@ -294,7 +294,7 @@ def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool
 
 
 class _Band:
-    """Memory of kept rows or columns, with a read address and a write address that advance with the beats.
+    """Memory of a reuse buffer for kept rows or columns, with the word that is read, and flags of words in flight.
 
     A word is addressed two beats before its reader reaches the entry, and is then in the memory's output register. If a
     beat in flight still has to write this word, ``from_beat`` tells the beat at the entry which beat has the word.
@@ -311,7 +311,7 @@ class _Band:
     def connect(
         self, *, moves: Value, leaves: Value, value: Value, near: bool, read: Value, write: Value, stores: Value
     ) -> None:
-        """Connect the memory of kept rows or columns to the reuse buffer's pipeline, and set ``from_beat`` if ``near``.
+        """Connect the memory of kept rows or columns to the pipeline; if ``near``, add flags of words not yet written.
 
         Parameters
         ----------

@@ -181,7 +181,7 @@ class Axis:
         return tuple(cuts)
 
     def _grid(self, span_index: int, pixels: int) -> int:
-        """Return a row or column at which a beat begins, for a tile that keeps nothing and the next tiles that do."""
+        """Return a row or column where a beat begins, for a tile without kept pixels and the next tiles with some."""
         joints = []
         for span in self.spans[span_index + 1 :]:
             if span.size and not span.kept:

@@ -107,7 +107,7 @@ def walk_tiles(
     write_delay: int,
     release_delay: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Compute when successive tiles of a layer are filled and read at the earliest; return three lists by tile.
+    """Compute when tiles are filled and read at the earliest: lists of start lags, completion cycles, last read cycles.
 
     Parameters
     ----------
