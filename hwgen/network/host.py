@@ -223,7 +223,7 @@ def _part(remainder: Remainder) -> dict[str, Any]:
 
 
 def _behind(network: Network) -> list[str]:
-    """Return one list of the operators that the host computes behind the hardware, in the order of outputs."""
+    """Return one flat list of the ONNX operators' names that the host computes behind the hardware, for all outputs."""
     if network.host is not None and network.host.remainder is not None:
         return list(network.host.remainder.operators)
     return [] if network.host is None else [operator for end in network.host.outputs for operator in end.behind]

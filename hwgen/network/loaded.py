@@ -33,7 +33,7 @@ def loaded(network: Network) -> Network:
 
 
 def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
-    """Return a network whose convolutions have an existing design's widths of weights: ``weight_bits``, by layer name.
+    """Return a network whose convolutions have the weight widths of an existing design, ``weight_bits`` by layer name.
 
     Weights can need fewer bits than the hardware has; the other bits are sign bits.
     """

@@ -16,7 +16,7 @@ MOST_BIAS = (1 << 47) - 1
 With 16 bits, usual biases can exceed int32.
 """
 RARELY = 200
-"""Number of outputs of `fit_table` with more than 8 bits, among which one can differ by 1 from the float32 result."""
+"""Reciprocal of the maximum fraction of a channel's outputs that `fit_table` lets differ by 1, with over 8 bits."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 

@@ -155,10 +155,9 @@ class Builder:
     def requantise_reals(
         self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> None:
-        """Quantise dequantised values of the current map, by a layer if the integers change.
+        """Quantise the current map's dequantised values: if integers change, bound the last convolution or add a layer.
 
-        That needs no layer if the integers stay the same. Otherwise the convolution before it gets new bounds, or a
-        layer is emitted.
+        The layer is a table, or a convolution with a weight per channel.
         """
         if state.for_sums:
             raise self.refusal(state.steps[-1], "works on dequantised values; a Conv, Gemm or MatMul must take it in")

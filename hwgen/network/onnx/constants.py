@@ -35,7 +35,7 @@ NAMED = "int8, uint8, int16 or uint16"
 """List of the integer types of feature maps, for error messages."""
 
 
-#: Largest number of a layer's weights that are stored in 64 bits; more weights have twice the bits of their type.
+#: Largest number of weights of a layer that are held as int64; more are held in integers twice as wide as their type.
 MANY_WEIGHTS = 1 << 24
 
 

@@ -268,10 +268,7 @@ class _Folding:
     # Quantised constants that are moved.
 
     def _move(self, node: onnx.NodeProto) -> bool:
-        """Apply a node that moves values to a dequantised constant's integers, in front of its DequantizeLinear.
-
-        Return whether the node's input is such a constant.
-        """
+        """Apply a node that moves values to a constant before its DequantizeLinear; return whether that is possible."""
         dequantise = self._lazy.get(node.input[0])
         while dequantise is not None and dequantise.op_type == "Identity":
             dequantise = self._lazy.get(dequantise.input[0])
@@ -387,9 +384,9 @@ class _Folding:
         return True
 
     def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> bool:
-        """Compute a node that depends on the symbolic batch, for each of `_BATCHES`.
+        """Compute a batch-dependent node for each batch of `_BATCHES`; return whether its outputs became constants.
 
-        If all results are equal, they become a constant. Return whether that is so.
+        Outputs become constants if they are equal for all batches.
         """
         if not all(name in self._batched or self._known([name]) for name in inputs):
             return False
@@ -413,7 +410,7 @@ class _Folding:
         return False
 
     def _fold_reshape(self, node: onnx.NodeProto) -> bool:
-        """Fold the shape of a Reshape that depends on the symbolic batch, which becomes 0 (keep the size) or -1."""
+        """Make a Reshape's batch-dependent shape a constant with 0 or -1 for the batch; return whether this worked."""
         first, second = (numpy_helper.to_array(tensor) for tensor in self._batched[node.input[1]])
         if first.ndim != 1 or first.shape != second.shape:
             return False

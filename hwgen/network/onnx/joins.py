@@ -243,7 +243,7 @@ def _output(source: Value, scale: np.float32, zero: int, integer_type: IntegerTy
 
 
 def _in_floats(operands: Sequence[Value]) -> bool:
-    """Return whether ONNX Runtime computes one of the maps that a node combines in float32."""
+    """Return whether ONNX Runtime computes in float32 any of the maps that a node combines."""
     return any(isinstance(value.state, Reals) and value.state.in_floats for value in operands)
 
 

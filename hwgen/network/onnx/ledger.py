@@ -52,7 +52,7 @@ class Ledger:
         self.behind: set[int] = set()
         """Nodes, by ``id``, that the host runs behind the last integer tensor."""
         self.left: dict[int, tuple[onnx.NodeProto | None, str | None]] = {}
-        """Node whose unquantised floats each imported node's output holds, and the layer before it, by the ``id``.
+        """Mapping from a node's ``id`` to the node whose unquantised floats its output holds, and the map's layer.
 
         The node is ``None`` if the output is quantised, and the layer's name if an input of the model is before it.
         """

@@ -78,7 +78,10 @@ def _first(
 def _around(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first bases of LRN's power at which outputs are below ``left``, and bit masks of later exceptions."""
+    """Return each first base of LRN's power at which an output is below ``left``, and bit masks of later exceptions.
+
+    Bit ``i`` of a mask is set if the output is not below ``left`` at the ``i``-th base behind the first one.
+    """
     near = falling[:, None] + np.arange(-reach, RIPPLE + reach)
     is_reached = outputs.of(owner[:, None], near) >= left[:, None]
     first = np.argmin(is_reached, axis=1)

@@ -53,7 +53,7 @@ def _bound(step: Step, low: int, high: int) -> bool:
 
 
 def _ends(source: Map) -> tuple[int, int]:
-    """Return the lowest and the highest integer of the type that an unfinished feature map gets in the end."""
+    """Return minimum and maximum of the integer type that the feature map ``source`` will have when it is finished."""
     integer_type = source.frozen().type
     return integer_type.minimum, integer_type.maximum
 

@@ -80,9 +80,9 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
 
 
 def _spread(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return scales or sizes of all dimensions: of a Resize node's ``axes`` those ``listed``, otherwise ``others``.
+    """Return each dimension's scale or size: from ``listed`` for a Resize node's ``axes``, otherwise from ``others``.
 
-    ``others``: scales or sizes of the dimensions that the node doesn't list.
+    ``listed`` has an entry per axis, ``others`` an entry per dimension. Without ``axes``, ``listed`` is the result.
     """
     axes = attribute(node, "axes", None)
     if axes is None:

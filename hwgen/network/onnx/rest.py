@@ -56,7 +56,7 @@ def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
 
 
 def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
-    """Return, as a `Rest`, the nodes between the tensors ``maps`` and the outputs, whichever inputs hardware reads."""
+    """Return, as a `Rest`, the nodes from the outputs back to the tensors ``maps``, even to inputs no layer reads."""
     graph = walk.model.graph
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     waiting, seen = [value.name for value in graph.output], set()
@@ -123,7 +123,10 @@ def _joining(walk: Walk) -> Rest | None:
 
 
 def whole_network(walk: Walk, joins: bool, name: str) -> Network:
-    """Return a `walked` model's network, without obstacles; ``joins``: whether the host joins several tensors."""
+    """Return the network of a model that `walked` imported; with ``joins``, the host joins several hardware outputs.
+
+    The model must have no obstacles.
+    """
     return _before_rest(walk, walk, name, walk.maps(), whole=True) if joins else walk.network(name, walk.ends)
 
 

@@ -133,7 +133,7 @@ class _Graph:
 
 
 def in_bytes(integer_type: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
-    """Return the tensor that ONNX Runtime accepts as input for the integers ``name``, and the nodes that convert it.
+    """Return the name of an input tensor that can feed the integers ``name`` to ONNX Runtime, and nodes to convert it.
 
     Integers of ONNX types below 8 bits are passed in bytes.
     """

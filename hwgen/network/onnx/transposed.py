@@ -79,7 +79,7 @@ class Phases:
     def _skipping(
         cls, first: int, size: int, outputs: int, stride: int, kernel: int, dilation: int, pad: int
     ) -> Phases:
-        """Split one axis of a transposed convolution into phases; phase 0 begins ``first`` outputs before its output.
+        """Split one axis of a transposed convolution into phases that begin ``first`` skipped outputs before output 0.
 
         Where padding would become negative, the phases begin some rounds of phases earlier.
         """
@@ -219,7 +219,7 @@ def _pads(build: Builder, node: onnx.NodeProto, full: Sequence[int], same: Seque
 
 
 def _by_phase(weights: np.ndarray, groups: int, rows: Phases, columns: Phases) -> tuple[np.ndarray, np.ndarray]:
-    """Convert a ConvTranspose's weights to a convolution's, whose channels are all phases; return their channels too.
+    """Return weights of a convolution for all phases of a ConvTranspose, and the node's channel of each output channel.
 
     The second array has, for each channel of the convolution, the node's output channel. The weights are ``(channels,
     C // groups, Kh, Kw)``; the phases of a group are neighbours.

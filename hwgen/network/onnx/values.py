@@ -338,7 +338,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Opened:
-    """Output map of a ConvTranspose, whose phases are the channels of a convolution's sums.
+    """Layout of a ConvTranspose's output channels on a convolution's channels, and function that adds later layers.
 
     ``channels``: for each channel of the sums the channel of the map. ``make`` emits the layers behind the convolution.
     """

@@ -241,10 +241,10 @@ class View:
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
     def product(self) -> View | None:
-        """Return the layout of the map's part, all channels by whole axes, that the last dimension holds, or ``None``.
+        """Return the layout of the map's part over which a matrix product along the last dimension sums, or ``None``.
 
-        One matrix product along the last dimension covers this part, which is a map of its own. The result is ``None``
-        unless the last dimension consists of all channels and of whole axes.
+        This part is a map of its own. The result is ``None`` unless the last dimension consists of all channels and of
+        whole axes.
         """
         covered = [prod(atom.size for atom in self.dims[-1] if atom.axis == axis) for axis in range(3)]
         if covered[CHANNELS] != self.sizes[CHANNELS] or any(

@@ -102,7 +102,7 @@ class Walk:
         self.reached_ends: dict[str, tuple[OutputEnd, Step]] = {}
         """Mapping from each model output to the tensor at which the hardware ends for it, with the tensor's layer."""
         self._elsewhere: dict[int, Step] = {}
-        """Stand-ins for layers, by ``id``, of feature maps that no layer computes."""
+        """Stand-ins for the missing layers of feature maps that no layer computes, by the ``id`` of the stand-in."""
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
         self._waiting = {name: _Waiting(None, depends(nodes, name)) for name in until} or {
@@ -150,7 +150,7 @@ class Walk:
         return causes
 
     def _refuse_unfolded(self, node: onnx.NodeProto, operands: Sequence[Value]) -> str:
-        """Refuse the node before ``node`` that should give a constant, but was not folded; return its name, or ``""``.
+        """Refuse an unfolded node that should give ``node`` a constant; return the refused node's name, or ``""``.
 
         The name is empty if all such inputs are constants, or if other ``operands`` can't be built, which is then the
         cause.
@@ -248,7 +248,7 @@ class Walk:
         return True
 
     def _leave(self, node: onnx.NodeProto) -> None:
-        """Note the node whose unquantised floats ``node``'s output holds, and the layer before ``node``."""
+        """Note in the ledger which node's unquantised floats the output of ``node`` holds, and its map's layer."""
         state, source = self.build.state, self.build.source
         floats = state.node if isinstance(state, Joined | Pending | Sums) else None
         self.ledger.left[id(node)] = floats, None if source is None else source.name
@@ -488,7 +488,7 @@ def _network(build: Builder, name: str, host: Host, layer_of_end: Mapping[str, t
 
 
 def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
-    """Return a model input with the bounds to which the model clips it.
+    """Return a model input with the bounds to which the model clips it, or marked as not read by the hardware.
 
     ``taken``: map of the input; ``None`` if the hardware doesn't read the input.
     """

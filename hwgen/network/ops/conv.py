@@ -154,7 +154,7 @@ class Conv(Op):
         return result
 
     def _checked_bound(self) -> int:
-        """Check that sums fit int64 (61 bits if requantised), and the output type if not; return their bound."""
+        """Check that sums fit 61 bits if requantised, otherwise int64 and the output type; return the sums' bound."""
         bound = self.accumulator_bound
         bits = 64 if self.requantisation is None else 61
         if bound >= 1 << (bits - 1):

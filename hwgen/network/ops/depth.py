@@ -53,7 +53,7 @@ class _Blocks(Op):
 
     @property
     def count(self) -> int:
-        """Number of pixels in a block that becomes one pixel, or is made of one."""
+        """Number of pixels in a block, which one pixel becomes (DepthToSpace) or which become one (SpaceToDepth)."""
         return self.blocks[0] * self.blocks[1]
 
     @property

@@ -327,7 +327,7 @@ class Mul(LabelledJoin):
 
     @property
     def spread(self) -> int:  # type: ignore[override]
-        """Number of inputs of one pixel that is combined with all pixels: 1 if only the second input is one pixel."""
+        """Number of one-pixel inputs combined with all pixels: 1 if only the second input has one pixel, else 0."""
         return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
 
     def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from hwgen.network.maps import UINT8, Window
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.ops.op import Op, with_clipped_ends
 
-#: Number of float32 values of LRN's base, from a threshold (`Falls`) on, at which the output can still be as before.
+#: Number of float32 values from a threshold of LRN's base (`Falls`) on, among which the output can still be unchanged.
 RIPPLE = 32
 
 #: Number of significant bits of a float32 number.
@@ -73,7 +73,7 @@ class Scale:
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """Terms of LRN's sum of squares as multiples of the float32 step at the bias, int64 ``(magnitudes,)``.
+        """Terms of LRN's sum, in float32 steps at the bias, int64, for each distance of an input from its zero point.
 
         They are used only if the sum is `steady`.
         """

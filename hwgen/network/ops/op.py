@@ -242,10 +242,9 @@ class Op(ABC):
         """
 
     def needed(self, axis: int, begin: int, end: int) -> tuple[int, int]:
-        """Return begin and end of the input rows (axis 0) or columns that some outputs read, clipped to the map.
+        """Return begin and end of input rows (axis 0) or columns that outputs ``begin`` to ``end`` read inside the map.
 
-        The outputs are ``begin`` to ``end``. Both intervals are half-open. Outputs whose windows are entirely in the
-        padding need an empty interval.
+        Both intervals are half-open. Outputs whose windows are entirely in the padding need an empty interval.
         """
         limit = self.input.shape[1 + axis]
         first, last = self.covered(0, axis, begin, end)
