@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +13,7 @@ __all__ = ["AnyConfig", "ConfiguredComponent"]
 AnyConfig = TypeVar("AnyConfig")
 
 
-class ConfiguredComponent(wiring.Component, Generic[AnyConfig]):
+class ConfiguredComponent(wiring.Component, ABC, Generic[AnyConfig]):
     """Base class of Amaranth components that are built from a frozen configuration object.
 
     Parameters
@@ -32,6 +33,6 @@ class ConfiguredComponent(wiring.Component, Generic[AnyConfig]):
         """Frozen configuration from which the component is built."""
         return self._config
 
+    @abstractmethod
     def elaborate(self, platform: Any) -> Any:
-        """Return the component's circuit as an Amaranth module; subclasses override this."""
-        raise NotImplementedError
+        """Return the component's circuit as an Amaranth module."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 from hwgen.gateware.component import AnyConfig, ConfiguredComponent
 
 
-class Part(ConfiguredComponent[AnyConfig], ABC):
+class Part(ConfiguredComponent[AnyConfig]):
     """Base class of components whose circuit depends only on class and configuration: equal parts are built once.
 
     The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
