@@ -1,0 +1,121 @@
+"""Base class of multipliers in LUTs, which compute the dot products of several output channels without DSP slices."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amaranth import Module, Shape, Signal, Value
+
+from hwgen.gateware.cost import Cost
+from hwgen.gateware.multipliers.multiplier import Demand, Multiplier
+
+__all__ = ["DotProducts", "LutMultiplier"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotProducts:
+    """Dot products of shared activations with the weights of several output channels, all computed in one cycle.
+
+    The terms of a dot product are spread over *positions*. The operands of a position arrive one cycle after those of
+    the position before, as in a chain of DSP slices.
+
+    Parameters
+    ----------
+    operand : Shape
+        Shape of an activation, after the multiplier's offset is subtracted.
+    weight_bits : int
+        Width of a weight, two's complement, in bits.
+    weight_range : tuple of int
+        Smallest and largest weight.
+    terms : tuple of int
+        Number of terms at each position.
+    sum_bits : tuple of int
+        Width of each output channel's sum, in bits. Sums wrap at this width.
+    constants : tuple of tuple of tuple of int, optional
+        Constant weights by output channel, term and step of the convolution; a layer that computes whole windows has
+        one step. Terms are ordered by position. ``None`` if the weights are loaded at run time.
+    bias : tuple of int
+        Constant that is added to each output channel's sum; empty for none.
+    """
+
+    operand: Shape
+    weight_bits: int
+    weight_range: tuple[int, int]
+    terms: tuple[int, ...]
+    sum_bits: tuple[int, ...]
+    constants: tuple[tuple[tuple[int, ...], ...], ...] | None = None
+    bias: tuple[int, ...] = ()
+
+    @property
+    def channels(self) -> int:
+        """Number of output channels."""
+        return len(self.sum_bits)
+
+    @property
+    def products(self) -> int:
+        """Number of products of all output channels."""
+        return self.channels * sum(self.terms)
+
+
+class LutMultiplier(Multiplier):
+    """Base class of multipliers that build the products and the adders of dot products from LUTs.
+
+    A unit serves one output channel. Dot products of the same activations are computed together, so that they can share
+    terms.
+    """
+
+    lanes = 1
+    slices = 0
+    stores_weights: bool = True
+    """Whether the multiplier reads weights from a memory; otherwise they are constants in its logic."""
+
+    def check(self, demand: Demand) -> None:
+        """Accept every convolution."""
+
+    def weight_range(self, weight_bits: int) -> tuple[int, int]:
+        half = 1 << (weight_bits - 1)
+        return -half, half - 1
+
+    def offset(self, activation: Shape) -> int:
+        return 0 if activation.signed else 1 << (activation.width - 1)
+
+    def operand(self, activation: Shape) -> Shape:
+        return Shape(activation.width, signed=True)
+
+    @abstractmethod
+    def latency(self, dots: DotProducts) -> int:
+        """Return the cycles from the operands of the first position to the registered sums of all output channels."""
+
+    @abstractmethod
+    def sums(
+        self,
+        m: Module,
+        dots: DotProducts,
+        activations: Sequence[Sequence[Value]],
+        weights: Sequence[Sequence[Sequence[Value]]],
+        step: Value,
+        names: Sequence[str],
+    ) -> list[Signal]:
+        """Add the circuit of the dot products to a module, and return the registered sum of each output channel.
+
+        Parameters
+        ----------
+        m : Module
+            Module that gets the circuit.
+        dots : DotProducts
+        activations : sequence of sequence of Value
+            Operands by position and term. They come from registers.
+        weights : sequence of sequence of sequence of Value
+            Weights by output channel, position and term, signed; empty if `stores_weights` is false.
+        step : Value
+            Index of the step whose operands of the first position arrive in this cycle; only if the multiplier has
+            constants of several steps.
+        names : sequence of str
+            Prefix of the signal names of each output channel.
+        """
+
+    @abstractmethod
+    def count(self, cost: Cost, dots: DotProducts) -> None:
+        """Add to ``cost`` the LUTs and flip-flops of the circuit that `sums` adds."""
