@@ -234,7 +234,7 @@ def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
 
 def _choices(layer: Op) -> list[Choice]:
     def multipliers(work: LayerWork, unroll: Unroll) -> int:
-        return unroll.tp * work.multipliers(unroll)
+        return work.multipliers(unroll)
 
     return choices(LayerWork.of(layer, **stage_of(layer).work), multipliers)
 

@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory, wiring
+from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, connect
 
 from hwgen.errors import ConfigError
@@ -24,18 +23,23 @@ from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bi
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
-from hwgen.gateware.lookup import check_memory, default_memory, delayed, delayed_fast, rom_attributes
-from hwgen.gateware.multipliers import Demand, Multiplier, Operands, multiplier_of
-from hwgen.gateware.naming import named
-from hwgen.gateware.part import Part
+from hwgen.gateware.lookup import check_memory, default_memory, delayed, rom_attributes
+from hwgen.gateware.multipliers import (
+    Demand,
+    DotProducts,
+    LutMultiplier,
+    Multiplier,
+    Operands,
+    lut_multiplier_of,
+    multiplier_of,
+    operand_kind,
+)
 from hwgen.gateware.ports import read_port
-from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+from hwgen.gateware.product_sums import LAST_LEVEL, Chains, ProductSums
 from hwgen.gateware.weights import Bounds, Weights
 
 #: Default maximum of DSP slices per chain. A longer chain has more latency and exceeds a DSP column.
 CHAIN = 16
-#: Maximum number of values that the last tree level adds in a cycle, in a layer that computes whole windows.
-LAST_LEVEL = 5
 #: Measured LUTs per result bit of the last adder of a layer that computes whole windows, by the number of its values.
 _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
@@ -67,7 +71,9 @@ class MultiplyConfig:
     chain : int
         Maximum number of DSP slices in a chain.
     macs_per_dsp : int or str
-        Name of the multiplier, a key of `hwgen.gateware.multipliers.MULTIPLIERS`.
+        Name of the multiplier in DSP slices, a key of `hwgen.gateware.multipliers.MULTIPLIERS`.
+    lut_lanes : int
+        Number of the last output channels computed at once whose products are in LUTs.
     weights_in : str, optional
         RAM that stores the weights, ``lut`` or ``block``. If not given, the depth of the memories decides.
     weights_joined : bool
@@ -95,6 +101,7 @@ class MultiplyConfig:
     sum_bits: int
     chain: int = CHAIN
     macs_per_dsp: int | str = 1
+    lut_lanes: int = 0
     weights_in: str | None = None
     weights_joined: bool = False
     bias: tuple[int, ...] = ()
@@ -124,6 +131,8 @@ class MultiplyConfig:
         smallest, largest = self.weights.extremes
         if not (-limit <= smallest and largest < limit):
             raise ConfigError(f"weights must fit {self.weight_bits} bits, not {smallest!r} .. {largest!r}")
+        if not 0 <= self.lut_lanes <= self.lanes:
+            raise ConfigError(f"lut_lanes must be 0 to {self.lanes}, not {self.lut_lanes!r}")
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
         if self.weights_in not in (None, "lut", "block"):
@@ -132,10 +141,16 @@ class MultiplyConfig:
             check_memory("weights_in", self.weights_in, self.rom_depth)
         if self.weights_joined and self.weight_memory != "block":
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
-        channelwise = self.window.channelwise
-        self.multiplier.check(
-            Demand(operands=self._initial_operands, lanes=self.lanes, channelwise=channelwise, locate=self._locate)
-        )
+        if self.slice_lanes:
+            self.multiplier.check(
+                Demand(
+                    operands=self._initial_operands,
+                    lanes=self.slice_lanes,
+                    pixels=self.window.pixels,
+                    channelwise=self.window.channelwise,
+                    locate=self._locate,
+                )
+            )
         if self.bias and not self.whole:
             raise ConfigError("bias must be empty where a window takes several steps, or slices do one MAC each")
         if len(self.bias) not in (0, self.outputs):
@@ -151,14 +166,36 @@ class MultiplyConfig:
 
     @property
     def multiplier(self) -> Multiplier:
-        """Kind of multiplier (a `Multiplier`) that computes the products of weights and activations."""
+        """Kind of multiplier (a `Multiplier`) that computes the products in DSP slices."""
         return multiplier_of(self.macs_per_dsp)
+
+    @cached_property
+    def lut_multiplier(self) -> LutMultiplier:
+        """Kind of multiplier that computes the products of the last ``lut_lanes`` output channels."""
+        operands = Operands(
+            activation=self.window.input.shape,
+            weight_bits=self.weight_bits,
+            weight_range=self.extremes,
+            positions=1,
+        )
+        constant = not self.loaded and self.weights_in != "block"
+        return lut_multiplier_of(operands, self.rom_depth if constant else None)
+
+    @property
+    def slice_lanes(self) -> int:
+        """Number of the first output channels computed at once whose products are in DSP slices."""
+        return self.lanes - self.lut_lanes
+
+    @cached_property
+    def kinds(self) -> tuple[Multiplier, ...]:
+        """Kinds of multipliers of the convolution: in DSP slices, in LUTs, or both."""
+        return (*((self.multiplier,) if self.slice_lanes else ()), *((self.lut_multiplier,) if self.lut_lanes else ()))
 
     @property
     def _initial_operands(self) -> Operands:
         """Types and ranges of the multipliers' operands, with the range of the configured (initial) weights only."""
         return Operands(
-            activation=self.window.input.shape,
+            activation=self.operand,
             weight_bits=self.weight_bits,
             weight_range=self.weights.extremes,
             positions=self.positions,
@@ -210,7 +247,7 @@ class MultiplyConfig:
     @property
     def multipliers(self) -> int:
         """Number of DSP slices of all multipliers, also counted where synthesis builds the products from LUTs."""
-        return self.products * len(self.units) * self.window.pixels * self.multiplier.slices
+        return self.products * len(self.slice_units) * len(self.pixel_groups) * self.multiplier.slices
 
     @property
     def in_luts(self) -> bool:
@@ -218,24 +255,90 @@ class MultiplyConfig:
         return self.multiplier.is_soft(self.operand, self.weight_bits)
 
     @cached_property
-    def units(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the output lanes, 0 to ``Tm - 1``, that each multiplier unit serves: several if packed in a slice.
+    def slice_units(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the output lanes that each multiplier unit in DSP slices serves: several if packed in a slice.
 
         The last unit can have fewer lanes than the others.
         """
-        size = self.multiplier.lanes
-        starts = range(0, self.lanes, size)
-        return tuple(tuple(range(start, min(start + size, self.lanes))) for start in starts)
+        return _groups(self.slice_lanes, self.multiplier.lanes)
+
+    @cached_property
+    def units(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the output lanes, 0 to ``Tm - 1``, of each multiplier unit: in DSP slices, then in LUTs."""
+        return (*self.slice_units, *((lane,) for lane in range(self.slice_lanes, self.lanes)))
+
+    def unit_of(self, lane: int) -> int:
+        """Return the index in ``units`` of an output lane whose products are in LUTs."""
+        return len(self.slice_units) + lane - self.slice_lanes
+
+    @cached_property
+    def pixel_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the neighbouring pixels, 0 to ``Tp - 1``, whose products share DSP slices."""
+        return _groups(self.window.pixels, self.multiplier.pixels)
+
+    @cached_property
+    def lut_blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Output lanes with products in LUTs that share their activations: all of them, or each alone if depthwise."""
+        lanes = range(self.slice_lanes, self.lanes)
+        if self.window.channelwise:
+            return tuple((lane,) for lane in lanes)
+        return (tuple(lanes),) if lanes else ()
 
     @cached_property
     def unit_multipliers(self) -> tuple[Multiplier, ...]:
         """Kind of multiplier (a `Multiplier`) of each of ``units``; the last unit can serve fewer lanes."""
-        return tuple(self.multiplier.for_lanes(len(unit)) for unit in self.units)
+        pixels = self.multiplier.pixels
+        slices = (self.multiplier.for_size(len(unit), pixels) for unit in self.slice_units)
+        return (*slices, *(self.lut_multiplier for _ in range(self.lut_lanes)))
 
-    @property
+    def dot_products(self, lanes: Sequence[int]) -> DotProducts:
+        """Return the description of the dot products of output lanes with products in LUTs, which share activations."""
+        bits = [self.sum_bits] * len(lanes)
+        constants, bias = None, ()
+        if not self.lut_multiplier.stores_weights:
+            constants = tuple(self._constants(lane) for lane in lanes)
+        if self.whole:
+            bits = [min(self.whole_bits[lane], self.sum_bits) for lane in lanes]
+            bias = tuple(self.bias[lane] for lane in lanes) if self.bias else ()
+        return DotProducts(
+            operand=self.operand,
+            weight_bits=self.weight_bits,
+            weight_range=self.extremes,
+            terms=tuple(
+                sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
+                for position in range(self.positions)
+            ),
+            sum_bits=tuple(bits),
+            constants=constants,
+            bias=bias,
+        )
+
+    def _constants(self, lane: int) -> tuple[tuple[int, ...], ...]:
+        """Return the weights of an output lane by product, ordered by position, and step."""
+        size, values = self._output_weights, self.weights.values
+        products = [
+            product
+            for position in range(self.positions)
+            for chain in range(self.chains)
+            if (product := self.lane_of(chain, position)) is not None
+        ]
+        steps = []
+        for outputs in self._fold_outputs:
+            channel = outputs[lane]
+            for step in self._steps:
+                indices = [step[product] for product in products]
+                steps.append([0 if channel is None or i is None else int(values[channel * size + i]) for i in indices])
+        return tuple(zip(*steps, strict=True))
+
+    @cached_property
     def longest_chain(self) -> int:
-        """Maximum number of multiply-adds in a chain: ``chain``, or fewer if the kind of multiplier requires fewer."""
-        return self.multiplier.longest_chain(self.chain)
+        """Maximum number of multiply-adds in a chain: ``chain``, or fewer if the kind of multiplier requires fewer.
+
+        Products in LUTs need no chain.
+        """
+        if not self.slice_lanes:
+            return 1
+        return self.multiplier.longest_chain(self.chain, self.operand, self.weight_bits)
 
     @property
     def chains(self) -> int:
@@ -256,7 +359,7 @@ class MultiplyConfig:
         The bias is an input of the tree, and the last level of the tree adds all remaining values.
         """
         constant = self.rom_depth == 1 and self.weights_in != "block" and not self.loaded
-        return constant and self.multiplier.computes_windows
+        return constant and all(kind.computes_windows for kind in self.kinds)
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
@@ -295,7 +398,17 @@ class MultiplyConfig:
     @property
     def to_sum(self) -> int:
         """Cycles from the operands of one cycle to the sum of their products, before the accumulator."""
+        return max(self.slices_to_sum if self.slice_lanes else 0, self.luts_to_sum if self.lut_lanes else 0)
+
+    @property
+    def slices_to_sum(self) -> int:
+        """Cycles from the operands of one cycle to the sum of their products in DSP slices."""
         return (not self.whole) + self.multiplier.chain_cycles(self.positions) + self.tree_levels
+
+    @cached_property
+    def luts_to_sum(self) -> int:
+        """Cycles from the operands of one cycle to the sum of their products in LUTs, with a register in front."""
+        return 1 + self.lut_multiplier.latency(self.dot_products(self.lut_blocks[0]))
 
     @property
     def weight_memory(self) -> str:
@@ -347,13 +460,18 @@ class MultiplyConfig:
 
     @property
     def operand(self) -> Shape:
-        """Amaranth shape of a multiplier's activation operand."""
-        return self.multiplier.operand(self.window.input.shape)
+        """Amaranth shape of a multiplier's activation operand, which all kinds of multipliers share."""
+        return self.operand_kind.operand(self.window.input.shape)
 
     @property
     def operand_offset(self) -> int:
-        """Value (0 or half the range) subtracted from activations to make them operands of the multiplier."""
-        return self.multiplier.offset(self.window.input.shape)
+        """Value (0 or half the range) subtracted from activations to make them operands of the multipliers."""
+        return self.operand_kind.offset(self.window.input.shape)
+
+    @property
+    def operand_kind(self) -> Multiplier:
+        """Kind of multiplier that decides the shape of operands."""
+        return operand_kind(self.kinds, self.window.input.shape)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -384,11 +502,15 @@ class MultiplyConfig:
         for outputs in self._fold_outputs:
             # For each unit all words that its memory can store, as binary digits. The last one is for no weight.
             digits = [
-                [*(f"{word:0{bits}b}" for word in self._unit_weights([outputs[lane] for lane in unit])), "0" * bits]
-                for unit, bits in zip(self.units, self.unit_bits, strict=True)
+                [
+                    *(f"{word:0{bits}b}" for word in self._unit_weights([outputs[lane] for lane in unit], multiplier)),
+                    "0" * bits,
+                ]
+                for unit, multiplier, bits in zip(self.units, self.unit_multipliers, self.unit_bits, strict=True)
+                if bits
             ][::-1]
             for column, steps in zip(words, indices, strict=True):
-                column += [int("".join([unit[index] for unit in digits for index in step]), 2) for step in steps]
+                column += [int("".join([unit[index] for unit in digits for index in step]) or "0", 2) for step in steps]
         return tuple(tuple(column) for column in words)
 
     def _weight_indices(self, position: int) -> list[list[int]]:
@@ -410,7 +532,7 @@ class MultiplyConfig:
             first += width
         return tuple(joined)
 
-    def _unit_weights(self, outputs: list[int | None]) -> list[int]:
+    def _unit_weights(self, outputs: list[int | None], multiplier: Multiplier) -> list[int]:
         """Return what memory stores for a multiplier unit: one word for every weight index of its output channels.
 
         ``outputs`` are the output channels of the unit's lanes; ``None`` is a lane without a channel.
@@ -420,7 +542,7 @@ class MultiplyConfig:
             [0] * size if output is None else self.weights.values[output * size : (output + 1) * size].tolist()
             for output in outputs
         ]
-        return self.multiplier.for_lanes(len(outputs)).stored(weights, self.operands)
+        return multiplier.stored(weights, self.operands)
 
     @cached_property
     def stores(self) -> tuple[LoadedMemory, ...]:
@@ -448,7 +570,7 @@ class MultiplyConfig:
     @property
     def circuit(self) -> MultiplyConfig:
         """Configuration with only a weight range, equal for all convolutions whose `Chains` have the same circuit."""
-        return replace(self, weights=Bounds(len(self.weights), self.multiplier.representative(self.operands)))
+        return replace(self, weights=Bounds(len(self.weights), self.kinds[0].representative(self.operands)))
 
     @cached_property
     def _output_weights(self) -> int:
@@ -487,7 +609,7 @@ class MultiplyConfig:
     @cached_property
     def resources(self) -> Resources:
         cost = Cost(dsp=0 if self.in_luts else self.multipliers)
-        if self.in_luts:
+        if self.in_luts and self.slice_lanes:
             self._count_products(cost)
         self._count_memories(cost)
         cost.ff += self.to_sum + 1 + 2 * self.accumulates
@@ -497,14 +619,43 @@ class MultiplyConfig:
         pixels = self.window.pixels
         cost.lut += self.operand_lanes * self.products * pixels * bool(self.operand_offset)  # an inverter per operand
         if self.whole:
-            for unit, multiplier in zip(self.units, self.unit_multipliers, strict=True):
-                for index, lane in enumerate(unit):
-                    self._count_whole_sums(cost, lane, *self._sums_of(multiplier, index))
+            self._count_whole(cost)
         else:
-            sums = Counter((len(unit), index) for unit in self.units for index in range(len(unit)))
-            for (size, index), lanes in sorted(sums.items()):
-                self._count_sums(cost, lanes * pixels, *self._sums_of(self.multiplier.for_lanes(size), index))
+            self._count_slices(cost)
+        for lanes in self.lut_blocks:
+            self._count_dots(cost, self.dot_products(lanes))
         return cost.resources
+
+    def _count_whole(self, cost: Cost) -> None:
+        """Add to ``cost`` the adder trees of the lanes in DSP slices, in a layer that computes a window per cycle."""
+        for unit in self.slice_units:
+            multiplier = self.multiplier.for_size(len(unit), self.multiplier.pixels)
+            for index, lane in enumerate(unit):
+                self._count_whole_sums(cost, lane, *self._sums_of(multiplier, index))
+                cost.delay(self.window.pixels * self.whole_bits[lane], self.to_sum - self.slices_to_sum)
+
+    def _count_slices(self, cost: Cost) -> None:
+        """Add to ``cost`` the adder trees and accumulators of the lanes in DSP slices."""
+        sums = Counter(
+            (len(unit), len(group), index)
+            for unit in self.slice_units
+            for group in self.pixel_groups
+            for index in range(len(unit) * len(group))
+        )
+        for (lanes, pixels, index), count in sorted(sums.items()):
+            self._count_sums(cost, count, *self._sums_of(self.multiplier.for_size(lanes, pixels), index))
+
+    def _count_dots(self, cost: Cost, dots: DotProducts) -> None:
+        """Add to ``cost`` the dot products in LUTs of all pixels, and the accumulators of their sums."""
+        one = Cost()
+        self.lut_multiplier.count(one, dots)
+        pixels = self.window.pixels
+        cost.lut += pixels * one.lut
+        cost.ff += pixels * one.ff
+        cost.delay(pixels * sum(dots.sum_bits), self.to_sum - self.luts_to_sum)
+        if self.accumulates:
+            cost.ff += pixels * sum(dots.sum_bits)
+            cost.lut += pixels * sum(dots.sum_bits)
 
     def component(self) -> Multiply:
         return Multiply(self)
@@ -533,8 +684,7 @@ class MultiplyConfig:
         """Add to ``cost`` the weight memories with their address registers, and the delay lines of activations."""
         for position in range(self.positions):
             chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
-            operands = self.operand_lanes * chains * self.window.pixels
-            cost.delay(operands * self.operand.width, max(position - 1 - self.whole, 0))
+            self._count_activations(cost, self.operand_lanes * chains, position)
             width = self.rom_widths[position]
             if self.weights_joined:
                 self._count_wait(cost, width, position)
@@ -550,13 +700,31 @@ class MultiplyConfig:
         cost.ff += (address + enabled) * len(self.memory_widths)
         cost.lut += 1.2 * address + enabled
 
+    def _count_activations(self, cost: Cost, operands: int, position: int) -> None:
+        """Add to ``cost`` the delay lines of a number of activations for one chain position.
+
+        A DSP slice absorbs two registers, except of operands that products in LUTs read as well.
+        """
+        absorbed = max(position - 1 - self.whole, 0)
+        single = self.window.pixels
+        if self.slice_lanes and self.multiplier.pixels > 1:
+            pairs = sum(len(group) == self.multiplier.pixels for group in self.pixel_groups)
+            single -= pairs * self.multiplier.pixels
+            width = self.multiplier.pixels * self.operand.width
+            cost.delay(operands * pairs * width, absorbed)
+            cost.lut += operands * pairs * (self.operand.width * self.operand.signed)
+        if self.lut_lanes:
+            cost.delay(operands * self.window.pixels * self.operand.width, position + 1)
+        else:
+            cost.delay(operands * single * self.operand.width, absorbed)
+
     def _count_products(self, cost: Cost) -> None:
         """Add to ``cost`` the products in LUTs and the adders of their chains, with registers.
 
         A DSP slice includes all of these.
         """
         product = self.operand.width + self.weight_bits
-        sums = self.lanes * self.window.pixels
+        sums = self.slice_lanes * self.window.pixels
         for chain in range(self.chains):
             terms = 0
             for position in range(self.positions):
@@ -622,6 +790,7 @@ class MultiplyConfig:
                 )
         cost.delay(sums * widths[0], levels_waited)
         cost.delay(sums * carries, self.tree_levels)
+        cost.delay(sums * (widths[0] + carries), self.to_sum - self.slices_to_sum)
         if self.accumulates:
             cost.ff += sums * self.sum_bits
             # The adder's LUTs include the multiplexer of 0 and the accumulator only if the other operand is narrower.
@@ -667,204 +836,9 @@ class MultiplyConfig:
             cost.lut += pixels * bits * _LAST_LEVEL_LUTS[len(widths) + (not has_bias)]
 
 
-class _Sums:
-    """Builder of a convolution's circuit without weight memories: from activations and weight words to sums."""
-
-    def __init__(self, config: MultiplyConfig, i: Any, o: Any, words: Sequence[Value]):
-        self.config, self.i, self.o, self.words = config, i, o, words
-
-    def add_to(self, m: Module) -> None:
-        """Add the multipliers, adder trees and accumulators of the convolution to a module."""
-        config = self.config
-        pixels = range(config.window.pixels)
-        activations = [
-            [self._elaborate_activations(m, pixel, lane) for lane in range(config.operand_lanes)] for pixel in pixels
-        ]
-        weights = self._elaborate_weights(m)
-        valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
-        first = delayed(m, "is_first_step", self.i.payload.first, config.to_sum)
-        last = delayed(m, "is_last_step", self.i.payload.last, config.to_sum)
-        done = Signal(name="fold_end")
-        m.d.sync += done.eq(valid & last)
-        if config.accumulates:
-            first_next = delayed_fast(m, "is_first_step_delayed", first, 1)
-            done_next = Signal(name="sum_valid")
-            m.d.sync += done_next.eq(done)
-            m.d.comb += self.o.valid.eq(done_next)
-        else:
-            m.d.comb += self.o.valid.eq(done)
-        for unit_index, unit in enumerate(config.units):
-            for pixel in pixels:
-                name = at_pixel(f"lane_{'_'.join(str(lane) for lane in unit)}", pixel, len(pixels))
-                operands = activations[pixel][unit[0] % config.operand_lanes]
-                sums = [
-                    self._elaborate_chain(m, operands, weights, unit_index, chain, name)
-                    for chain in range(config.chains)
-                ]
-                for lane, (values, carries) in zip(unit, self._split(sums, unit_index), strict=True):
-                    name = at_pixel(f"lane_{lane}", pixel, len(pixels))
-                    if config.whole:
-                        total, carries = self._elaborate_whole(m, values, carries, lane, name), []
-                    else:
-                        total, carries = self._elaborate_tree(m, values, carries, name)
-                    if config.accumulates:
-                        accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
-                        m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
-                        total = accumulator
-                    m.d.comb += self.o.payload[lane][pixel].eq(total)
-
-    def _split(self, sums: list[Signal], unit: int) -> list[tuple[list[Value], list[Value]]]:
-        """Split a unit's chain sums by output lane: for each lane, its sums and the carries that these sums lack."""
-        return self.config.unit_multipliers[unit].split(sums, self.config.operands)
-
-    def _elaborate_activations(self, m: Module, pixel: int, own: int) -> dict[tuple[int, int], Value]:
-        """Add delay lines of a pixel's activations, and return each multiplier's operand by (chain, position).
-
-        An operand is delayed for its position in the chain. ``own`` is the output lane if the walk is channelwise.
-        Otherwise the operands are those of all lanes.
-        """
-        config = self.config
-        operands = {}
-        for position in range(config.positions):
-            for chain in range(config.chains):
-                lane = config.lane_of(chain, position)
-                if lane is None:
-                    continue
-                tap, channel = (lane, own) if config.window.channelwise else divmod(lane, config.window.input.lanes)
-                value = Signal(
-                    config.operand, name=at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels)
-                )
-                tapped = self.i.payload.taps[pixel][tap][channel]
-                if config.operand_offset:  # half of the range, so that only the highest bit is inverted
-                    tapped = tapped ^ config.operand_offset
-                m.d.comb += value.eq(tapped)
-                operands[chain, position] = delayed(m, value.name, value, position + (not config.whole))
-        return operands
-
-    def _elaborate_weights(self, m: Module) -> dict[tuple[int, int, int], Value]:
-        """Unpack the weight words, and return each multiplier's weight operand by (unit, chain, position).
-
-        A weight operand is delayed like the multiplier's activation operand.
-        """
-        config = self.config
-        weights = {}
-        for position in range(config.positions):
-            chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
-            word = Signal(self._word_layout(len(chains)), name=f"weight_{position}")
-            m.d.comb += word.as_value().eq(self.words[position])
-            for unit in range(len(config.units)):
-                for index, chain in enumerate(chains):
-                    weight = config.unit_multipliers[unit].spread(word[unit * len(chains) + index], config.weight_bits)
-                    if config.weight_memory == "block":
-                        # The output register of block RAM. Yosys cannot infer that register. It absorbs this one, which
-                        # is in front of the DSP slice, into the slice.
-                        weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1)
-                    weights[unit, chain, position] = weight
-        return weights
-
-    def _word_layout(self, chains: int) -> data.Layout:
-        """Return the layout of a chain position's weight word: a field of packed weights for every unit and chain."""
-        start, fields = 0, {}
-        for bits in self.config.unit_bits:
-            for _ in range(chains):
-                fields[len(fields)] = data.Field(Shape(bits), start)
-                start += bits
-        return data.FlexibleLayout(start, fields)
-
-    def _elaborate_chain(self, m: Module, activations, weights, unit: int, chain: int, prefix: str) -> Signal:
-        config = self.config
-        multiplier = config.unit_multipliers[unit]
-        # All units have operands of the layer's shape, also a last unit with another multiplier.
-        operands = replace(config.operands, activation=config.operand)
-        product_bits = multiplier.product_bits(operands)
-        sum_bits = max(multiplier.chain_bits(operands, config.sum_bits), product_bits)
-        terms = [
-            (position, activations[chain, position], weights[unit, chain, position])
-            for position in range(config.positions)
-            if (chain, position) in activations
-        ]
-        return multiplier.chain(m, terms, product_bits, sum_bits, f"{prefix}_chain_{chain}")
-
-    def _elaborate_tree(
-        self, m: Module, sums: list[Value], carries: list[Value], name: str
-    ) -> tuple[Value, list[Value]]:
-        """Add a registered adder tree over the sums of an output lane's chains, with their carries as further inputs.
-
-        Returns
-        -------
-        tuple of (Value, list of Value)
-            The total, and the carry that remains for the accumulator, if there is one.
-        """
-        config = self.config
-        if carries and not config.accumulates:
-            *carries, last = carries
-            sums = [*sums, Cat(last, Const(0)).as_signed()]
-        for level in range(config.tree_levels):
-            sums, carries = self._elaborate_level(m, sums, carries, level, config.sum_bits, name)
-        (total,) = sums
-        return total, carries
-
-    def _elaborate_whole(self, m: Module, sums: list[Value], carries: list[Value], lane: int, name: str) -> Value:
-        """Add the adder tree of a layer that computes a window per cycle, and return the sum with the bias.
-
-        The levels have registered adders of two values. The last level adds up to `LAST_LEVEL` values by carry-save
-        adders. The adders have the carries as further inputs.
-        """
-        config = self.config
-        bits = min(config.whole_bits[lane], config.sum_bits)
-        bias = [Const(config.bias[lane] if config.bias else 0, signed(config.sum_bits))]
-        for level in range(config.tree_levels - 1):
-            if len(sums) % 2:  # where the bias needs no further level
-                sums, bias = [*sums, *bias], []
-            sums, carries = self._elaborate_level(m, sums, carries, level, bits, name)
-        sums += bias
-        assert len(carries) < len(sums) <= LAST_LEVEL
-        total = Signal(signed(bits), name=f"{name}_sum", reset_less=True)
-        m.d.sync += total.eq(_add(*self._save_carries(m, sums, carries, bits, name)))
-        return total
-
-    def _elaborate_level(
-        self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
-    ) -> tuple[list[Value], list[Value]]:
-        """Add one level of an adder tree, and return the sums of pairs of values and the carries not yet added.
-
-        The sums are at most ``bits`` wide.
-        """
-        following: list[Value] = []
-        for first in range(0, len(values), 2):
-            pair = values[first : first + 2]
-            width = min(max(len(value) for value in pair) + len(pair) - 1, bits)
-            total = Signal(signed(width), name=f"{name}_tree_{level}_{first // 2}", reset_less=True)
-            if len(pair) == 2:
-                m.d.sync += total.eq(_add(pair[0], pair[1], carries[:1]))
-                carries = carries[1:]
-            else:
-                m.d.sync += total.eq(pair[0])
-            following.append(total)
-        kept = [delayed(m, f"{name}_carry_{level}_{index}", carry, 1) for index, carry in enumerate(carries)]
-        return following, kept
-
-    def _save_carries(
-        self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
-    ) -> tuple[Value, Value, list[Value]]:
-        """Add carry-save adders that reduce all values and carries to two values and at most one carry of equal sum.
-
-        The sum is modulo ``2**bits``.
-        """
-        rows = []
-        for index, value in enumerate(values):
-            rows.append(Signal(signed(bits), name=f"{name}_row_{index}"))
-            m.d.comb += rows[-1].eq(value)
-        while len(rows) > 2:
-            a, b, c, *rest = rows
-            index = len(values)
-            values = [*values, a, b]
-            row = Signal(signed(bits), name=f"{name}_row_{index}")
-            saved = Signal(signed(bits), name=f"{name}_row_{index + 1}")
-            taken, carries = (carries[0], carries[1:]) if carries else (Const(0, 1), carries)
-            m.d.comb += [row.eq(a ^ b ^ c), saved.eq(Cat(taken, (a & b) | (a & c) | (b & c)))]
-            rows = [row, saved, *rest]
-        return rows[0], rows[1], carries
+def _groups(count: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """Divide the indices 0 to ``count - 1`` into groups of ``size``; the last group can be smaller."""
+    return tuple(tuple(range(start, min(start + size, count))) for start in range(0, count, size))
 
 
 class Multiply(Arithmetic[MultiplyConfig]):
@@ -898,9 +872,10 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
     def elaborate(self, platform):
         m, config = Module(), self.config
-        if config.whole:  # depends on the weights, so that no other layer shares it, and Yosys optimises it better here
+        if config.whole or not all(kind.stores_weights for kind in config.kinds):
+            # It depends on the weights, so that no other layer shares it, and Yosys optimises it better here.
             words = [Signal(width, name=f"weight_word_{position}") for position, width in enumerate(config.rom_widths)]
-            _Sums(config, self.i, self.o, words).add_to(m)
+            ProductSums(config, self.i, self.o, words).add_to(m)
         else:
             m.submodules.chains = chains = Chains(config.circuit)
             connect(m, multiply=wiring.flipped(self.i), chains=chains.i)
@@ -918,6 +893,9 @@ class Multiply(Arithmetic[MultiplyConfig]):
         no cycle.
         """
         config = self.config
+        if not any(config.unit_bits):
+            yield from [Const(0, 0)] * config.positions
+            return
         ahead = config.weight_memory == "block"
         address = Signal(range(config.rom_depth), name="weight_address")
         enable: Value = Const(1)
@@ -972,61 +950,3 @@ class Multiply(Arithmetic[MultiplyConfig]):
         read = read_port(rom)
         m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
         return read.data
-
-
-class Chains(Part[MultiplyConfig]):
-    """Reusable component of a convolution: multipliers, adder trees and accumulators, without weight memories.
-
-    Parameters
-    ----------
-    config : MultiplyConfig
-        Configuration from `MultiplyConfig.circuit`. It must not be ``whole``: widths then depend on the weights.
-
-    Members
-    -------
-    i : In(stream, always ready)
-        Steps of the line buffer.
-    word_0, word_1, .. : In
-        Weight word of each chain position, delayed as the activations of the position. A word of block RAM is one cycle
-        earlier.
-    o : Out(stream, always ready)
-        ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold.
-
-    Latency and throughput, Number range
-        Equal to those of `Multiply`.
-    """
-
-    def __init__(self, config: MultiplyConfig):
-        results = channels_layout(config.result, config.lanes, config.window.pixels)
-        words = {f"word_{position}": In(width) for position, width in enumerate(config.rom_widths)}
-        super().__init__(config, {**pipeline_ports(config.window.step_layout, results), **words})
-
-    @property
-    def words(self) -> list[Signal]:
-        """Input ports (signals) of the weight words, one for each position of the chains of multiply-adds."""
-        return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
-
-    def circuit(self):
-        """Return an Amaranth module with the multipliers, adder trees and accumulators."""
-        m = Module()
-        _Sums(self.config, self.i, self.o, self.words).add_to(m)
-        return m
-
-
-def _add(one: Value, other: Value, carries: list[Value]) -> Value:
-    """Return the sum of two signed values, and of the only carry in ``carries``, if there is one, by one addition.
-
-    The carry becomes bit 0 of both operands. The sum of both is 0 in bit 0, with a carry into bit 1 if they are 1::
-
-          one[n]   ..  one[1]    one[0]    carry
-        + other[n] ..  other[1]  other[0]  carry
-        = sum[n]   ..  sum[1]    sum[0]    0
-
-    The sum without its lowest bit is the result, from one addition of two operands. For an addition of three operands
-    Yosys sometimes takes two LUTs a bit.
-    """
-    if not carries:
-        return one + other
-    (carry,) = carries
-    total = named(Cat(carry, one).as_signed() + Cat(carry, other).as_signed(), "sum_with_carry")
-    return total[1:].as_signed()

@@ -160,9 +160,9 @@ class Aim:
         details="This holds whether or not one group, or all groups together, would fit.",
     )
     macs_per_dsp: int | str = option(
-        Choice(1, 2, "auto"),
+        Choice(1, 2, 4, "auto"),
         ARITHMETIC,
-        "multiply-adds per DSP slice and cycle: 1 (default), 2 (8 bits only), or auto, the better of both",
+        "multiply-adds per DSP slice and cycle: 1 (default), 2 (8 bits), 4 (4 bits), or auto, the best of them",
         default=1,
         swept="multiply-adds per DSP slice and cycle",
     )

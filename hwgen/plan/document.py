@@ -89,6 +89,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "output": list(node.output.shape),
                 "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
                 "macs_per_dsp": plan.macs_per_dsp,
+                **_optional("lut_lanes", plan.lut_lanes or None),
                 "chain": plan.chain,
                 "weights": "stream" if loads and layer.compute.weight_memory else layer.compute.weight_memory,
                 "tables": plan.tables_in,
@@ -410,6 +411,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
             for fifo in fifos
         ),
         macs_per_dsp=_multiplier(entry, where),
+        lut_lanes=bounded(entry, "lut_lanes", where, 0, tm, "unroll out") if "lut_lanes" in entry else 0,
         tables_in=_memory(entry, "tables", where),
         requantise_in=_requantise(entry, where),
         weights_joined=_joined(entry, where),
@@ -418,8 +420,9 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     multiplier = MULTIPLIERS.get(read.macs_per_dsp, PLAIN)
-    if tm < multiplier.lanes:
-        raise PlanError(f"{where}: {multiplier.too_few(tm)}")
+    lanes_in_slices = tm - read.lut_lanes
+    if lanes_in_slices and multiplier.for_size(lanes_in_slices, read.tp) is not multiplier:
+        raise PlanError(f"{where}: {multiplier.too_few(lanes_in_slices, read.tp)}")
     min_lanes = lanes_out(LayerWork.of(layer, **stage.work), Unroll(tn, tm, tk))
     if lanes is not None and not min_lanes <= lanes <= tm:
         raise PlanError(

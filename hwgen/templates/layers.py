@@ -23,7 +23,9 @@ class LayerPlan:
     fifo_depths : tuple of int
         Depth (credits) of the FIFO in front of each reader of the layer's output, in the network's order.
     macs_per_dsp : int or str
-        Name of the layer's multiplier; 1 for a layer without weights.
+        Name of the layer's multiplier in DSP slices; 1 for a layer without weights.
+    lut_lanes : int
+        Number of the last of the ``Tm`` output channels whose products are in LUTs.
     weights_in : str, optional
         Memory of the weights, ``lut`` or ``block`` RAM; by default the depth of the memories decides.
     weights_joined : bool
@@ -51,6 +53,7 @@ class LayerPlan:
     fifo_depths: tuple[int, ...]
     tp: int = 1
     macs_per_dsp: int | str = 1
+    lut_lanes: int = 0
     weights_in: str | None = None
     weights_joined: bool = False
     tables_in: str | None = None

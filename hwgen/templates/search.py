@@ -421,7 +421,7 @@ def layer_plan(
     source : int
         Number of pixels per input beat.
     multiplier : Multiplier
-        Multiplier of the layer, if ``Tm`` is at least its number of lanes.
+        Multiplier of the layer, if ``Tm`` and ``Tp`` are at least its number of lanes and of pixels.
     readers : int
         Number of readers of the output: layers, and outputs of the group.
     """
@@ -437,5 +437,5 @@ def layer_plan(
         chain=CHAIN,
         line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds) if stage.has_rows else 0,
         fifo_depths=(unroll.tm,) * readers,  # at least one fold's beats; sized later
-        macs_per_dsp=multiplier.for_lanes(unroll.tm).name,
+        macs_per_dsp=multiplier.for_size(unroll.tm, unroll.tp).name,
     )

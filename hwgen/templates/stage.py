@@ -70,6 +70,10 @@ class Stage(ABC, Generic[Kind]):
         """Return the kind of multiplier of the layer: ``wanted``, or its fallback if that can't compute the layer."""
         return PLAIN
 
+    def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
+        """Return the maximum number of multipliers in a chain of the layer, if the plan allows ``chain``."""
+        return chain
+
     @property
     def whole_windows(self) -> bool:
         """Whether the layer must read all taps of a window in one cycle."""
@@ -138,6 +142,8 @@ class Stage(ABC, Generic[Kind]):
             raise PlanError(
                 f"{self.op.name}: macs_per_dsp of {what} must be {multiplier.name}, not {plan.macs_per_dsp!r}"
             )
+        if plan.lut_lanes and not self.op.weight_count:
+            raise PlanError(f"{self.op.name}: lut_lanes must be 0 without weights, not {plan.lut_lanes!r}")
         if plan.weights_joined and not self.op.weight_count:
             raise PlanError(f"{self.op.name}: weights_joined must be false without weights, not true")
         if not self.has_rows and plan.line_in is not None:

@@ -94,8 +94,14 @@ class ConvStage(WindowStage[Conv]):
         return 1 < self.op.groups == self.op.channels == self.op.outputs
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
-        fits = wanted.accepts(self.op.weight_range, self.op.input.type.bits, self.channelwise)
-        return wanted if fits else wanted.fallback
+        kind = wanted
+        while not kind.accepts(self.op.weight_range, self.op.input.type.bits, self.channelwise):
+            kind = kind.fallback
+        return kind
+
+    def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
+        activation = Shape(self.op.input.type.bits, self.op.input.type.signed)
+        return multiplier.longest_chain(chain, multiplier.operand(activation), self.op.weight_bits)
 
     @property
     def least_finish_slices(self) -> int:
@@ -174,10 +180,13 @@ class ConvStage(WindowStage[Conv]):
             sum_bits=self.sum_bits(multiplier_of(plan.macs_per_dsp)),
             chain=plan.chain,
             macs_per_dsp=plan.macs_per_dsp,
+            lut_lanes=plan.lut_lanes,
             weights_in=plan.weights_in,
             weights_joined=plan.weights_joined,
             loaded=op.loaded,
         )
+        if plan.lut_lanes:
+            compute = replace(compute, sum_bits=self.sum_bits(compute.operand_kind))
         offsets = (offset << op.fraction for offset in compute.offsets)
         bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), offsets, strict=True)]
         if op.requantisation is None and compute.whole:

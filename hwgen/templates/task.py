@@ -94,7 +94,7 @@ class Task:
         index = self._indices[stage.op.name]
         return LayerWork.of(
             stage.op,
-            self.multipliers[stage.op.name].longest_chain(CHAIN),
+            stage.longest_chain(self.multipliers[stage.op.name], CHAIN),
             back=tuple(index - self._indices.get(edge, -1) for edge in self.network.edges[index]),
             **stage.work,
         )
@@ -119,7 +119,7 @@ class Task:
         The number is an upper bound: some lanes of a requantiser can need fewer slices than its most expensive channel.
         """
         multipliers = work.multipliers(unroll, self.multipliers[work.name])
-        return unroll.tp * (multipliers + self.finish_slices(work, unroll) * lanes_out(work, unroll))
+        return multipliers + unroll.tp * self.finish_slices(work, unroll) * lanes_out(work, unroll)
 
     def finish_slices(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the DSP slices of a layer's finish for each channel that is finished per cycle; factors can be arrays.

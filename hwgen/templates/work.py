@@ -263,10 +263,11 @@ class LayerWork:
         return unroll.tk if self.channelwise else unroll.tn * unroll.tk
 
     def multipliers(self, unroll: Unroll, multiplier: Multiplier = PLAIN) -> Any:
-        """Return the number of DSP slices that multiply for one of the ``Tp`` pixels; factors can be arrays."""
+        """Return the number of DSP slices that multiply for all ``Tp`` pixels; factors can be arrays."""
         if not self.weighted:
             return 0
-        return self.products(unroll) * ceil_div(unroll.tm, multiplier.lanes) * multiplier.slices
+        units = ceil_div(unroll.tm, multiplier.lanes) * ceil_div(unroll.tp, multiplier.pixels)
+        return self.products(unroll) * units * multiplier.slices
 
     def pixel_cycles(self, unroll: Unroll) -> Any:
         """Return the number of cycles that ``Tp`` neighbouring output pixels take; factors can be arrays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import integers
+from amaranth import Shape
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stimuli import GAPS, offers, value_range, windows_for
@@ -33,9 +35,12 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 
 
 @st.composite
-def multiplies(draw, packed: bool = False, **limits) -> tuple[MultiplyConfig, np.ndarray]:
+def multiplies(
+    draw, packed: bool = False, depthwise: bool | None = None, **limits
+) -> tuple[MultiplyConfig, np.ndarray]:
     """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
-    depthwise = not packed and draw(st.sampled_from([False, False, True]))
+    if depthwise is None:
+        depthwise = not packed and draw(st.sampled_from([False, False, True]))
     window = draw(line_buffers(channelwise=depthwise, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
     if packed:
         window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
@@ -116,6 +121,75 @@ def test_packed_sums(drawn, seed, gaps):
     half = 0 if source.signed else 1 << (source.bits - 1)
     assert list(config.offsets) == (half * weights.sum(axis=(1, 2, 3))).tolist()
     check_random(config, weights, seed, gaps)
+
+
+@st.composite
+def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarray]:
+    """A configuration whose slices serve two pixels, depthwise or two lanes of 4 bits, and its weights.
+
+    Lanes and pixels can be odd. ``extreme``: the weights are the largest ones.
+    """
+    kind = multiplier_of(draw(st.sampled_from(["2-pixels", 4])))
+    config, _ = draw(multiplies(depthwise=None if kind.lanes == 1 else False))
+    assume(config.lanes >= kind.lanes and config.window.pixels >= kind.pixels)
+    most_bits = 8 if kind.lanes == 1 else 4
+    bits, weight_bits = draw(st.integers(2, most_bits)), draw(st.integers(2, most_bits))
+    window = replace(config.window, input=replace(config.window.input, bits=bits), pad_value=0)
+    rng, (least, most) = np.random.default_rng(draw(st.integers(0, 2**32))), kind.weight_range(weight_bits)
+    shape = (config.outputs, window.input.channels // config.groups, *window.kernel)
+    weights = rng.choice([least, most], shape) if extreme else integers(rng, least, most, shape)
+    config = replace(
+        config,
+        window=window,
+        weights=Weights(weights.ravel().tolist()),
+        weight_bits=weight_bits,
+        sum_bits=32,
+        chain=16,
+        macs_per_dsp=kind.name,
+    )
+    low, high = value_range(window)
+    return replace(
+        config, sum_bits=sum_bits(weights, low - config.operand_offset, high - config.operand_offset)
+    ), weights
+
+
+@settings(max_examples=40)
+@given(drawn=packed_pixels(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_packed_pixels(drawn, seed, gaps):
+    config, weights = drawn
+    units = -(-config.lanes // config.multiplier.lanes) * -(-config.window.pixels // config.multiplier.pixels)
+    assert config.multipliers == config.products * units
+    check_random(config, weights, seed, gaps)
+
+
+@settings(max_examples=20)
+@given(drawn=packed_pixels(extreme=True), extreme=st.sampled_from(["low", "high", "both"]))
+def test_extremes_of_packed_pixels(drawn, extreme):
+    """The largest operands in chains of every length, all of one sign or of both."""
+    config, weights = drawn
+    low, high = value_range(config.window)
+    windows = windows_for(config.window, 6, 0)
+    values = {"low": [low], "high": [high], "both": [low, high]}[extreme]
+    windows = np.random.default_rng(0).choice(values, windows.shape)
+    trace = simulate(config, windows, Pattern())
+    check_sums(config, trace.words, expected_sums(config, weights, windows))
+
+
+@pytest.mark.parametrize(
+    ("signed", "weight_bits", "chain"), [(False, 4, 4), (True, 4, 4), (False, 3, 8), (False, 2, 16)]
+)
+def test_four_products_of_a_slice(signed, weight_bits, chain):
+    """All corners of two weights and two activations, in chains as long as their bits allow."""
+    kind, operand = multiplier_of(4), Shape(4 if weight_bits > 2 else 2)
+    assert kind.operand(Shape(operand.width, signed)) == operand
+    assert kind.longest_chain(16, operand, weight_bits) == chain
+    low, high = kind.weight_range(weight_bits)
+    most = (1 << operand.width) - 1
+    for w0, w1, a0, a1 in itertools.product((low, high), (low, high), (0, most), (0, most)):
+        total = chain * ((w1 << 20) + w0) * ((a1 << 10) + a0)
+        for shift, wanted in zip(kind.shifts, (w0 * a0, w0 * a1, w1 * a0, w1 * a1), strict=True):
+            field = (total >> shift) + (total >> (shift - 1) & 1 if shift else 0)
+            assert (field + 512) % 1024 - 512 == chain * wanted
 
 
 @settings(max_examples=26)
@@ -523,7 +597,7 @@ ONES = Weights([1] * 90)
             "weights_joined must be False where weights lie in LUTs",
         ),
         ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
-        ({"macs_per_dsp": 3}, "macs_per_dsp must be 1 or 2, not 3"),
+        ({"macs_per_dsp": 3}, "macs_per_dsp must be 1, 2, 2-pixels or 4, not 3"),
         ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
         (
             {"macs_per_dsp": 2, "weight_bits": 8, "bits": 9},

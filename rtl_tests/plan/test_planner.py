@@ -44,7 +44,7 @@ def test_figures_agree(network, budget):
     assert config.multipliers <= budget
     for work, unroll, layer in zip(works, unrolls, config.layers, strict=True):
         assert layer.cycles == cycles(work, unroll, layer.window.input.pixels)
-        assert layer.multipliers >= unroll.tp * work.multipliers(unroll)
+        assert layer.multipliers >= work.multipliers(unroll)
     assert steady_cycles(config).interval == interval(works, unrolls)
 
 

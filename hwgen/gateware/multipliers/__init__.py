@@ -1,24 +1,48 @@
-"""Registry of the multipliers of a convolution, by their names in plans and options (``macs_per_dsp``).
+"""Registries of the multipliers of a convolution: in DSP slices, by their names in plans and options, and in LUTs.
 
-A new multiplier is a new file with a `Multiplier`, and an entry of `MULTIPLIERS` (docs/howto/add-a-multiplier.md).
+A new multiplier is a new file with a `Multiplier`, and an entry of `MULTIPLIERS` or `LUT_MULTIPLIERS`
+(docs/howto/add-a-multiplier.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from amaranth import Shape
+
 from hwgen.errors import ConfigError
 from hwgen.gateware.multipliers.dsp import DspSlice
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
+from hwgen.gateware.multipliers.pixel_pair import PixelPair
+from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
 
-__all__ = ["MULTIPLIERS", "PLAIN", "Demand", "Multiplier", "Operands", "multiplier_of"]
+__all__ = [
+    "LUT_MULTIPLIERS",
+    "MULTIPLIERS",
+    "PLAIN",
+    "Demand",
+    "DotProducts",
+    "LutMultiplier",
+    "Multiplier",
+    "Operands",
+    "lut_multiplier_of",
+    "multiplier_of",
+    "operand_kind",
+]
 
 PLAIN = DspSlice()
 """Multiplier with one product per DSP slice, which can compute every convolution."""
-MULTIPLIERS: dict[int | str, Multiplier] = {multiplier.name: multiplier for multiplier in (PLAIN, PackedDspSlice())}
-"""Multipliers of a convolution by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
+MULTIPLIERS: dict[int | str, Multiplier] = {
+    multiplier.name: multiplier for multiplier in (PLAIN, PackedDspSlice(), PixelPair(), QuadDspSlice())
+}
+"""Multipliers in DSP slices by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
 
 With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen.
 """
+LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = ()
+"""Multipliers in LUTs. The first that can compute a layer's products is used."""
 
 
 def multiplier_of(name: int | str) -> Multiplier:
@@ -34,3 +58,25 @@ def multiplier_of(name: int | str) -> Multiplier:
         before, _, last = names.rpartition(", ")
         raise ConfigError(f"macs_per_dsp must be {before} or {last}, not {name!r}")
     return MULTIPLIERS[name]
+
+
+def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
+    """Return the kind of multiplier that decides the operands of a layer: the first that subtracts an offset.
+
+    All kinds of a layer's multipliers read the same operands. Without an offset, the first kind decides.
+    """
+    return next((kind for kind in kinds if kind.offset(activation)), kinds[0])
+
+
+def lut_multiplier_of(operands: Operands, constant_steps: int | None) -> LutMultiplier:
+    """Return the multiplier in LUTs that computes products of the given operands.
+
+    Parameters
+    ----------
+    operands : Operands
+        Shapes and ranges of activations, before an offset is subtracted, and of weights.
+    constant_steps : int or None
+        Number of constants that each weight can be, one for each step of the convolution; ``None`` if weights are
+        loaded at run time.
+    """
+    return next(multiplier for multiplier in LUT_MULTIPLIERS if multiplier.computes(operands, constant_steps))

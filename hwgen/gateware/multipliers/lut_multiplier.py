@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from amaranth import Module, Shape, Signal, Value
 
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.multipliers.multiplier import Demand, Multiplier
+from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
 __all__ = ["DotProducts", "LutMultiplier"]
 
@@ -68,8 +68,6 @@ class LutMultiplier(Multiplier):
 
     lanes = 1
     slices = 0
-    stores_weights: bool = True
-    """Whether the multiplier reads weights from a memory; otherwise they are constants in its logic."""
 
     def check(self, demand: Demand) -> None:
         """Accept every convolution."""
@@ -83,6 +81,22 @@ class LutMultiplier(Multiplier):
 
     def operand(self, activation: Shape) -> Shape:
         return Shape(activation.width, signed=True)
+
+    def unit_bits(self, operands: Operands) -> int:
+        return operands.weight_bits if self.stores_weights else 0
+
+    @abstractmethod
+    def computes(self, operands: Operands, constant_steps: int | None) -> bool:
+        """Return whether the multiplier computes products of the given operands.
+
+        Parameters
+        ----------
+        operands : Operands
+            Shapes and ranges of activations, before an offset is subtracted, and of weights.
+        constant_steps : int or None
+            Number of constants that each weight can be, one for each step of the convolution; ``None`` if weights are
+            loaded at run time.
+        """
 
     @abstractmethod
     def latency(self, dots: DotProducts) -> int:

@@ -21,7 +21,7 @@ class Operands:
     Parameters
     ----------
     activation : Shape
-        Shape of an activation, before the multiplier's offset is subtracted.
+        Shape of an activation, after the multiplier's offset is subtracted.
     weight_bits : int
         Width of a weight, two's complement, in bits.
     weight_range : tuple of int
@@ -44,8 +44,8 @@ class Demand:
     ----------
     operands : Operands
         Shapes and ranges of activations and weights.
-    lanes : int
-        Number of output channels that are computed at once.
+    lanes, pixels : int
+        Number of output channels, and of neighbouring output pixels, that are computed at once.
     channelwise : bool
         Whether every output channel reads an input channel of its own (depthwise convolution).
     locate : callable
@@ -54,6 +54,7 @@ class Demand:
 
     operands: Operands
     lanes: int
+    pixels: int
     channelwise: bool
     locate: Callable[[int], str]
 
@@ -62,22 +63,27 @@ class Demand:
 class Multiplier(ABC):
     """Base class of a convolution's multipliers: how DSP slices multiply activations by weights and sum the products.
 
-    A *unit* computes one product per cycle for each of ``lanes`` output channels.
+    A *unit* computes one product per cycle for each of ``lanes`` output channels and ``pixels`` neighbouring pixels.
 
-    All products of a unit share an activation. Units form chains: every unit adds its product to the sum of the unit
-    before, one cycle later. At the end of a chain, `split` separates the sums of the output channels.
+    The output channels share the activations of the pixels, and the pixels share the weights. Units form chains: every
+    unit adds its product to the sum of the unit before, one cycle later. At the end of a chain, `split` separates the
+    sums of the output channels and pixels.
     """
 
     name: ClassVar[int | str]
     """Value of ``macs_per_dsp`` in plans and options that selects the multiplier."""
     lanes: ClassVar[int] = 1
     """Number of output channels whose products one multiplier unit computes from a shared activation."""
+    pixels: ClassVar[int] = 1
+    """Number of neighbouring output pixels whose products one multiplier unit computes with a shared weight."""
     slices: ClassVar[int] = 1
     """Number of DSP slices in a multiplier unit, which computes one product per output channel and cycle."""
     carries: ClassVar[bool] = False
     """Whether sums of chains lack a carry bit, which `split` returns beside them and the caller must add later."""
     computes_windows: ClassVar[bool] = False
     """Whether, with this multiplier, a layer with constant weights sums a whole window in one tree of adders."""
+    stores_weights: ClassVar[bool] = True
+    """Whether the multiplier reads weights from a memory; otherwise they are constants in its logic."""
     mark: ClassVar[str] = ""
     """Sign printed behind a layer's number of multipliers in the plan's table, for example ``*``."""
     legend: ClassVar[str] = ""
@@ -88,6 +94,11 @@ class Multiplier(ABC):
     @property
     def fallback(self) -> Multiplier:
         """Multiplier to use instead for layers that this multiplier cannot compute."""
+        return self
+
+    @property
+    def channelwise_form(self) -> Multiplier:
+        """Multiplier to use instead for depthwise convolutions, if it accepts them."""
         return self
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
@@ -101,9 +112,13 @@ class Multiplier(ABC):
         """Return a noun phrase for the plan's notes: why a layer uses the `fallback` multiplier; empty if none does."""
         return ""
 
-    def for_lanes(self, lanes: int) -> Multiplier:
-        """Return the multiplier for ``lanes`` output channels at once: this one, or `fallback` if they are too few."""
-        return self if lanes >= self.lanes else self.fallback
+    def for_size(self, lanes: int, pixels: int) -> Multiplier:
+        """Return the multiplier for that many output channels and pixels at once: this one if they fill a unit.
+
+        Otherwise return a `fallback` that they fill.
+        """
+        fills = lanes >= self.lanes and pixels >= self.pixels
+        return self if fills else self.fallback.for_size(lanes, pixels)
 
     @abstractmethod
     def check(self, demand: Demand) -> None:
@@ -115,10 +130,14 @@ class Multiplier(ABC):
             If the convolution has other operands, or fewer output channels at once, than the multiplier needs.
         """
 
-    def too_few(self, lanes: int) -> str:
-        """Return the error message for a plan whose ``lanes`` output channels at once are too few to fill a unit."""
-        must = f"macs_per_dsp must be {self.fallback.name} with unroll out {lanes}"
-        return f"{must}, not {self.name}: {_COUNTS[self.lanes]} output channels share a slice"
+    def too_few(self, lanes: int, pixels: int) -> str:
+        """Return the error message for a plan whose output channels and pixels at once are too few to fill a unit."""
+        must = f"macs_per_dsp must be {self.for_size(lanes, pixels).name}"
+        if lanes < self.lanes:
+            return (
+                f"{must} with unroll out {lanes}, not {self.name}: {_COUNTS[self.lanes]} output channels share a slice"
+            )
+        return f"{must} with unroll pixels {pixels}, not {self.name}: {_COUNTS[self.pixels]} pixels share a slice"
 
     # Operands
 
@@ -137,6 +156,15 @@ class Multiplier(ABC):
     def is_soft(self, operand: Shape, weight_bits: int) -> bool:
         """Return whether synthesis builds products of operands of these widths from LUTs instead of DSP slices."""
         return self.slices == 0
+
+    def packed(self, activations: Sequence[Value]) -> Value:
+        """Return the multiplier's activation operand, made of the activations of a unit's pixels."""
+        (activation,) = activations
+        return activation
+
+    def packed_shape(self, operand: Shape) -> Shape:
+        """Return the Amaranth shape of `packed`, for activations of shape ``operand``."""
+        return operand
 
     # Weights
 
@@ -162,8 +190,11 @@ class Multiplier(ABC):
 
     # Chains
 
-    def longest_chain(self, chain: int) -> int:
-        """Return how many multiplier units a chain can have at most, if the plan allows ``chain`` units."""
+    def longest_chain(self, chain: int, operand: Shape, weight_bits: int) -> int:
+        """Return how many multiplier units a chain can have at most, if the plan allows ``chain`` units.
+
+        ``operand`` is the shape of an activation operand, and ``weight_bits`` the width of a weight.
+        """
         return chain
 
     def chain_cycles(self, positions: int) -> int:
@@ -175,7 +206,7 @@ class Multiplier(ABC):
 
     def product_bits(self, operands: Operands) -> int:
         """Return the width of a multiplier unit's product, in bits."""
-        operand = self.operand(operands.activation)
+        operand = operands.activation
         return operands.weight_bits + operand.width + (not operand.signed)
 
     def chain_bits(self, operands: Operands, sum_bits: int) -> int:
@@ -214,9 +245,12 @@ class Multiplier(ABC):
         return total
 
     def field_bits(self, operands: Operands) -> int | None:
-        """Return the width in bits of an output channel's field in a chain's sum; ``None`` if there is one channel."""
+        """Return the width in bits of one product's field in a chain's sum; ``None`` if a unit has one product."""
         return None
 
     def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
-        """Separate chains' sums by output channel; return for each channel its sums, and the carries that they lack."""
+        """Separate chains' sums by product; return for each product its sums, and the carries that they lack.
+
+        The products are those of the first output channel with each pixel, then those of the next output channel.
+        """
         return [([*sums], [])]

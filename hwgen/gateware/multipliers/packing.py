@@ -1,0 +1,137 @@
+"""Base class of multipliers that compute several products in one DSP slice, in separate fields of its result.
+
+A unit multiplies packed weights, ``sum(w[i] << i * lane_shift)``, by packed activations, ``sum(a[j] << j *
+pixel_shift)``. The product is the sum of all ``(w[i] * a[j]) << (i * lane_shift + j * pixel_shift)``. A field begins at
+each of these shifts. Fields are signed. A negative field borrows from the field above it, so that the upper field lacks
+the carry that is the highest bit of the lower field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from amaranth import Cat, Const, Shape, Signal, Value
+
+from hwgen.gateware.multipliers.multiplier import Multiplier, Operands
+
+__all__ = ["PackedFields", "peak"]
+
+
+def peak(shape: Shape) -> int:
+    """Return the largest magnitude of an integer of the given Amaranth shape."""
+    return 1 << (shape.width - 1) if shape.signed else (1 << shape.width) - 1
+
+
+class PackedFields(Multiplier):
+    """Base class of multipliers that compute the products of ``lanes`` weights and ``pixels`` activations in one slice.
+
+    At most two weights and two activations are packed.
+    """
+
+    carries = True
+    lane_shift: ClassVar[int] = 0
+    """Distance between the fields of two weights in a slice's result, in bits."""
+    pixel_shift: ClassVar[int] = 0
+    """Distance between the fields of two activations in a slice's result, in bits."""
+    most_units: ClassVar[int]
+    """Maximum number of units in a chain, for operands of any width."""
+
+    @property
+    def field(self) -> int:
+        """Distance between neighbouring fields in a slice's result, in bits."""
+        return self.pixel_shift or self.lane_shift
+
+    @property
+    def shifts(self) -> list[int]:
+        """Lowest bit of each product's field: of the first weight with each activation, then of the second weight."""
+        return [
+            lane * self.lane_shift + pixel * self.pixel_shift
+            for lane in range(self.lanes)
+            for pixel in range(self.pixels)
+        ]
+
+    def longest_chain(self, chain: int, operand: Shape, weight_bits: int) -> int:
+        largest = max(map(abs, self.weight_range(weight_bits))) * peak(operand)
+        return max(min(chain, self.most_units, ((1 << (self.field - 1)) - 1) // largest), 1)
+
+    # Activations
+
+    def packed(self, activations: Sequence[Value]) -> Value:
+        if len(activations) == 1:
+            return activations[0]
+        lower, upper = activations
+        distance = self.pixel_shift - len(lower)
+        if not lower.shape().signed:
+            return Cat(lower, Const(0, distance), upper)
+        return Cat(lower, lower[-1].replicate(distance), upper + lower[-1:].as_signed()).as_signed()
+
+    def packed_shape(self, operand: Shape) -> Shape:
+        if self.pixels == 1:
+            return operand
+        return Shape(self.pixel_shift + operand.width + operand.signed, operand.signed)
+
+    # Weights
+
+    def upper_bits(self, operands: Operands) -> int:
+        """Return the width of the upper weight's field in a memory word of two packed weights, in bits.
+
+        The field holds the upper weight, less one if the lower weight is negative.
+        """
+        return operands.weight_bits + (operands.weight_range[0] - 1 < -1 << (operands.weight_bits - 1))
+
+    def unit_bits(self, operands: Operands) -> int:
+        return operands.weight_bits + (self.upper_bits(operands) if self.lanes == 2 else 0)
+
+    def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
+        """Pack weights of two output channels in memory words, the upper weight less one if the lower is negative.
+
+        The upper field is ``((w1 << lane_shift) + w0) >> lane_shift``.
+        """
+        if self.lanes == 1:
+            return super().stored(weights, operands)
+        lower_mask, upper_mask = (1 << operands.weight_bits) - 1, (1 << self.upper_bits(operands)) - 1
+        return [
+            (lower & lower_mask) | ((upper - (lower < 0)) & upper_mask) << operands.weight_bits
+            for lower, upper in zip(*weights, strict=True)
+        ]
+
+    def spread(self, stored: Value, weight_bits: int) -> Value:
+        if self.lanes == 1:
+            return super().spread(stored, weight_bits)
+        lower, upper = stored[:weight_bits], stored[weight_bits:]
+        return Cat(lower, lower[-1].replicate(self.lane_shift - len(lower)), upper).as_signed()
+
+    def representative(self, operands: Operands) -> tuple[int, int]:
+        """Return the widest weight range with the same packed widths (`field_bits`, `upper_bits`) as ``operands``."""
+        _, largest = self.weight_range(operands.weight_bits)
+        unit_peak = operands.positions * peak(operands.activation)
+        largest = min(largest, ((1 << self.field_bits(operands) - 1) - 2) // unit_peak)
+        if self.upper_bits(operands) > operands.weight_bits:
+            return max(-1 << (operands.weight_bits - 1), operands.weight_range[0]), largest
+        return -largest, largest
+
+    # Products and their sums
+
+    def product_bits(self, operands: Operands) -> int:
+        shape = self.packed_shape(operands.activation)
+        weight = self.lane_shift + self.upper_bits(operands) if self.lanes == 2 else operands.weight_bits
+        return weight + shape.width + (not shape.signed)
+
+    def chain_bits(self, operands: Operands, sum_bits: int) -> int:
+        return self.shifts[-1] + self.field_bits(operands)
+
+    def field_bits(self, operands: Operands) -> int:
+        largest = max(map(abs, operands.weight_range)) * peak(operands.activation)
+        # One bit more, because upper sums lack their carries.
+        return 1 + (operands.positions * largest + 1).bit_length()
+
+    def split(self, sums: Sequence[Signal], operands: Operands) -> list[tuple[list[Value], list[Value]]]:
+        bits = self.field_bits(operands)
+        return [
+            (
+                [value[shift : shift + bits].as_signed() for value in sums],
+                [value[shift - 1] for value in sums] if shift else [],
+            )
+            for shift in self.shifts
+        ]

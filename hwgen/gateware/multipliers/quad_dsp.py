@@ -1,0 +1,80 @@
+"""Multiplier with four products of 4-bit operands per DSP slice and cycle: two output channels by two pixels.
+
+The product ``((w1 << 20) + w0) * ((a1 << 10) + a0)`` contains all four, each in a field of 10 bits. Activations are
+unsigned, because these need no adder to be packed. A chain sums four such products, ``4 * 8 * 15 < 2**9``, or more
+products of fewer bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth import Shape
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.multipliers.dsp import DspSlice
+from hwgen.gateware.multipliers.multiplier import Demand, Multiplier
+from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
+from hwgen.gateware.multipliers.packing import PackedFields
+from hwgen.gateware.multipliers.pixel_pair import PixelPair
+
+__all__ = ["QuadDspSlice"]
+
+#: Maximum width of an activation and of a weight, in bits.
+LARGEST_BITS = 4
+
+
+@dataclass(frozen=True)
+class QuadDspSlice(PackedFields):
+    """Multiplier that uses each DSP slice for four products of 4-bit operands: two output channels by two pixels."""
+
+    name = 4
+    lanes = 2
+    pixels = 2
+    lane_shift = 20
+    pixel_shift = 10
+    most_units = 16
+    mark = "**"
+    legend = "**: four multiply-adds a slice"
+    detail = ", four multiply-adds each"
+
+    @property
+    def fallback(self) -> Multiplier:
+        return PackedDspSlice()
+
+    @property
+    def channelwise_form(self) -> Multiplier:
+        return PixelPair()
+
+    def for_size(self, lanes: int, pixels: int) -> Multiplier:
+        if lanes >= self.lanes:
+            return self if pixels >= self.pixels else PackedDspSlice()
+        return PixelPair() if pixels >= self.pixels else DspSlice()
+
+    def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
+        half = 1 << (LARGEST_BITS - 1)
+        fits = -half <= weight_range[0] and weight_range[1] < half and activation_bits <= LARGEST_BITS
+        return fits and not channelwise
+
+    def reason(self, channelwise: bool) -> str:
+        return "depthwise convolutions" if channelwise else "more than 4 bits"
+
+    def check(self, demand: Demand) -> None:
+        bits = max(demand.operands.activation.width, demand.operands.weight_bits)
+        if bits > LARGEST_BITS:
+            raise ConfigError(
+                f"macs_per_dsp must be 1 or 2 where operands have more than {LARGEST_BITS} bits (these have {bits}), "
+                "not 4"
+            )
+        if demand.lanes < self.lanes or demand.pixels < self.pixels or demand.channelwise:
+            raise ConfigError("macs_per_dsp must be 1 or 2 with less than two lanes and two pixels, not 4")
+
+    def weight_range(self, weight_bits: int) -> tuple[int, int]:
+        half = 1 << (weight_bits - 1)
+        return -half, half - 1
+
+    def offset(self, activation: Shape) -> int:
+        return -(1 << (activation.width - 1)) if activation.signed else 0
+
+    def operand(self, activation: Shape) -> Shape:
+        return Shape(activation.width, signed=False)

@@ -1,0 +1,411 @@
+"""Circuit of a convolution's sums of products, from activations and weight words to accumulators.
+
+Chains of multiply-adds and trees that add the chains' sums use DSP slices. Output channels whose products are in LUTs
+have dot products instead (`LutMultiplier`), which arrive together with the sums of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In
+
+from hwgen.gateware.lookup import delayed, delayed_fast
+from hwgen.gateware.multipliers import Multiplier
+from hwgen.gateware.naming import named
+from hwgen.gateware.part import Part
+from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
+
+__all__ = ["LAST_LEVEL", "Chains", "ProductSums"]
+
+#: Maximum number of values that the last tree level adds in a cycle, in a layer that computes whole windows.
+LAST_LEVEL = 5
+
+Operand = dict[tuple[int, int], Value]
+"""Activation operand of each multiplier by (chain, position), delayed for its position."""
+
+
+class ProductSums:
+    """Builder of a convolution's circuit without weight memories: from activations and weight words to sums.
+
+    Parameters
+    ----------
+    config : MultiplyConfig
+        Configuration of the convolution.
+    i, o : stream
+        Steps of the line buffer, and the sums.
+    words : sequence of Value
+        Weight word of each chain position.
+    """
+
+    def __init__(self, config: Any, i: Any, o: Any, words: Sequence[Value]):
+        self.config, self.i, self.o, self.words = config, i, o, words
+        self._values: dict[tuple[int, int, int], Signal] = {}
+        self._operands: dict[tuple[tuple[int, ...], int, bool], Operand] = {}
+        self._weights: dict[tuple[int, Multiplier, int, int], Value] = {}
+        self._words: dict[int, Any] = {}
+        self._counter: Value | None = None
+
+    def add_to(self, m: Module) -> None:
+        """Add the multipliers, adder trees and accumulators of the convolution to a module."""
+        config = self.config
+        self._elaborate_operands(m)
+        first_next = self._elaborate_control(m)
+        for lane, pixel, total, carries in self._totals(m):
+            name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
+            if config.accumulates:
+                accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
+                m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
+                total = accumulator
+            m.d.comb += self.o.payload[lane][pixel].eq(total)
+
+    def _elaborate_operands(self, m: Module) -> None:
+        """Add the operands of the DSP slices: all activations, then all weights by position."""
+        config = self.config
+        for group in config.pixel_groups if config.slice_units else ():
+            for own in range(config.operand_lanes):
+                self._activations(m, group, own, False)
+        for position in range(config.positions):
+            for index, unit in enumerate(config.slice_units):
+                for chain in range(config.chains):
+                    for group in config.pixel_groups:
+                        if config.lane_of(chain, position) is not None:
+                            multiplier = config.multiplier.for_size(len(unit), len(group))
+                            self._weight(m, index, multiplier, position, chain)
+
+    def _elaborate_control(self, m: Module) -> Value:
+        """Delay the flags of steps to the sums, set the output's ``valid``, and return whether a sum begins."""
+        config = self.config
+        valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
+        first = delayed(m, "is_first_step", self.i.payload.first, config.to_sum)
+        last = delayed(m, "is_last_step", self.i.payload.last, config.to_sum)
+        done = Signal(name="fold_end")
+        m.d.sync += done.eq(valid & last)
+        if not config.accumulates:
+            m.d.comb += self.o.valid.eq(done)
+            return Const(1)
+        first_next = delayed_fast(m, "is_first_step_delayed", first, 1)
+        done_next = Signal(name="sum_valid")
+        m.d.sync += done_next.eq(done)
+        m.d.comb += self.o.valid.eq(done_next)
+        return first_next
+
+    def _totals(self, m: Module) -> Iterator[tuple[int, int, Value, list[Value]]]:
+        """Add the circuits of all sums; yield lane, pixel, sum of a cycle's products, and the carries that it lacks."""
+        config = self.config
+        for index, unit in enumerate(config.slice_units):
+            for group in config.pixel_groups:
+                yield from self._unit_totals(m, index, unit, group)
+        for pixel in range(config.window.pixels):
+            for lanes in config.lut_blocks:
+                yield from self._lut_totals(m, lanes, pixel)
+
+    # Output channels in DSP slices
+
+    def _unit_totals(
+        self, m: Module, index: int, unit: tuple[int, ...], group: tuple[int, ...]
+    ) -> Iterator[tuple[int, int, Value, list[Value]]]:
+        """Add the chains and the trees of one multiplier unit, which serves some lanes and pixels."""
+        config = self.config
+        multiplier = config.multiplier.for_size(len(unit), len(group))
+        name = self._name(f"lane_{'_'.join(str(lane) for lane in unit)}", group)
+        activations = self._activations(m, group, unit[0] % config.operand_lanes, False)
+        sums = [self._elaborate_chain(m, multiplier, activations, index, chain, name) for chain in range(config.chains)]
+        fields = multiplier.split(sums, config.operands)
+        products = [(lane, pixel) for lane in unit for pixel in group]
+        for (lane, pixel), (values, carries) in zip(products, fields, strict=True):
+            lane_name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
+            if config.whole:
+                total, left = self._elaborate_whole(m, values, carries, lane, lane_name), []
+            else:
+                total, left = self._elaborate_tree(m, values, carries, lane_name)
+            wait = config.to_sum - config.slices_to_sum
+            total = delayed(m, f"{lane_name}_total", total, wait)
+            left = [delayed(m, f"{lane_name}_last_carry", carry, wait) for carry in left]
+            yield lane, pixel, total, left
+
+    def _name(self, name: str, group: tuple[int, ...]) -> str:
+        """Return the name of a signal of some neighbouring pixels."""
+        if len(group) == 1:
+            return at_pixel(name, group[0], self.config.window.pixels)
+        return f"{name}_pixels_{'_'.join(map(str, group))}"
+
+    def _elaborate_chain(
+        self, m: Module, multiplier: Multiplier, activations: Operand, unit: int, chain: int, prefix: str
+    ) -> Signal:
+        config = self.config
+        product_bits = multiplier.product_bits(config.operands)
+        sum_bits = max(multiplier.chain_bits(config.operands, config.sum_bits), product_bits)
+        terms = [
+            (position, activations[chain, position], self._weight(m, unit, multiplier, position, chain))
+            for position in range(config.positions)
+            if (chain, position) in activations
+        ]
+        return multiplier.chain(m, terms, product_bits, sum_bits, f"{prefix}_chain_{chain}")
+
+    # Output channels in LUTs
+
+    def _lut_totals(
+        self, m: Module, lanes: tuple[int, ...], pixel: int
+    ) -> Iterator[tuple[int, int, Value, list[Value]]]:
+        """Add the dot products of some lanes with the same activations at one pixel."""
+        config = self.config
+        multiplier, dots = config.lut_multiplier, config.dot_products(lanes)
+        names = [at_pixel(f"lane_{lane}", pixel, config.window.pixels) for lane in lanes]
+        positions = [
+            [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
+            for position in range(config.positions)
+        ]
+        activations = self._activations(m, (pixel,), lanes[0] % config.operand_lanes, True)
+        weights = []
+        for unit in map(config.unit_of, lanes if multiplier.stores_weights else ()):
+            weights.append(
+                [
+                    [self._weight(m, unit, multiplier, p, chain) for chain in chains]
+                    for p, chains in enumerate(positions)
+                ]
+            )
+        operands = [[activations[chain, p] for chain in chains] for p, chains in enumerate(positions)]
+        sums = multiplier.sums(m, dots, operands, weights, self._step(m), names)
+        for lane, name, total in zip(lanes, names, sums, strict=True):
+            yield lane, pixel, delayed(m, f"{name}_total", total, config.to_sum - config.luts_to_sum), []
+
+    def _step(self, m: Module) -> Value:
+        """Return the index of the step whose operands are at the first position, if constants depend on it."""
+        config = self.config
+        if config.lut_multiplier.stores_weights or config.rom_depth == 1:
+            return Const(0)
+        if self._counter is None:
+            step = Signal(range(config.rom_depth), name="step")
+            with m.If(self.i.valid):
+                m.d.sync += step.eq(Mux(step == config.rom_depth - 1, 0, step + 1))
+            self._counter = delayed(m, "step_delayed", step, 1)
+        return self._counter
+
+    # Operands
+
+    def _activations(self, m: Module, group: tuple[int, ...], own: int, in_luts: bool) -> Operand:
+        """Return each multiplier's activation operand for a group of pixels, from delay lines that units share.
+
+        ``own`` is the output lane if the walk is channelwise. Otherwise the operands are those of all lanes.
+        """
+        config = self.config
+        wait = 1 if in_luts or not config.whole else 0
+        key = group, own, bool(wait)
+        if key not in self._operands:
+            self._operands[key] = operands = {}
+            for position in range(config.positions):
+                for chain in range(config.chains):
+                    lane = config.lane_of(chain, position)
+                    if lane is not None:
+                        value = self._activation(m, group, own, lane)
+                        operands[chain, position] = delayed(m, value.name, value, position + wait)
+        return self._operands[key]
+
+    def _activation(self, m: Module, group: tuple[int, ...], own: int, lane: int) -> Signal:
+        """Return the operand of one product for a group of pixels: its activations, less the offset, packed."""
+        tap, channel = self._tap(own, lane)
+        values = [self._value(m, pixel, own, lane) for pixel in group]
+        if len(values) == 1:
+            return values[0]
+        packed = self.config.multiplier.packed(values)
+        value = Signal(packed.shape(), name=self._name(f"activations_{tap}_{channel}", group))
+        m.d.comb += value.eq(packed)
+        return value
+
+    def _value(self, m: Module, pixel: int, own: int, lane: int) -> Signal:
+        """Return the activation of one product at one pixel, less the offset."""
+        config = self.config
+        if (pixel, own, lane) not in self._values:
+            tap, channel = self._tap(own, lane)
+            value = Signal(config.operand, name=at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels))
+            tapped = self.i.payload.taps[pixel][tap][channel]
+            if config.operand_offset:  # half of the range, so that only the highest bit is inverted
+                tapped = tapped ^ abs(config.operand_offset)
+            m.d.comb += value.eq(tapped)
+            self._values[pixel, own, lane] = value
+        return self._values[pixel, own, lane]
+
+    def _tap(self, own: int, lane: int) -> tuple[int, int]:
+        """Return tap and channel of a product in the payload of a step."""
+        window = self.config.window
+        return (lane, own) if window.channelwise else divmod(lane, window.input.lanes)
+
+    def _weight(self, m: Module, unit: int, multiplier: Multiplier, position: int, chain: int) -> Value:
+        """Return a multiplier's weight operand, from its field in the weight word of the position.
+
+        A weight operand is delayed like the multiplier's activation operand.
+        """
+        config = self.config
+        key = unit, multiplier, position, chain
+        if key not in self._weights:
+            chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
+            stored = self._word(m, position, len(chains))[unit * len(chains) + chains.index(chain)]
+            weight = multiplier.spread(stored, config.weight_bits)
+            if config.weight_memory == "block":
+                # The output register of block RAM. Yosys cannot infer that register. It absorbs this one, which is in
+                # front of the DSP slice, into the slice.
+                weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1)
+            self._weights[key] = weight
+        return self._weights[key]
+
+    def _word(self, m: Module, position: int, chains: int) -> Any:
+        """Return the weight word of a chain position, with a field of weights for every unit and chain."""
+        if position not in self._words:
+            word = Signal(self._word_layout(chains), name=f"weight_{position}")
+            m.d.comb += word.as_value().eq(self.words[position])
+            self._words[position] = word
+        return self._words[position]
+
+    def _word_layout(self, chains: int) -> data.Layout:
+        """Return the layout of a chain position's weight word: a field of packed weights for every unit and chain."""
+        start, fields = 0, {}
+        for bits in self.config.unit_bits:
+            for _ in range(chains):
+                fields[len(fields)] = data.Field(Shape(bits), start)
+                start += bits
+        return data.FlexibleLayout(start, fields)
+
+    # Adder trees
+
+    def _elaborate_tree(
+        self, m: Module, sums: list[Value], carries: list[Value], name: str
+    ) -> tuple[Value, list[Value]]:
+        """Add a registered adder tree over the sums of an output lane's chains, with their carries as further inputs.
+
+        Returns
+        -------
+        tuple of (Value, list of Value)
+            The total, and the carry that remains for the accumulator, if there is one.
+        """
+        config = self.config
+        if carries and not config.accumulates:
+            *carries, last = carries
+            sums = [*sums, Cat(last, Const(0)).as_signed()]
+        for level in range(config.tree_levels):
+            sums, carries = self._elaborate_level(m, sums, carries, level, config.sum_bits, name)
+        (total,) = sums
+        return total, carries
+
+    def _elaborate_whole(self, m: Module, sums: list[Value], carries: list[Value], lane: int, name: str) -> Value:
+        """Add the adder tree of a layer that computes a window per cycle, and return the sum with the bias.
+
+        The levels have registered adders of two values. The last level adds up to `LAST_LEVEL` values by carry-save
+        adders. The adders have the carries as further inputs.
+        """
+        config = self.config
+        bits = min(config.whole_bits[lane], config.sum_bits)
+        bias = [Const(config.bias[lane] if config.bias else 0, signed(config.sum_bits))]
+        for level in range(config.tree_levels - 1):
+            if len(sums) % 2:  # where the bias needs no further level
+                sums, bias = [*sums, *bias], []
+            sums, carries = self._elaborate_level(m, sums, carries, level, bits, name)
+        sums += bias
+        assert len(carries) < len(sums) <= LAST_LEVEL
+        total = Signal(signed(bits), name=f"{name}_sum", reset_less=True)
+        m.d.sync += total.eq(_add(*self._save_carries(m, sums, carries, bits, name)))
+        return total
+
+    def _elaborate_level(
+        self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str
+    ) -> tuple[list[Value], list[Value]]:
+        """Add one level of an adder tree, and return the sums of pairs of values and the carries not yet added.
+
+        The sums are at most ``bits`` wide.
+        """
+        following: list[Value] = []
+        for first in range(0, len(values), 2):
+            pair = values[first : first + 2]
+            width = min(max(len(value) for value in pair) + len(pair) - 1, bits)
+            total = Signal(signed(width), name=f"{name}_tree_{level}_{first // 2}", reset_less=True)
+            if len(pair) == 2:
+                m.d.sync += total.eq(_add(pair[0], pair[1], carries[:1]))
+                carries = carries[1:]
+            else:
+                m.d.sync += total.eq(pair[0])
+            following.append(total)
+        kept = [delayed(m, f"{name}_carry_{level}_{index}", carry, 1) for index, carry in enumerate(carries)]
+        return following, kept
+
+    def _save_carries(
+        self, m: Module, values: list[Value], carries: list[Value], bits: int, name: str
+    ) -> tuple[Value, Value, list[Value]]:
+        """Add carry-save adders that reduce all values and carries to two values and at most one carry of equal sum.
+
+        The sum is modulo ``2**bits``.
+        """
+        rows = []
+        for index, value in enumerate(values):
+            rows.append(Signal(signed(bits), name=f"{name}_row_{index}"))
+            m.d.comb += rows[-1].eq(value)
+        while len(rows) > 2:
+            a, b, c, *rest = rows
+            index = len(values)
+            values = [*values, a, b]
+            row = Signal(signed(bits), name=f"{name}_row_{index}")
+            saved = Signal(signed(bits), name=f"{name}_row_{index + 1}")
+            taken, carries = (carries[0], carries[1:]) if carries else (Const(0, 1), carries)
+            m.d.comb += [row.eq(a ^ b ^ c), saved.eq(Cat(taken, (a & b) | (a & c) | (b & c)))]
+            rows = [row, saved, *rest]
+        return rows[0], rows[1], carries
+
+
+class Chains(Part[Any]):
+    """Reusable component of a convolution: multipliers, adder trees and accumulators, without weight memories.
+
+    Parameters
+    ----------
+    config : MultiplyConfig
+        Configuration from `MultiplyConfig.circuit`. It must not be ``whole``: widths then depend on the weights.
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of the line buffer.
+    word_0, word_1, .. : In
+        Weight word of each chain position, delayed as the activations of the position. A word of block RAM is one cycle
+        earlier.
+    o : Out(stream, always ready)
+        ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold.
+
+    Latency and throughput, Number range
+        Equal to those of `Multiply`.
+    """
+
+    def __init__(self, config: Any):
+        results = channels_layout(config.result, config.lanes, config.window.pixels)
+        words = {f"word_{position}": In(width) for position, width in enumerate(config.rom_widths)}
+        super().__init__(config, {**pipeline_ports(config.window.step_layout, results), **words})
+
+    @property
+    def words(self) -> list[Signal]:
+        """Input ports (signals) of the weight words, one for each position of the chains of multiply-adds."""
+        return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
+
+    def circuit(self):
+        """Return an Amaranth module with the multipliers, adder trees and accumulators."""
+        m = Module()
+        ProductSums(self.config, self.i, self.o, self.words).add_to(m)
+        return m
+
+
+def _add(one: Value, other: Value, carries: list[Value]) -> Value:
+    """Return the sum of two signed values, and of the only carry in ``carries``, if there is one, by one addition.
+
+    The carry becomes bit 0 of both operands. The sum of both is 0 in bit 0, with a carry into bit 1 if they are 1::
+
+          one[n]   ..  one[1]    one[0]    carry
+        + other[n] ..  other[1]  other[0]  carry
+        = sum[n]   ..  sum[1]    sum[0]    0
+
+    The sum without its lowest bit is the result, from one addition of two operands. For an addition of three operands
+    Yosys sometimes takes two LUTs a bit.
+    """
+    if not carries:
+        return one + other
+    (carry,) = carries
+    total = named(Cat(carry, one).as_signed() + Cat(carry, other).as_signed(), "sum_with_carry")
+    return total[1:].as_signed()
