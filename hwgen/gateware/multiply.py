@@ -608,9 +608,8 @@ class MultiplyConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost(dsp=0 if self.in_luts else self.multipliers)
-        if self.in_luts and self.slice_lanes:
-            self._count_products(cost)
+        cost = Cost(dsp=self.multipliers - self._soft_units * self.products * self.multiplier.slices)
+        self._count_products(cost, self._soft_units)
         self._count_memories(cost)
         cost.ff += self.to_sum + 1 + 2 * self.accumulates
         cost.delay(1, self.to_sum)  # the flag of the last step
@@ -718,13 +717,21 @@ class MultiplyConfig:
         else:
             cost.delay(operands * single * self.operand.width, absorbed)
 
-    def _count_products(self, cost: Cost) -> None:
-        """Add to ``cost`` the products in LUTs and the adders of their chains, with registers.
+    @property
+    def _soft_units(self) -> int:
+        """Number of multiplier units and groups of pixels whose products synthesis builds from LUTs."""
+        return sum(
+            self.multiplier.for_size(len(unit), len(group)).is_soft(self.operand, self.weight_bits)
+            for unit in self.slice_units
+            for group in self.pixel_groups
+        )
+
+    def _count_products(self, cost: Cost, sums: int) -> None:
+        """Add to ``cost`` the products in LUTs and the adders of ``sums`` chains, with registers.
 
         A DSP slice includes all of these.
         """
         product = self.operand.width + self.weight_bits
-        sums = self.slice_lanes * self.window.pixels
         for chain in range(self.chains):
             terms = 0
             for position in range(self.positions):

@@ -22,7 +22,8 @@ from hwgen.gateware import layer as layer_module
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
-from hwgen.gateware.multiply import MultiplyConfig, _Sums
+from hwgen.gateware.multipliers.packing import PackedFields
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
 from hwgen.gateware.weights import Weights
@@ -183,13 +184,13 @@ def test_packed_without_a_fault():
 @pytest.mark.parametrize("kept", [[], [0], [1]])
 def test_lost_carry(monkeypatch, kept):
     """The upper sums of two multiply-adds a slice lack some of their chains' carries."""
-    right = _Sums._split
+    right = PackedFields.split
 
-    def wrong(self, sums, unit):
-        parts = right(self, sums, unit)
+    def wrong(self, sums, operands):
+        parts = right(self, sums, operands)
         return [(v, [c if n in kept else Const(0) for n, c in enumerate(carries)]) for v, carries in parts]
 
-    monkeypatch.setattr(_Sums, "_split", wrong)
+    monkeypatch.setattr(PackedFields, "split", wrong)
     with pytest.raises(AssertionError):
         packed()
 
@@ -218,7 +219,7 @@ def test_packed_wrongly(monkeypatch, name):
         check(replace(case, config=config), frames, schedule, patience=400)
 
 
-def unlessened(self, outputs):
+def unlessened(self, outputs, multiplier):
     size = self._output_weights
     words = [0] * size
     for number, output in enumerate(outputs):
