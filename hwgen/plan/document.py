@@ -128,7 +128,7 @@ def _output(network: Network, output_index: int) -> str:
     return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[output_index]}"
 
 
-def _optional(key: str, value: str | bool | None) -> dict[str, str | bool]:
+def _optional(key: str, value: str | int | None) -> dict[str, str | int]:
     """Return ``{key: value}`` for ``plan.json``; empty if the value is ``None``, which stands for the default."""
     return {} if value is None else {key: value}
 

@@ -21,6 +21,7 @@ from yosys import cells, simulate_netlist
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multipliers import multiplier_of
+from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
 from hwgen.gateware.multiply import Chains, Multiply, MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
@@ -181,6 +182,7 @@ def test_extremes_of_packed_pixels(drawn, extreme):
 def test_four_products_of_a_slice(signed, weight_bits, chain):
     """All corners of two weights and two activations, in chains as long as their bits allow."""
     kind, operand = multiplier_of(4), Shape(4 if weight_bits > 2 else 2)
+    assert isinstance(kind, QuadDspSlice)
     assert kind.operand(Shape(operand.width, signed)) == operand
     assert kind.longest_chain(16, operand, weight_bits) == chain
     low, high = kind.weight_range(weight_bits)
