@@ -24,6 +24,7 @@ from amaranth.back import rtlil
 from amaranth.back import verilog as amaranth_verilog
 
 import hwgen
+from hwgen.devices import DEFAULT
 from hwgen.gateware.accelerator import Accelerator
 from hwgen.verilog import convert
 from hwgen.verilog.memories import WriterPlatform
@@ -36,7 +37,7 @@ class LargeMemories:
     """Platform that puts hwgen's small modules in place of large memories, and elaborates all else."""
 
     def __init__(self, component: Accelerator) -> None:
-        self.get_memory = WriterPlatform("top", component).get_memory
+        self.get_memory = WriterPlatform("top", component, DEFAULT).get_memory
 
 
 def write(writer: str, component: Accelerator) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hwgen.devices.adders import Adders
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import Memories
@@ -75,6 +76,8 @@ class Device:
         Block RAM and LUT RAM: shapes, costs and synthesis attributes.
     logic : Logic
         LUTs of multiplexers, delays and tables.
+    adders : Adders or None
+        Adders in the family's own cells; ``None`` if synthesis maps all adders by itself.
     yosys : YosysFlow
         Synthesis by Yosys.
     vivado : VivadoFlow or None
@@ -90,6 +93,7 @@ class Device:
     multiplier_slice: MultiplierSlice
     memories: Memories
     logic: Logic
+    adders: Adders | None
     yosys: YosysFlow
     vivado: VivadoFlow | None
 

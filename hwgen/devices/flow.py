@@ -19,6 +19,8 @@ class YosysFlow:
         Command that synthesises the module ``top`` without pads.
     timing_libraries : tuple of str
         Verilog models of the cells with their delays, as Yosys' ``read_verilog`` takes them.
+    timing_models : str
+        Verilog models of further cells, whose delays the libraries lack.
     lut_cells : mapping of str to int
         LUTs that each cell takes.
     flip_flops : frozenset of str
@@ -33,6 +35,7 @@ class YosysFlow:
 
     command: str
     timing_libraries: tuple[str, ...]
+    timing_models: str
     lut_cells: Mapping[str, int]
     flip_flops: frozenset[str]
     block_rams: Mapping[str, float]

@@ -12,6 +12,7 @@ from hwgen.devices.device import Capacity, Device, MultiplierSlice
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
+from hwgen.devices.xilinx7_adders import CarryChains
 
 __all__ = ["XILINX7"]
 
@@ -120,12 +121,25 @@ CAPACITIES = {
 #: XC, industrial or not, package, speed.
 PART = re.compile(r"x[caq](7[a-z]{1,2}\d+[st]?)i?[a-z]{2,4}\d+-\d\w*")
 
+#: Model of a LUT6_2, for which Yosys has no delays. Both outputs have those of a LUT6. I4 is the late input of O6: no
+#: O5 of `CarryChains` depends on it.
+LUT6_2_MODEL = """\
+module LUT6_2 (output O6, output O5, input I0, I1, I2, I3, I4, I5);
+  parameter [63:0] INIT = 0;
+  specify
+    (I0 => O6) = 642; (I1 => O6) = 631; (I2 => O6) = 472; (I3 => O6) = 407; (I4 => O6) = 238; (I5 => O6) = 127;
+    (I0 => O5) = 642; (I1 => O5) = 631; (I2 => O5) = 472; (I3 => O5) = 407;
+  endspecify
+endmodule
+"""
+
 YOSYS = YosysFlow(
     command="synth_xilinx -family xc7 -flatten -noiopad -noclkbuf -top top",
     timing_libraries=("+/xilinx/cells_sim.v", "+/xilinx/cells_xtra.v"),
+    timing_models=LUT6_2_MODEL,
     lut_cells={
         **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
-        **{"INV": 1, "SRL16E": 1, "SRLC32E": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4},
+        **{"INV": 1, "LUT6_2": 1, "SRL16E": 1, "SRLC32E": 1, "RAM32X1D": 2, "RAM64X1D": 2, "RAM32M": 4, "RAM64M": 4},
     },
     flip_flops=frozenset({"FDRE", "FDSE", "FDCE", "FDPE"}),
     block_rams={"RAMB36E1": 1, "RAMB18E1": 0.5},
@@ -149,6 +163,7 @@ XILINX7 = Device(
     multiplier_slice=DSP48E1,
     memories=MEMORIES,
     logic=LOGIC,
+    adders=CarryChains(),
     yosys=YOSYS,
     vivado=VIVADO,
 )

@@ -19,6 +19,9 @@ NOTE = "Delays are of cells alone: wires are not in them, so they are no clock p
 #: File of the timing analysis, which the Yosys commands of `script` write and `parse` reads.
 FILE = "paths.txt"
 
+#: File of the cell models that Yosys lacks (`hwgen.devices.YosysFlow.timing_models`), which `script` reads.
+MODELS = "models.v"
+
 
 @dataclass(frozen=True)
 class LogicPath:
@@ -49,7 +52,8 @@ def script(device: Device) -> str:
     """
     return (
         "rename -wire; write_verilog -noattr netlist.v; design -reset; "
-        f"read_verilog -specify -lib {' '.join(device.yosys.timing_libraries)}; read_verilog netlist.v; "
+        f"read_verilog -specify -lib {' '.join(device.yosys.timing_libraries)}; "
+        f"read_verilog -specify -lib -overwrite {MODELS}; read_verilog netlist.v; "
         f"tee -o {FILE} sta"
     )
 

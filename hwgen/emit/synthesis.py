@@ -401,7 +401,8 @@ def _run(
         modules=" ".join(f"={module}" for module in modules.values()), synthesis=device.yosys.command
     )
     with processes.workplace() as folder:
-        verilog.write_files(convert(side_by_side, "top"), folder)
+        verilog.write_files(convert(side_by_side, "top", device=device), folder)
+        (folder / paths.MODELS).write_text(device.yosys.timing_models, encoding="utf-8")
         run = _yosys(f"{script}; {paths.script(device)}" if with_paths else script, folder)
         if run.returncode:
             lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from amaranth import Elaboratable, Instance, Module, Shape
+from amaranth.hdl import Fragment
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
@@ -17,7 +18,7 @@ from hwgen.verilog import rtlil
 from hwgen.verilog.module_text import Face, base, plain
 from hwgen.verilog.rtlil import Design
 
-__all__ = ["SeparateModule", "components", "face", "faces", "outputs"]
+__all__ = ["Elaborated", "SeparateModule", "components", "face", "faces", "outputs"]
 
 #: Largest length of a component parameter's value in a Verilog comment, in characters.
 LONGEST = 100
@@ -27,6 +28,21 @@ SHORT = 4
 COLUMNS = 116
 #: Names of ports for clocks and resets, which come first among a Verilog module's ports.
 CLOCKS = ("aclk", "aresetn", "clk", "rst")
+
+
+class Elaborated(Elaboratable):
+    """Proxy of an Amaranth component that keeps the fragment that its elaboration returns."""
+
+    def __init__(self, component: wiring.Component) -> None:
+        self._component = component
+        self.fragment: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._component, name)
+
+    def elaborate(self, platform: Any) -> Fragment:
+        self.fragment = Fragment.get(self._component, platform)
+        return self.fragment
 
 
 def components(fragment: Any, top: str) -> dict[str, Elaboratable]:

@@ -14,9 +14,12 @@ from typing import Any
 from amaranth import ClockSignal, Const, Instance, Shape, ShapeCastable
 from amaranth.lib import memory, wiring
 
+from hwgen.devices import Device
 from hwgen.gateware.names import identifier, unique
 from hwgen.gateware.part import Part
+from hwgen.gateware.primitive import Primitive
 from hwgen.verilog import parts
+from hwgen.verilog.primitives import PrimitivePlatform
 from hwgen.verilog.rtlil import Design
 
 __all__ = ["LARGE", "WriterPlatform", "memory_files", "placeholder"]
@@ -25,10 +28,11 @@ LARGE = 4096
 """Largest size, in bits, of a memory that Amaranth writes row by row; larger memories become modules of their own."""
 
 
-class WriterPlatform:
-    """Amaranth platform that collects the large memories and the separately written parts of a design."""
+class WriterPlatform(PrimitivePlatform):
+    """Amaranth platform that collects a design's large memories, separately written parts, and primitives."""
 
-    def __init__(self, name: str, top: wiring.Component) -> None:
+    def __init__(self, name: str, top: wiring.Component, device: Device) -> None:
+        super().__init__(device)
         self.name = name
         self.top = top
         self.modules: dict[str, str] = {}
@@ -42,6 +46,9 @@ class WriterPlatform:
         cell_type = f"hwgen-part-{len(self.parts)}"
         self.parts[cell_type] = this
         return parts.instance(this, cell_type)
+
+    def get_primitive(self, this: Primitive[Any]) -> Any:
+        return this.circuit() if this is self.top else super().get_primitive(this)
 
     def get_memory(self, this: memory.Memory) -> Any:
         """Return an instance of a Verilog module for a large Amaranth memory.

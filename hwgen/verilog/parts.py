@@ -15,23 +15,34 @@ from amaranth import ClockSignal, Instance, ResetSignal, Signal, Value
 from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-defined]  # not in the stubs
 from amaranth.lib.wiring import In
 
+from hwgen.devices import Device
 from hwgen.gateware.part import Part
 from hwgen.verilog import kept
-from hwgen.verilog.faces import SeparateModule, face
+from hwgen.verilog.faces import Elaborated, SeparateModule, face, outputs
 from hwgen.verilog.module_text import Face, ModuleText, base
 from hwgen.verilog.netlist import netlist
+from hwgen.verilog.primitives import PrimitivePlatform
 from hwgen.verilog.rtlil import Design, parse
 
 __all__ = ["Written", "instance", "text_of", "written"]
 
-_TEXT, _PORTS = "part.v", "ports.json"
+_TEXT, _PORTS, _PRIMITIVES = "part.v", "ports.json", "primitives.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written(SeparateModule):
-    """Module of a `Part` component with its finished Verilog, ``text``, from behind the module's name on."""
+    """Module of a `Part` component with its finished Verilog.
+
+    Parameters
+    ----------
+    text : str
+        Verilog of the module, from behind the module's name on.
+    primitives : mapping of str to str
+        Verilog of the primitives that the module instantiates, by name (`PrimitivePlatform`).
+    """
 
     text: str
+    primitives: Mapping[str, str]
 
     def module(self, outside: Face) -> str:
         """Return the complete Verilog of the part's module, with the name and comment of the face ``outside``."""
@@ -50,7 +61,10 @@ def instance(part: Part[Any], cell_type: str) -> Instance:
 
 
 def written(
-    design: Design, design_parts: Mapping[str, Part[Any]], tick: Callable[[int], None] = lambda count: None
+    design: Design,
+    design_parts: Mapping[str, Part[Any]],
+    device: Device,
+    tick: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Written]:
     """Return the Verilog modules of a design's `Part` components, from the cache if they were written before.
 
@@ -60,6 +74,8 @@ def written(
         Modules of the design, with an instance of each part.
     design_parts : mapping of str to Part
         Parts by the cell type of their instances. The result has the same keys.
+    device : Device
+        Device family whose cells the parts' primitives can use.
     tick : callable
         Receiver of the number of written parts, before each part.
 
@@ -74,13 +90,14 @@ def written(
             if (part := design_parts.get(cell.kind[1:])) is not None:
                 tick(len(modules))
                 name = base(cell.name)
-                files = _kept(part, name)
+                files = _kept(part, name, device)
                 modules[cell.kind[1:]] = Written(
                     inside=module.name,
                     name=name,
                     component=part,
                     ports=tuple(json.loads(files[_PORTS])),
                     text=files[_TEXT].decode(),
+                    primitives=json.loads(files[_PRIMITIVES]),
                 )
     return modules
 
@@ -98,34 +115,42 @@ def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
     return ports
 
 
-def _kept(part: Part[Any], name: str) -> dict[str, bytes]:
+def _kept(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
     """Return the files of a `Part` component's module, from the cache if a class of hwgen was written before."""
-    write = partial(_files, part, name)
+    write = partial(_files, part, name, device)
     if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed
         return write()
-    return kept.written((type(part), part.config, name), write)
+    return kept.written((type(part), part.config, name, device.name), write)
 
 
-def _files(part: Part[Any], name: str) -> dict[str, bytes]:
-    """Return a `Part`'s cache files: its Verilog from behind the module's name on, and its ports as JSON.
+def _files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
+    """Return a `Part`'s cache files: its Verilog from behind the module's name on, its ports, and its primitives.
 
     ``name`` names its instances.
     """
-    _, outside, writer = text_of(part, name)
+    platform = PrimitivePlatform(device)
+    _, outside, writer = text_of(part, name, platform)
     (begin, *lines) = writer.lines()
     text = "\n".join([begin.removeprefix(f"module {outside.name}"), *lines])
-    return {_TEXT: text.encode(), _PORTS: json.dumps(list(outside.ports.values())).encode()}
+    return {
+        _TEXT: text.encode(),
+        _PORTS: json.dumps(list(outside.ports.values())).encode(),
+        _PRIMITIVES: json.dumps(platform.primitives).encode(),
+    }
 
 
-def text_of(part: Part[Any], name: str) -> tuple[str, Face, ModuleText]:
+def text_of(part: Part[Any], name: str, platform: PrimitivePlatform | None = None) -> tuple[str, Face, ModuleText]:
     """Return a `Part` component's RTLIL, its module's name and ports, and its Verilog writer.
 
-    ``name`` names its instances.
+    ``name`` names its instances. The platform receives the primitives of the part; without a platform the part must
+    have none.
     """
     ports = [(port, signal, None) for port, (_, signal) in _ports(part).items()]
-    design = parse(text := rtlil_of_amaranth.convert(part, name, ports=ports))
+    elaborated = Elaborated(part)
+    design = parse(text := rtlil_of_amaranth.convert(elaborated, name, platform, ports=ports))
     module = design[name]
     outside = replace(face(module, name, part), head=())
     if len(design) > 1 or module.memories or "clk" not in outside.ports.values():
         raise AssertionError(f"{type(part).__name__} has memories or components inside, or no registers: it is no part")
-    return text, outside, ModuleText(netlist(module, design, {}), outside, {}, part=True)
+    net = netlist(module, design, outputs(elaborated.fragment))
+    return text, outside, ModuleText(net, outside, {}, part=True)

@@ -5,25 +5,24 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from amaranth import Elaboratable
 from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-defined]  # not in the stubs
-from amaranth.hdl import Fragment
 from amaranth.lib import wiring
 
 from hwgen import printable
+from hwgen.devices import DEFAULT, Device
 from hwgen.progress import tell
 from hwgen.verilog import parts, rtlil
-from hwgen.verilog.faces import components, faces, outputs
+from hwgen.verilog.faces import Elaborated, components, faces, outputs
 from hwgen.verilog.memories import WriterPlatform, memory_files, placeholder
 from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
+from hwgen.verilog.primitives import named_modules
 
 __all__ = ["convert"]
 
 
-def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[str, bytes]:
+def convert(component: wiring.Component, name: str, *, head: str = "", device: Device = DEFAULT) -> dict[str, bytes]:
     """Write an Amaranth component as Verilog, and return its Verilog and memory files by file name.
 
     Parameters
@@ -34,19 +33,21 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
         Name of the top module. The Verilog is ``NAME.v``.
     head : str
         Text of the comment at the beginning of the Verilog.
+    device : Device
+        Device family whose cells the design's primitives can use (`hwgen.verilog.primitives`).
 
     Raises
     ------
     ToolError
         If one of the component's operators can't be written as Verilog.
     """
-    platform = WriterPlatform(name, component)
+    platform = WriterPlatform(name, component, device)
     with _no_collection():
         tell(what := f"{name}: writing the Verilog")
         elaborated = Elaborated(component)
         design = rtlil.parse(rtlil_of_amaranth.convert(elaborated, name, platform))
         count = len(platform.parts) + len(design)
-        separate = parts.written(design, platform.parts, lambda done: tell(what, done, count, "module"))
+        separate = parts.written(design, platform.parts, device, lambda done: tell(what, done, count, "module"))
         outside = faces(design, components(elaborated.fragment, name), separate)
         drivers = outputs(elaborated.fragment)
         modules = []
@@ -62,27 +63,17 @@ def convert(component: wiring.Component, name: str, *, head: str = "") -> dict[s
     )
     for file_index, file in names.items():
         result = result.replace(f'"{placeholder(file_index)}"', f'"{file}"')
+    primitives = {**platform.primitives}
+    for part in separate.values():
+        primitives |= part.primitives
+    taken = [*(face.name for face in outside.values()), *platform.modules]
+    result = named_modules(result.rstrip("\n"), primitives, name, taken) + "\n"
     files = {
         f"{name}.v": printable.text(result.lstrip("\n")).encode(errors="backslashreplace")
     }  # the name of a file can have bytes that are not UTF-8
     for file_index, file in sorted(names.items(), key=lambda item: item[1]):
         files[file] = platform.contents[file_index]
     return files
-
-
-class Elaborated(Elaboratable):
-    """Proxy of an Amaranth component that keeps the fragment that its elaboration returns."""
-
-    def __init__(self, component: wiring.Component) -> None:
-        self._component = component
-        self.fragment: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._component, name)
-
-    def elaborate(self, platform: Any) -> Fragment:
-        self.fragment = Fragment.get(self._component, platform)
-        return self.fragment
 
 
 @contextmanager

