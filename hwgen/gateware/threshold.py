@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
-from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.channels import ChannelsComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
-from hwgen.gateware.lookup import delayed, dense_table, rom_attributes, sparse_table
-from hwgen.gateware.ports import read_port
+from hwgen.gateware.lookup import delayed, dense_table, look_up, sparse_table
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 
@@ -30,7 +28,10 @@ class ThresholdConfig:
     accumulator_bits : int
         Width of a sum, signed.
     thresholds : tuple of tuple of int
-        Ascending thresholds: one row per entry of ``counts``, all of the same length; one row without counts.
+        Ascending thresholds: one row per entry of ``counts``, all of the same length; one row without counts, or with
+        ``by_channel`` one row per channel.
+    by_channel : bool
+        Whether each channel has its own row of thresholds.
     counts : tuple of int
         Ascending values of the count above a sum, which selects the row. Empty if sums have no count.
     count_bits : int
@@ -61,13 +62,18 @@ class ThresholdConfig:
     signed: bool
     beats: tuple[tuple[int, ...], ...]
     pixels: int = 1
+    by_channel: bool = False
 
     #: Number of DSP slices of a requantiser by thresholds: none.
     multipliers = 0
 
     def __post_init__(self) -> None:
-        if len(self.thresholds) != max(len(self.counts), 1) or len(set(map(len, self.thresholds))) != 1:
-            raise ConfigError("thresholds must be a row for each count, all of the same length")
+        of_what = "channel" if self.by_channel else "count"
+        rows = sum(map(len, self.beats)) if self.by_channel else max(len(self.counts), 1)
+        if len(self.thresholds) != rows or len(set(map(len, self.thresholds))) != 1:
+            raise ConfigError(f"thresholds must be a row for each {of_what}, all of the same length")
+        if self.by_channel and self.counts:
+            raise ConfigError(f"counts must be empty where each channel has thresholds, not {self.counts!r}")
         if any(list(row) != sorted(row) for row in self.thresholds):
             raise ConfigError("thresholds must rise")
         if any(not 0 <= count < 1 << self.count_bits for count in self.counts):
@@ -94,14 +100,25 @@ class ThresholdConfig:
         return len(self.thresholds[0]).bit_length()
 
     @cached_property
-    def tables(self) -> tuple[tuple[int, ...], ...]:
-        """Flat table of thresholds for each comparison of the binary search, by window tap count and earlier results.
+    def tables(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Flat tables of thresholds of each lane, by comparison of the binary search.
 
-        The first threshold is the middle one. Unused entries hold a threshold that no sum reaches.
+        The address is the row (by count, or the beat of the pixel), then the results of earlier comparisons. The first
+        threshold is the middle one. Unused entries hold a threshold that no sum reaches.
         """
+        if not self.by_channel:
+            return (self._tables(self.thresholds),) * self.lanes
+        first = self.thresholds[0]
+        lanes = [[beat[lane] if lane < len(beat) else None for beat in self.beats] for lane in range(self.lanes)]
+        return tuple(
+            self._tables([first if channel is None else self.thresholds[channel] for channel in lane]) for lane in lanes
+        )
+
+    def _tables(self, thresholds: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+        """Return the flat table of ``thresholds`` for each comparison of the binary search."""
         never = 1 << (self.accumulator_bits - 1)
         size = 1 << self.levels
-        rows = [(*row, *(never,) * (size - 1 - len(row))) for row in self.thresholds]
+        rows = [(*row, *(never,) * (size - 1 - len(row))) for row in thresholds]
         return tuple(
             tuple(row[(2 * prefix + 1) * (size >> level + 1) - 1] for row in rows for prefix in range(1 << level))
             for level in range(self.levels)
@@ -119,8 +136,23 @@ class ThresholdConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, one = Cost(), Cost()
-        for level, table in enumerate(self.tables):
+        cost = Cost()
+        for tables in self.tables:
+            one = self._lane_cost(tables)
+            cost.lut += one.lut * self.pixels
+            cost.ff += one.ff * self.pixels
+        cost.ff += self.latency
+        rows = counter_bits(len(self.beats)) * (self.by_channel and len(set(self.thresholds)) > 1)
+        cost.ff += rows * 2 * (self.levels - 1)
+        if self.short or rows:
+            cost.ff += counter_bits(len(self.beats))
+            cost.lut += counter_bits(len(self.beats))
+        return cost.resources
+
+    def _lane_cost(self, tables: Sequence[tuple[int, ...]]) -> Cost:
+        """Return the cost of one search among ``tables``, whose delays a pixel's other lanes do not share."""
+        one = Cost()
+        for level, table in enumerate(tables):
             width = signed_bits(*table)
             columns = varying_columns([value % (1 << width) for value in table], width)
             if len(set(table)) > 1:
@@ -128,13 +160,14 @@ class ThresholdConfig:
                 one.ff += level
             one.ff += 2 * self.accumulator_bits + 1 + level
             one.lut += 0.64 * max(width, self.accumulator_bits) + 1.6
-        one.ff += self.bits - self.accumulator_bits * (self.levels > 0)  # no logic reads the last sum
-        sums = self.lanes * self.pixels
-        cost.lut, cost.ff = one.lut * sums, one.ff * sums + self.latency
-        if self.short:
-            cost.ff += counter_bits(len(self.beats))
-            cost.lut += counter_bits(len(self.beats))
-        return cost.resources
+        one.ff += self._varying_bits - self.accumulator_bits * (self.levels > 0)  # no logic reads the last sum
+        return one
+
+    @property
+    def _varying_bits(self) -> int:
+        """Number of output bits that differ from each other and are not constant; the others take no register."""
+        outputs = {*range(self.low, self.low + len(self.thresholds[0]) + 1), *([0] if self.short else [])}
+        return len({*varying_columns([output % (1 << self.bits) for output in outputs], self.bits)})
 
     def component(self) -> Threshold:
         return Threshold(self)
@@ -165,10 +198,11 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         ahead = delayed(m, "valid", self.i.valid, config.latency - 1, reset_less=False)
         m.d.comb += self.o.valid.eq(delayed(m, "output_valid", ahead, 1, reset_less=False))
         present = self._present(m, ahead)
+        rows = self._rows(m)
         for lane, (values, outputs) in enumerate(zip(self.i.payload, self.o.payload, strict=True)):
             for pixel, (value, output) in enumerate(zip(values, outputs, strict=True)):
                 name = at_pixel(f"lane_{lane}", pixel, config.pixels)
-                index = self._search(m, name, value)
+                index = self._search(m, name, value, config.tables[lane], rows)
                 register = Signal(config.output, name=f"output_{name}", reset_less=True)
                 m.d.sync += register.eq(Mux(present[lane], index + config.low, 0))
                 m.d.comb += output.eq(register)
@@ -189,28 +223,40 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
             for lane in range(config.lanes)
         ]
 
-    def _search(self, m: Module, name: str, value: Value) -> Value:
-        """Add a pipelined binary search, and return the number of thresholds that ``value`` reaches."""
+    def _rows(self, m: Module) -> list[Value]:
+        """Add the count of input beats, which selects a row by channel; return it with its delays by 1, 2 .. cycles."""
+        config = self.config
+        if not config.by_channel:
+            return []
+        beat = Signal(range(len(config.beats)), name="row_index")
+        with m.If(self.i.valid):
+            m.d.sync += beat.eq(Mux(beat == len(config.beats) - 1, 0, beat + 1))
+        rows: list[Value] = [beat]
+        for cycle in range(2 * config.levels):
+            rows.append(delayed(m, f"row_index_delayed_{cycle}", rows[-1], 1))
+        return rows
+
+    def _search(
+        self, m: Module, name: str, value: Value, tables: Sequence[tuple[int, ...]], rows: Sequence[Value]
+    ) -> Value:
+        """Add a pipelined binary search among ``tables``, and return the number of thresholds that ``value`` reaches.
+
+        ``rows``: row of the thresholds, delayed by each number of cycles; empty if a count in ``value`` selects it.
+        """
         config = self.config
         total: Value = value[: config.accumulator_bits].as_signed()
         row: Value = Const(0, 0)
         if len(config.counts) > 1:
-            rows = {count: index for index, count in enumerate(config.counts)}
-            by_count = [rows.get(count, 0) for count in range(max(config.counts) + 1)]
-            row = dense_table(m, f"table_row_{name}", value[config.accumulator_bits :], by_count)
+            by_count = {count: index for index, count in enumerate(config.counts)}
+            table_rows = [by_count.get(count, 0) for count in range(max(config.counts) + 1)]
+            row = dense_table(m, f"table_row_{name}", value[config.accumulator_bits :], table_rows)
         index: Value = Const(0, 0)
-        for level, table in enumerate(config.tables):
+        for level, table in enumerate(tables):
             here = f"{name}_level_{level}"
             threshold: Value = Const(table[0], signed(signed_bits(table[0])))
             if len(set(table)) > 1:
-                shape = signed(signed_bits(*table))
-                rom = memory.Memory(
-                    shape=shape, depth=len(table), init=list(table), attrs=rom_attributes(len(table), "lut")
-                )
-                m.submodules[f"thresholds_{here}"] = rom
-                port = read_port(rom)
-                m.d.comb += port.addr.eq(Cat(index, row))
-                threshold = port.data
+                address = Cat(index, rows[2 * level] if rows else row)
+                threshold = look_up(m, f"thresholds_{here}", signed(signed_bits(*table)), table, address)
             total, index, row = (
                 delayed(m, f"{signal_name}_{here}", signal, 1)
                 for signal_name, signal in (("sum", total), ("search_index", index), ("table_row", row))

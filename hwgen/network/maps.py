@@ -39,10 +39,10 @@ class IntegerType:
         return np.dtype(f"{'' if self.signed else 'u'}int{width}")
 
     def narrowed(self, *values: int) -> IntegerType:
-        """Return the narrowest integer type of the same signedness that holds ``values``, with at least 2 bits."""
+        """Return the narrowest integer type of the same signedness that holds ``values``; signed, at least 2 bits."""
         low, high = min(values), max(values)
-        bits = signed_bits(low, high) if self.signed else high.bit_length()
-        return IntegerType(bits=max(bits, 2), signed=self.signed)
+        bits = max(signed_bits(low, high), 2) if self.signed else max(high.bit_length(), 1)
+        return IntegerType(bits=bits, signed=self.signed)
 
     def __str__(self) -> str:
         return f"{'' if self.signed else 'u'}int{self.bits}"

@@ -1,4 +1,4 @@
-"""Requantisation: turns the accumulators of a layer into output integers."""
+"""Requantisation: turns the accumulators of a layer into output integers, by a factor or by thresholds."""
 
 from __future__ import annotations
 
@@ -30,6 +30,40 @@ class Requantisation:
     def of(self, channels: slice) -> Requantisation:
         """Return the requantisation rule restricted to some output channels."""
         return replace(self, significand=self.significand[channels], shift=self.shift[channels])
+
+    def outputs(self, accumulators: np.ndarray, bound: int) -> np.ndarray:
+        """Return the int64 output integers for accumulators of at most ``bound`` in magnitude, as `requantise` does."""
+        return requantise(accumulators, self, bound)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Thresholds:
+    """Rule that counts thresholds: ``low`` plus how many of a channel's thresholds an accumulator reaches.
+
+    Parameters
+    ----------
+    first : ndarray
+        Smallest accumulator with at least each output from ``low + 1`` to ``high``, ascending, int64 ``(M, outputs)``.
+    low, high : int
+        Smallest and largest output.
+    """
+
+    first: np.ndarray
+    low: int
+    high: int
+
+    def of(self, channels: slice) -> Thresholds:
+        """Return the thresholds of some output channels."""
+        return replace(self, first=self.first[channels])
+
+    def outputs(self, accumulators: np.ndarray, bound: int) -> np.ndarray:
+        """Return the int64 output integers ``(M, n)`` for accumulators ``(M, n)``; ``bound`` does not matter."""
+        counts = [np.searchsorted(row, sums, side="right") for row, sums in zip(self.first, accumulators, strict=True)]
+        return np.stack(counts).astype(np.int64) + self.low
+
+
+Rule = Requantisation | Thresholds
+"""Type of the rules that turn accumulators into output integers."""
 
 
 def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: int) -> np.ndarray:

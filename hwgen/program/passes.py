@@ -32,7 +32,7 @@ from hwgen.network.ops import (
     Sub,
     Upsample,
 )
-from hwgen.network.requantise import Requantisation, requantise
+from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.network.shares import find_shares
 from hwgen.program.average import average_rule
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
@@ -430,11 +430,16 @@ def _check_weights(op: Conv) -> None:
         raise ModelError(f"{op.name}: the engine can't add a bias finer than its products (by {op.fraction} bits)")
 
 
-def _requantised(op: Op, requantisation: Requantisation, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
+def _requantised(op: Op, requantisation: Requantisation | Thresholds, bias: np.ndarray) -> tuple[Rule, np.ndarray]:
     """Convert a layer's requantisation and bias to output bounds and parameter words of the engine, or refuse them.
 
     The engine can't compute every requantisation.
     """
+    if isinstance(requantisation, Thresholds):
+        raise ModelError(
+            f"{op.name}: outputs begin at sums that no factor gives, as the model's floats round; the engine only "
+            "multiplies; use --template stream"
+        )
     if not requantisation.float32 and not _rounds_alike(op, requantisation):
         raise ModelError(
             f"{op.name}: the model rounds this layer's products once, because a constant factor or a scale of another "

@@ -55,7 +55,7 @@ from hwgen.network.ops import (
     Sum,
     Upsample,
 )
-from hwgen.network.requantise import Requantisation
+from hwgen.network.requantise import Requantisation, Rule
 from hwgen.templates.joins import (
     AddStage,
     ConcatStage,
@@ -69,6 +69,7 @@ from hwgen.templates.joins import (
     UpsampleStage,
 )
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.levels import MOST_THRESHOLDS, replaces, threshold_config
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.normalise import LRNStage
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
@@ -191,11 +192,17 @@ class ConvStage(WindowStage[Conv]):
         bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), offsets, strict=True)]
         if op.requantisation is None and compute.whole:
             return replace(compute, bias=tuple(bias), sum_bits=op.output.type.bits), None
-        return compute, self._finish(compute.sum_bits, bias, lanes, beats, window.pixels)
+        return compute, self._finish(compute.sum_bits, bias, lanes, beats, window.pixels, plan.requantise_in)
 
     def _finish(
-        self, accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
-    ) -> AddBiasConfig | RequantiseConfig | LoadedRequantiseConfig:
+        self,
+        accumulator_bits: int,
+        bias: Sequence[int],
+        lanes: int,
+        beats: Beats,
+        pixels: int,
+        products_in: str = "dsp",
+    ) -> AddBiasConfig | RequantiseConfig | LoadedRequantiseConfig | ThresholdConfig:
         integer_type, rule = self.op.output.type, self.op.requantisation
         if self.op.loaded:
             return _loaded_requantiser(self.op, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
@@ -208,7 +215,37 @@ class ConvStage(WindowStage[Conv]):
                 beats=beats,
                 pixels=pixels,
             )
-        return _requantiser(integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
+        return _cheapest(
+            integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction, products_in
+        )
+
+
+def _cheapest(
+    integer_type: IntegerType,
+    rule: Rule,
+    accumulator_bits: int,
+    bias: Sequence[int],
+    lanes: int,
+    beats: Beats,
+    pixels: int,
+    fraction: int,
+    products_in: str,
+) -> RequantiseConfig | ThresholdConfig:
+    """Return the configuration of the circuit that applies ``rule``: thresholds if these take less, or a requantiser.
+
+    ``products_in``: place of the requantiser's products, ``dsp`` or ``lut``.
+    """
+    thresholds = None
+    if rule.high - rule.low <= MOST_THRESHOLDS:
+        thresholds = threshold_config(
+            rule, integer_type, accumulator_bits, bias, fraction, lanes=lanes, beats=beats, pixels=pixels
+        )
+    if not isinstance(rule, Requantisation):
+        assert thresholds is not None
+        return thresholds
+    config = _requantiser(integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, fraction)
+    config = replace(config, products_in=products_in)
+    return config if thresholds is None or not replaces(thresholds, config) else thresholds
 
 
 def _requantiser(
@@ -242,7 +279,7 @@ def _requantiser(
 
 def _loaded_requantiser(
     op: Op,
-    rule: Requantisation | None,
+    rule: Rule | None,
     accumulator_bits: int,
     bias: Sequence[int],
     lanes: int,
@@ -258,7 +295,7 @@ def _loaded_requantiser(
         If outputs have more than `OUTPUT_BITS` bits, or the rule is missing or does not round in float32.
     """
     integer_type = op.output.type
-    if rule is None or not rule.float32 or integer_type.bits > OUTPUT_BITS:
+    if not isinstance(rule, Requantisation) or not rule.float32 or integer_type.bits > OUTPUT_BITS:
         raise PlanError(
             f"{op.name}: outputs must have at most {OUTPUT_BITS} bits where weights are loaded at run time, not "
             f"{integer_type.bits}"

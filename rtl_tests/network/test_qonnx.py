@@ -186,8 +186,8 @@ def test_bias(scale: float | np.ndarray) -> None:
             {"w": np.full((4, 3, 3, 3), np.inf, np.float32)},
             "Quant node 'weights': its constant must hold finite numbers",
         ),
-        ({"operator": "BipolarQuant"}, "BipolarQuant node 'first': feature maps of -1 and 1 are not supported"),
-        ({"operator": "Trunc"}, "Trunc node 'first': is not supported; of QONNX Quant is"),
+        ({"operator": "BipolarQuant"}, "BipolarQuant node 'first': takes floats of the model's input; a Quant"),
+        ({"operator": "Trunc"}, "Trunc node 'first': is not supported; of QONNX Quant and BipolarQuant are"),
         ({"input": "x"}, "Quant node 'first': scale must be a constant of the model"),
     ],
 )

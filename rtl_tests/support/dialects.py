@@ -377,7 +377,12 @@ def own_type(element: int, opset: int) -> onnx.ModelProto:
 
 
 def by_qonnx(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """Return a model's output by the qonnx package, node by node, with an IR version that ONNX Runtime supports."""
+    """Return a model's output by the qonnx package, node by node."""
+    return tensors_by_qonnx(model, x)[model.graph.output[0].name]
+
+
+def tensors_by_qonnx(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
+    """Return all tensors of a model by the qonnx package, with an IR version that ONNX Runtime supports."""
     pytest.importorskip("qonnx", reason="the referee of QONNX models is the qonnx package: pip install qonnx")
     with warnings.catch_warnings(), mock.patch.object(onnx, "IR_VERSION", 10):
         warnings.simplefilter("ignore")
@@ -386,4 +391,4 @@ def by_qonnx(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
         from qonnx.transformation.infer_shapes import InferShapes
 
         wrapped = ModelWrapper(model).transform(InferShapes())
-        return execute_onnx(wrapped, {model.graph.input[0].name: x})[model.graph.output[0].name]
+        return execute_onnx(wrapped, {model.graph.input[0].name: x}, return_full_exec_context=True)

@@ -25,6 +25,10 @@ _OPERATORS = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 """ONNX operators whose arithmetic with constants can be folded into a convolution behind them."""
 _CLOSE = 2.0**-15
 """Largest tolerated rounding error of a convolution's bias, as a fraction of one output step."""
+_SATURATING = np.float32(32)
+"""Factor with which half a step of a sum is more than all outputs of 4 bits."""
+_FAR = 14
+"""Largest distance of two outputs, in steps, between which a comparison chooses: they must be in range of 4 bits."""
 _MOST_FRACTION = 20
 """Largest number of fractional bits that `settled` gives to a convolution's bias; products have none."""
 
@@ -114,7 +118,10 @@ def _normalise(build: Builder, node: onnx.NodeProto) -> None:
 def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
     """Fold a node's arithmetic with constants into the not yet quantised sums of the convolution before it."""
     affine = affine_of(build, node, build.view.sizes[0])
+    functions.follow_sums(build, node, state)
     affine = Affine(state.of_channels(affine.gain), state.of_channels(affine.offset))
+    if state.chosen is not None:
+        raise build.refusal(node, "can't follow Less and Where without a QuantizeLinear between")
     if state.bounded and not affine.uniform:
         raise build.refusal(node, "can't follow Relu or Clip without a QuantizeLinear between, but by one number")
     if state.pools and not (affine.gain > 0).all():
@@ -187,6 +194,13 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine)
     sums.bias, sums.residue = np.zeros_like(sums.bias), np.zeros(len(sums.weights))
 
 
+def first_reals(sums: Sums) -> Affine:
+    """Return the real values of a convolution's sums, for its accumulators without bias: gain and offset a channel."""
+    unit = sums.unit
+    own = Affine(unit, sums.bias * unit + sums.residue)
+    return own if sums.affine is None else sums.affine.behind(own)
+
+
 def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
     """Refuse a MaxPool behind arithmetic (``for_sums``) that only a convolution right behind could include."""
     state = build.state
@@ -208,6 +222,8 @@ def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
     scale : float32
         Scale of the output that the sums are quantised to.
     """
+    if sums.chosen is not None:
+        return _compared(build, sums, scale)
     if sums.affine is None and (sums.rounded or not sums.residue.any()):
         return sums
     outputs = len(sums.weights)
@@ -237,6 +253,29 @@ def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
         affine=None,
         factor=factor,
         fraction=fraction,
+        signs=sign,
+    )
+
+
+def _compared(build: Builder, sums: Sums, scale: np.float32) -> Sums:
+    """Return the sums of a convolution that are compared with a threshold, with weights of which the output rises.
+
+    The factor makes any two neighbouring sums saturate to different outputs. The bias is the threshold's part, which is
+    found when the bounds of the outputs are known (`hwgen.network.onnx.levels`).
+    """
+    outputs, (below, above) = len(sums.weights), sums.chosen or (0.0, 0.0)
+    if abs(above - below) > _FAR * scale:
+        raise build.refusal(sums.node, f"is followed by a choice between outputs more than {_FAR} steps apart")
+    gain = np.ones(outputs) if sums.affine is None else sums.affine.gain
+    sign = np.sign(gain * (above - below)).astype(np.int64)
+    return replace(
+        sums,
+        weights=sums.weights * sign.reshape(-1, 1, 1, 1),
+        bias=np.zeros(outputs, np.int64),
+        residue=np.zeros(outputs),
+        affine=None,
+        factor=np.full(outputs, _SATURATING),
+        signs=sign,
     )
 
 

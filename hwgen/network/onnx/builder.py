@@ -17,11 +17,12 @@ import onnx
 
 from hwgen.errors import ConfigError
 from hwgen.network.float32 import quantize_linear
-from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
+from hwgen.network.maps import INT32, MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.function_tables import Function
 from hwgen.network.onnx.ledger import RefusalError
+from hwgen.network.onnx.levels import fitting
 from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import padding_mode, window_of
@@ -315,7 +316,7 @@ class Builder:
                 raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
             significand, shift = multiplier(np.ldexp(factor, -sums.fraction), bound)
             significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
-            step.requantisation = Requantisation(
+            step.requantisation = rule = Requantisation(
                 significand=significand,
                 shift=shift,
                 zero_point=zero,
@@ -326,10 +327,18 @@ class Builder:
                 and max(operand_type.bits for operand_type in (step.input.type, sums.w_type, integer_type)) <= 8,
             )
             step.low, step.high = low, high
+            if sums.first is not None and (sums.chosen is not None or not self.optimised):
+                step.fit = fitting(self.constants, sums, (scale, zero))
             self._check_reals(step, sums, scale, factor)
-            if step.requantisation.float32 and self.optimised:
+            if rule.float32 and self.optimised:
                 self._check_wraps(step, sums)
         self._append(sums.node, step)
+
+    def emit_accumulators(self, sums: Sums) -> None:
+        """Append a convolution layer whose outputs are the accumulators, int32, and refuse one that can leave int32."""
+        self.emit_conv(sums, None, 0, INT32, INT32.minimum, INT32.maximum)
+        if self.bound(self.steps[-1]) > INT32.maximum:
+            raise self.refusal(sums.node, "accumulators must fit int32; its kernel has too many values")
 
     def _check_reals(self, step: Step, sums: Sums, scale: np.float32, factor: np.ndarray) -> None:
         """Refuse a convolution whose scales make inputs, weights, outputs or sums leave the range of float32.
@@ -353,7 +362,7 @@ class Builder:
             if size is not None and not np.isfinite(np.float32(size) * np.float32(largest))
         }
         rule = step.requantisation
-        assert rule is not None
+        assert isinstance(rule, Requantisation)
         if rule.float32 and not (sums.bounded or sums.fraction or step.input.type.signed != step.output.type.signed):
             for what, size in large.items():
                 self.warnings.append(

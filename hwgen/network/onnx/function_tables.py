@@ -83,7 +83,7 @@ class Function:
         ``result`` is the output's scale, zero point and type.
         """
         state, dtype = self.state, self.map.type.dtype
-        writer = _Writer(self.constants)
+        writer = FunctionWriter(self.constants)
         source = writer.add(
             "DequantizeLinear", "x", writer.array(state.scale), writer.array(np.array(state.zero, dtype))
         )
@@ -102,7 +102,7 @@ class Function:
             raise self.constants.refusal(state.steps[-1], why) from None
 
 
-class _Writer:
+class FunctionWriter:
     """Writer of a small ONNX model that applies a function to all integers of a map, ``(1, channels, 1, integers)``."""
 
     def __init__(self, constants: Constants) -> None:
@@ -157,6 +157,12 @@ class _Writer:
 
         ``integers``: whether ONNX Runtime can fuse nodes into integer kernels.
         """
+        settings = {**SETTINGS, "session.disable_quant_qdq": "0" if integers else "1"}
+        (result,) = session(self.model(x, output), settings).run(None, {"x": x})
+        return np.asarray(result)
+
+    def model(self, x: np.ndarray, output: str) -> bytes:
+        """Return the written ONNX model for inputs of the type and shape of ``x``, with the tensor ``output``."""
         model = self._model
         element_type = helper.np_dtype_to_tensor_dtype(x.dtype)
         graph = helper.make_graph(
@@ -169,7 +175,4 @@ class _Writer:
         versions = [*model.opset_import]
         if not any(entry.domain in ("", "ai.onnx") for entry in versions):
             versions.append(helper.make_opsetid("", _OPSET))
-        made = helper.make_model(graph, opset_imports=versions, ir_version=max(model.ir_version, 4))
-        settings = {**SETTINGS, "session.disable_quant_qdq": "0" if integers else "1"}
-        (result,) = session(made.SerializeToString(), settings).run(None, {"x": x})
-        return np.asarray(result)
+        return helper.make_model(graph, opset_imports=versions, ir_version=max(model.ir_version, 4)).SerializeToString()

@@ -76,6 +76,11 @@ def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
     state.steps.append(node)
 
 
+def follow_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
+    """Append an ONNX node to the expression of a convolution's sums that the nodes behind it compute."""
+    state.formula = _applied(build, node, [state])
+
+
 def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> Applied:
     """Return an ONNX node and its operands (constants, or maps in ``states``) as an expression of one map."""
     remaining_states = iter(states)
@@ -87,7 +92,7 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
             state = next(remaining_states, None)
             if state is None:
                 raise build.refusal(node, f"{name!r} must be a constant of the model, not computed")
-            assert isinstance(state, Reals)
+            assert isinstance(state, Reals | Sums)
             operands.append(state.formula)
     return Applied(node, tuple(operands))
 

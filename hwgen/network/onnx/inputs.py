@@ -22,7 +22,7 @@ from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import KINDS
 
 _POINTWISE = {
-    *("Add", "Clip", "DequantizeLinear", "QLinearAdd", "QLinearMul", "QuantizeLinear", "Relu"),
+    *("Add", "Clip", "DequantizeLinear", "Less", "QLinearAdd", "QLinearMul", "QuantizeLinear", "Relu", "Where"),
     *functions.OPERATORS,
 }
 """ONNX operators that keep the position of each value, so that the input's layout can be followed through them.

@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 
 from hwgen.network.maps import INT32
-from hwgen.network.onnx.affine import apply_to_sums, fold_before, settled
+from hwgen.network.onnx.affine import apply_to_sums, first_reals, fold_before, settled
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Bias, Weights
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.functions import add_or_apply, add_step, apply
+from hwgen.network.onnx.functions import add_or_apply, add_step, apply, follow_sums
 from hwgen.network.onnx.narrow import clip_integers
-from hwgen.network.onnx.values import Floats, Integers, Joined, Map, Pending, Reals, Sums
+from hwgen.network.onnx.values import Ended, Floats, Integers, Joined, Map, Pending, Reals, Sums
 from hwgen.network.rescale import MOST_BIAS
 
 
@@ -33,7 +33,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     """Import a QuantizeLinear: append the layers that the value before it needs, so that it becomes integers."""
     state = build.state
     scale, zero, integer_type = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
-    if isinstance(state, Integers):
+    if isinstance(state, Ended | Integers):
         raise build.refusal(node, "must take floats")
     if isinstance(state, Floats):
         build.map = Map(*state.shape, integer_type, zero, scale, origin=state.origin)
@@ -108,6 +108,7 @@ def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
     sums.rounded = build.optimised and bias.may_round and not operand.in_floats
     if operand.arithmetic is not None:
         fold_before(build, sums.node, sums, operand.arithmetic)
+    sums.first = first_reals(sums)
     build.state = sums
 
 
@@ -146,6 +147,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
     """Bound the builder's current value by ``low`` and ``high``, for a Relu or Clip."""
     state = build.state
     if isinstance(state, Sums):
+        follow_sums(build, node, state)
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
         state.rounded &= not state.moved
     elif isinstance(state, Reals) and state.by_runtime:
@@ -179,6 +181,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         # ONNX Runtime fuses a MatMul of two dimensions and one Add of a vector into a Gemm, whose bias it rounds.
         state.rounded &= state.node.op_type == "MatMul" and len(build.view.dims) == 1 and not state.moved
         state.rounded &= constant is None and values.shape == (len(state.weights),) and not state.added
+        follow_sums(build, node, state)
         _add_to_sums(build, node, state, values)
     elif isinstance(state, Reals) and state.for_sums:
         state.steps.append(node)

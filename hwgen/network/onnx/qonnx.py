@@ -3,6 +3,11 @@
 The QONNX package writes such nodes, too. A Quant computes floats, ``scale * (clip(round(x / scale + zeropt)) -
 zeropt)``, of any number of bits. The Quant of a feature map becomes QuantizeLinear, Clip and DequantizeLinear. The
 Quant of a constant becomes the integers, behind DequantizeLinear. After that the model is imported as any other.
+
+A BipolarQuant computes ``scale`` where its input is 0 or more, else ``-scale``. On a feature map it becomes Less and
+Where, which choose between two floats, and the three nodes of a Quant. Where all readers are convolutions without
+padding or matrix products, the map has one bit: 0 and ``2 * scale`` are quantised, and a Sub of ``scale`` follows.
+Otherwise it has two bits, for -1 and 1, and a padding of 0.
 """
 
 from __future__ import annotations
@@ -25,6 +30,10 @@ _QUANT = {"IntQuant", "Quant"}
 _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
 """QONNX operators whose outputs are floats in the shape of their first input."""
+_PASSING = {"Flatten", "Identity", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+"""ONNX operators whose output values are values of their input: of a map of -1 and 1, again -1 and 1."""
+_PRODUCTS = {"Conv", "Gemm", "MatMul"}
+"""ONNX operators that can take up an offset of their input in their bias, if they don't pad it."""
 _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ROUND": np.round,
     "HALF_EVEN": np.round,
@@ -83,6 +92,11 @@ class _Rewriting:
         self._unused = UnusedNames(model)
         self._nodes: list[onnx.NodeProto] = []
         self._made: list[onnx.TensorProto] = []
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        """Nodes that read each tensor of the model."""
+        for node in model.graph.node:
+            for name in filter(None, node.input):
+                self._readers.setdefault(name, []).append(node)
         self._opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
 
     def result(self) -> onnx.ModelProto:
@@ -96,7 +110,7 @@ class _Rewriting:
             elif node.op_type == _BIPOLAR:
                 self._bipolar(node)
             else:
-                raise self._refusal(node, "is not supported; of QONNX Quant is, and BipolarQuant of constants")
+                raise self._refusal(node, "is not supported; of QONNX Quant and BipolarQuant are")
         model = copied(self._model)
         del model.graph.node[:]
         model.graph.node.extend(self._nodes)
@@ -194,15 +208,57 @@ class _Rewriting:
         return steps
 
     def _bipolar(self, node: onnx.NodeProto) -> None:
-        """Replace a BipolarQuant node of a constant by integers behind a DequantizeLinear."""
+        """Replace a BipolarQuant node of a feature map or a constant by nodes of ONNX."""
+        scale = self._scale(node)
         values = self._constant(node.input[0])
         if values is None:
-            raise self._refusal(node, "feature maps of -1 and 1 are not supported; weights may be BipolarQuant")
+            self._bipolar_map(node, scale)
+            return
         self._check_values(node, values)
-        scale = self._scale(node)
         self._divided(node, values, scale)
         integers = np.where(values >= 0, 1.0, -1.0)
         self._emit_constant(node, integers, scale, np.zeros(()), IntegerType(bits=2, signed=True))
+
+    def _bipolar_map(self, node: onnx.NodeProto, scale: np.ndarray) -> None:
+        """Replace a BipolarQuant node of a feature map by a choice of two floats, and a quantiser of 1 or 2 bits."""
+        if scale.size != 1:
+            raise self._refusal(node, f"a feature map must have one scale, not {scale.size} (per channel)")
+        if node.input[0] in {value.name for value in self._model.graph.input}:
+            raise self._refusal(node, "takes floats of the model's input; a Quant of it must come first")
+        one_bit = self._readers_take_offsets(node.output[0])
+        step = np.float32(scale.item() * (2 if one_bit else 1))
+        low, high = (np.float32(0), step) if one_bit else (-step, step)
+        names = [self._keep(node, what, np.array(value)) for what, value in (("floor", low), ("ceiling", high))]
+        zero = self._keep(node, "origin", np.array(0, np.float32))
+        is_less, chosen = (self._unused(f"{node.output[0]}_{what}") for what in ("is_less", "chosen"))
+        self._nodes.append(helper.make_node("Less", [node.input[0], zero], [is_less], name=f"{title(node)}_Less"))
+        self._nodes.append(helper.make_node("Where", [is_less, *names], [chosen], name=f"{title(node)}_Where"))
+        quantised = helper.make_node("Quant", [chosen], [node.output[0]], name=title(node))
+        integer_type = IntegerType(bits=1, signed=False) if one_bit else IntegerType(bits=2, signed=True)
+        bounds = (0, 1) if one_bit else (-1, 1)
+        if not one_bit:
+            self._emit_map(quantised, np.array(step), np.zeros(()), integer_type, bounds)
+            return
+        quantised.output[0] = self._unused(f"{node.output[0]}_doubled")
+        self._emit_map(quantised, np.array(step), np.zeros(()), integer_type, bounds)
+        half = self._keep(node, "half", scale.reshape(()))
+        centred = [quantised.output[0], half]
+        self._nodes.append(helper.make_node("Sub", centred, [node.output[0]], name=f"{title(node)}_Sub"))
+
+    def _readers_take_offsets(self, tensor: str) -> bool:
+        """Return whether all layers behind a feature map can take up an offset of its values in their bias.
+
+        Operators that pass values unchanged can be in between. A convolution with padding can't, because it pads with
+        zeros, to which no offset is added.
+        """
+        waiting = [tensor]
+        while waiting:
+            for reader in self._readers.get(waiting.pop(), []):
+                if reader.op_type in _PASSING:
+                    waiting += reader.output
+                elif reader.op_type not in _PRODUCTS or _pads(reader):
+                    return False
+        return True
 
     # Nodes that replace a node of QONNX.
 
@@ -308,3 +364,9 @@ def _stored(integer_type: IntegerType) -> IntegerType:
     if integer_type.bits > 16:
         return IntegerType(bits=32, signed=True)
     return IntegerType(bits=8 if integer_type.bits <= 8 else 16, signed=integer_type.signed)
+
+
+def _pads(node: onnx.NodeProto) -> bool:
+    """Return whether a convolution pads its input."""
+    mode = text(node, "auto_pad", "NOTSET").upper()
+    return any(attribute(node, "pads", ())) or mode.startswith("SAME")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from hwgen.network.maps import INT32
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import Weights
 from hwgen.network.onnx.joins import qlinear_add
@@ -66,9 +65,7 @@ def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
         w_zero = build.constants.read(node, 3, "weights' zero point")
     weights = build.constants.weights(node, values, np.ones(1, np.float32), w_zero, 0)
     sums = build.accumulate(node, weights, np.zeros(len(weights.values), np.int64), np.float32(1))
-    build.emit_conv(sums, None, 0, INT32, INT32.minimum, INT32.maximum)
-    if build.bound(build.steps[-1]) > INT32.maximum:
-        raise build.refusal(node, "accumulators must fit int32; its kernel has too many values")
+    build.emit_accumulators(sums)
 
 
 def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:

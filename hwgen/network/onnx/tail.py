@@ -18,7 +18,8 @@ from onnx import helper, numpy_helper
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied
-from hwgen.network.onnx.values import Reals
+from hwgen.network.onnx.values import Affine, Reals
+from hwgen.network.onnx.views import View
 
 _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 """ONNX operators that keep all values, apart from their type, shape or order."""
@@ -79,14 +80,16 @@ class _Graph:
         self._given = {tensor.name for tensor in graph.initializer}
         self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
 
-    def checked(self, sources: Collection[str], nodes: Iterable[onnx.NodeProto]) -> Tail | None:
+    def checked(
+        self, sources: Collection[str], nodes: Iterable[onnx.NodeProto], *, integers: bool = True
+    ) -> Tail | None:
         """Return ``nodes`` behind the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
 
         The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
         QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
-        that the hardware doesn't know.
+        that the hardware doesn't know. ``integers``: whether the sources are feature maps, not floats of a layer.
         """
-        depends, untouched = {*sources}, {*sources}
+        depends, untouched = {*sources}, {*sources} if integers else set()
         rearranged: set[str] = set()
         behind_softmax: set[str] = set()
         constants: list[onnx.NodeProto] = []
@@ -186,6 +189,37 @@ def dequantised(
     ]
 
 
+def of_accumulators(
+    reals: Affine, view: View, name: str, tensor: str, unused: Callable[[str], str]
+) -> list[onnx.NodeProto]:
+    """Return ONNX nodes that make the floats ``tensor`` of a last layer's accumulators ``name``.
+
+    Parameters
+    ----------
+    reals : Affine
+        Gain and offset of each channel of the layer's map.
+    view : View
+        Layout of the tensor on the map.
+    name, tensor : str
+        Name of the accumulators, and name of the floats.
+    unused : callable
+        Source of names of tensors that are not in use.
+    """
+    cast, gain, product, offset = (unused(f"{tensor}_{what}") for what in ("cast", "gain", "product", "offset"))
+    spread = [np.broadcast_to(values[None, :, None, None], (1, *view.sizes)) for values in (reals.gain, reals.offset)]
+    factors, summands = (
+        numpy_helper.from_array(np.ascontiguousarray(view.layout.to_frames(values)).astype(np.float32))
+        for values in spread
+    )
+    return [
+        helper.make_node("Constant", [], [gain], value=factors),
+        helper.make_node("Constant", [], [offset], value=summands),
+        helper.make_node("Cast", [name], [cast], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", [cast, gain], [product]),
+        helper.make_node("Add", [product, offset], [tensor]),
+    ]
+
+
 class Ends(_Graph):
     """Search for the tensor of an ONNX model behind which the host runs all nodes up to one output."""
 
@@ -193,11 +227,12 @@ class Ends(_Graph):
         super().__init__(model)
         self._info, self._output = output, output.name
 
-    def behind(self, tensor: str, constants: Sequence[str] = ()) -> Tail | None:
+    def behind(self, tensor: str, constants: Sequence[str] = (), *, integers: bool = True) -> Tail | None:
         """Return the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all.
 
         The result is also ``None`` if the output does not depend on ``tensor``. The nodes that compute the tensors
-        ``constants`` are included, even if the output does not need them.
+        ``constants`` are included, even if the output does not need them. ``integers``: whether ``tensor`` is a feature
+        map, not floats of a layer.
         """
         nodes = self._model.graph.node
         indices: set[int] = set()
@@ -212,7 +247,7 @@ class Ends(_Graph):
             if index not in indices:
                 indices.add(index)
                 waiting += filter(None, nodes[index].input)
-        tail = self.checked({tensor}, [nodes[index] for index in sorted(indices)])
+        tail = self.checked({tensor}, [nodes[index] for index in sorted(indices)], integers=integers)
         return tail if tensor == self._output or (tail and tail.nodes) else None
 
     @cached_property

@@ -6,6 +6,7 @@
 - ``Reals``: a feature map behind DequantizeLinear, perhaps with pointwise operators applied. A table stores the float
   that each integer has become;
 - ``Sums``: accumulators of a convolution, before their QuantizeLinear;
+- ``Ended``: floats of a last convolution, of whose accumulators the host makes them;
 - ``Pending``: another layer whose QuantizeLinear must be the next node;
 - ``Joined``: the result of an operator on several feature maps, or of an LRN of one map, before its QuantizeLinear.
 
@@ -26,7 +27,7 @@ from hwgen.network.maps import FeatureMap, IntegerType, Window
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Conv, Join, Op
-from hwgen.network.requantise import Requantisation
+from hwgen.network.requantise import Rule
 
 
 @dataclass
@@ -91,7 +92,7 @@ class Step:
     window: Window
     weights: np.ndarray | None = None
     bias: np.ndarray | None = None
-    requantisation: Requantisation | None = None
+    requantisation: Rule | None = None
     low: int = 0
     high: int = 0
     groups: int = 1
@@ -103,10 +104,15 @@ class Step:
     """Number of fractional bits in the ``bias`` of an unfinished convolution; products have none."""
     sources: tuple[Step | None, ...] = (None,)
     """Layers that compute this layer's input maps; ``None`` stands for an input of the model."""
+    fit: Callable[[Step, FeatureMap], None] | None = None
+    """Function that adapts the convolution's bias to its final input map and output bounds; run once."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
         """Return the finished layer (`Op`) of this unfinished layer, for the finished input maps ``sources``."""
         if self.kind is Conv:
+            if self.fit is not None:
+                self.fit(self, sources[0])
+                self.fit = None
             return self.convolution(sources[0])
         more = {"more": sources[1:]} if issubclass(self.kind, Join) else {}
         output = self.output.frozen()
@@ -178,6 +184,16 @@ class Foreign(Floats):
 @dataclass
 class Integers:
     """State of an ONNX tensor that is a feature map of integers, as the hardware computes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ended:
+    """State of a convolution's floats at which the hardware ends: the host makes them of the accumulators.
+
+    ``reals``: gain and offset of each channel, with which accumulators become the floats.
+    """
+
+    reals: Affine
 
 
 @dataclass(frozen=True)
@@ -388,6 +404,17 @@ class Sums:
     """Requantisation factor that `settled` computed, float32 ``(M,)``; ``None``: ``x_scale * w_scale / y_scale``."""
     fraction: int = 0
     """Number of fractional bits in the ``bias`` of these convolution sums; products have none."""
+    first: Affine | None = None
+    """Real value of the accumulators without ``bias`` right behind the convolution; ``None`` if it is not known.
+
+    Its gain is the real value of one step.
+    """
+    formula: Applied | None = None
+    """Expression of that real value which later nodes compute; ``None`` if there is no later node."""
+    signs: np.ndarray | None = None
+    """Sign of each channel's weights against the model's, int64 ``(M,)``; ``None`` before they are settled."""
+    chosen: tuple[float, float] | None = None
+    """Value below and value from a threshold on, where Less and Where choose between two constants."""
 
     @property
     def bounded(self) -> bool:
@@ -439,7 +466,7 @@ class Joined:
     """
 
 
-State = Floats | Integers | Joined | Pending | Reals | Sums
+State = Ended | Floats | Integers | Joined | Pending | Reals | Sums
 """Type of the states of an ONNX tensor during import."""
 
 

@@ -28,8 +28,9 @@ from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.sizes import note_shape, note_sizes
-from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run
+from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
+    Ended,
     Floats,
     Foreign,
     Integers,
@@ -286,6 +287,7 @@ class Walk:
     def _reached(self, tensor: str) -> None:
         """Note what is known of a tensor, and the model outputs for which the hardware ends at this tensor."""
         build, readers = self.build, self._consumers.get(tensor, [])
+        self._end_in_accumulators(tensor, readers)
         foreign = isinstance(build.state, Foreign)
         if isinstance(build.state, Integers) and build.source is not None:
             self.shapes.note(tensor, helper.np_dtype_to_tensor_dtype(build.map.type.dtype), build.view.shape)
@@ -311,6 +313,23 @@ class Walk:
         wanted = [node for node in readers if any(id(node) in output.nodes for output in self._waiting.values())]
         return sorted(wanted, key=lambda node: node.op_type not in _QUANTISERS)
 
+    def _end_in_accumulators(self, tensor: str, readers: Sequence[onnx.NodeProto]) -> None:
+        """End the hardware at a convolution's accumulators, if the host runs all nodes behind the convolution.
+
+        That is so where floats are the model's reference: ONNX Runtime's integer kernels need a quantiser behind. The
+        host makes the convolution's floats of the accumulators.
+        """
+        build, state = self.build, self.build.state
+        if build.optimised or not isinstance(state, Sums) or state.first is None or state.node.output[0] != tensor:
+            return
+        searches = [output.ends for output in self._waiting.values() if id(state.node) in output.nodes]
+        tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
+        behind = {id(node) for tail in tails if tail for node in tail.nodes}
+        if not tails or None in tails or not behind.issuperset(map(id, readers)):
+            return
+        build.emit_accumulators(replace(state, bias=np.zeros_like(state.bias), residue=np.zeros(1), affine=None))
+        build.state = Ended(state.first)
+
     def _end(self, name: str, ends: Ends, tensor: str) -> None:
         """Note that the hardware ends at ``tensor`` for a model output, if the host can run the nodes behind it.
 
@@ -318,7 +337,7 @@ class Walk:
         """
         state = self.build.state
         constants = state.node.input[1:] if isinstance(state, Reals) else ()
-        tail = ends.behind(tensor, constants)
+        tail = ends.behind(tensor, constants, integers=not isinstance(state, Ended))
         if tail is None:
             return
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
@@ -542,6 +561,10 @@ def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tu
     """Return ``tensor`` as the hardware's end for an output, with the host's nodes behind it, and its layer."""
     state = build.state
     name, first, behind = tensor, [], [*tail.nodes]
+    if isinstance(state, Ended):
+        name = ends.unused(f"{tensor}_integers")
+        first = of_accumulators(state.reals, build.view, name, tensor, ends.unused)
+        behind = [*first[2:], *behind]
     if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers, so it follows them
         name = ends.unused(f"{tensor}_integers")
         first = dequantised(state, name, tensor, build.view.shape, tail.nodes, ends.unused)

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from hwgen.errors import ConfigError
 from hwgen.network.maps import Window, signed_bits
 from hwgen.network.ops.op import Op
-from hwgen.network.requantise import Requantisation, requantise
+from hwgen.network.requantise import Rule
 
 _LOADED_BITS = (2, 4, 8, 9)
 """Possible widths of weights that hardware loads at run time, in bits.
@@ -47,7 +47,7 @@ class Conv(Op):
         ones). int64; int16 or int32 of a layer whose weights would take hundreds of megabytes.
     bias : ndarray
         Bias of the model, int64 ``(M,)``. The input's zero point is *not* folded into it.
-    requantisation : Requantisation or None
+    requantisation : Requantisation or Thresholds or None
         Rule that turns accumulators into outputs; ``None`` if the accumulators are the outputs (ConvInteger).
     groups : int
         Number of independent groups of channels.
@@ -62,7 +62,7 @@ class Conv(Op):
 
     weights: np.ndarray
     bias: np.ndarray
-    requantisation: Requantisation | None
+    requantisation: Rule | None
     groups: int = 1
     fraction: int = 0
     loaded: bool = False
@@ -149,7 +149,7 @@ class Conv(Op):
                 accumulators <<= self.fraction
                 accumulators += self.bias[filters, None]
                 if self.requantisation is not None:
-                    accumulators = requantise(accumulators, self.requantisation.of(filters), bound)
+                    accumulators = self.requantisation.of(filters).outputs(accumulators, bound)
                 result[filters, first:last] = accumulators.reshape(outputs, last - first, columns)
         return result
 

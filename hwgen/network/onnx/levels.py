@@ -1,0 +1,175 @@
+"""Biases with which few outputs of a convolution change at exactly the sums at which the model's floats change.
+
+The QONNX package, and a comparison by Less, compute floats behind a convolution: an operator rounds, then the next one.
+An output of few bits has few thresholds: the smallest sums with at least a certain output. ONNX Runtime runs the nodes
+behind the convolution on sums, one node after the other, and a bisection finds the thresholds of each channel. The bias
+of a channel is then moved by as little as its thresholds need. Where no bias gives all thresholds of a channel, as with
+ties that floats round in a row, the thresholds themselves replace the layer's factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwgen.network.maps import FeatureMap
+from hwgen.network.onnx.constants import Constants
+from hwgen.network.onnx.function_tables import FunctionWriter
+from hwgen.network.onnx.runtime import session
+from hwgen.network.onnx.values import Step, Sums
+from hwgen.network.requantise import Requantisation, Thresholds
+
+MOST_LEVELS = 15
+"""Largest number of thresholds of a channel that are searched: outputs of up to 4 bits."""
+_MOST_FRACTION = 20
+"""Largest number of fractional bits of a bias that is moved."""
+
+
+def fitting(constants: Constants, sums: Sums, label: tuple[np.float32, int]) -> Callable[[Step, FeatureMap], None]:
+    """Return the function that moves the biases of the unfinished convolution of ``sums``.
+
+    Parameters
+    ----------
+    constants : Constants
+        Constants of the model.
+    sums : Sums
+        Sums with settled weights.
+    label : tuple
+        Scale and zero point of the output.
+    """
+
+    def fit(step: Step, source: FeatureMap) -> None:
+        if 0 < step.high - step.low <= MOST_LEVELS:
+            _Fit(step, source, _outputs(constants, sums, *label)).run()
+
+    return fit
+
+
+def _outputs(constants: Constants, sums: Sums, scale: np.float32, zero: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function from sums without bias, int64 ``(M, n)``, to outputs before they are clipped, float32."""
+    first, formula = sums.first, sums.formula
+    assert first is not None
+    if formula is not None and sums.opened is not None:
+        formula = formula.selected(sums.opened.channels)
+    signs = 1 if sums.signs is None else sums.signs[:, None]
+
+    def outputs(values: np.ndarray) -> np.ndarray:
+        reals = (first.gain[:, None] * (signs * values) + first.offset[:, None]).astype(np.float32)
+        if formula is not None:
+            reals = run(reals[None, :, None])[0, :, 0]
+        return np.rint(reals / scale + np.float32(zero))
+
+    writer = FunctionWriter(constants)
+    output = writer.expression(formula, "x")
+    runners: dict[tuple[int, ...], Callable[[np.ndarray], np.ndarray]] = {}
+
+    def run(x: np.ndarray) -> np.ndarray:
+        if x.shape not in runners:
+            alone = session(writer.model(x, output), optimised=False)
+            runners[x.shape] = lambda values: np.asarray(alone.run(None, {"x": values})[0])
+        return runners[x.shape](x)
+
+    return outputs
+
+
+@dataclass
+class _Fit:
+    """Search of a convolution's biases with which each output begins at the same sum as the model's.
+
+    Parameters
+    ----------
+    step : Step
+        Unfinished convolution, whose outputs have final bounds.
+    source : FeatureMap
+        Finished input map.
+    outputs : callable
+        Function from sums without bias to outputs, per channel.
+    """
+
+    step: Step
+    source: FeatureMap
+    outputs: Callable[[np.ndarray], np.ndarray]
+
+    def __post_init__(self) -> None:
+        conv = self.step.convolution(self.source)
+        positive, negative = conv.signed_sums
+        above, below = self.source.type.maximum, self.source.type.minimum
+        above, below = above - self.source.zero_point, below - self.source.zero_point
+        self._lowest = (positive * below + negative * above)[:, None]
+        self._highest = (positive * above + negative * below)[:, None]
+        self._levels = np.arange(self.step.low + 1, self.step.high + 1)[None, :]
+
+    def run(self) -> None:
+        """Make each output of the convolution begin at the same sum as the model's."""
+        first = self._first_sums()
+        wrong = self._wrong(first)
+        if wrong.any():
+            self._move_biases(first, wrong)
+            wrong = self._wrong(first)
+        if wrong.any():
+            step = self.step
+            step.requantisation = Thresholds(first=first, low=step.low, high=step.high)
+            step.bias, step.fraction = np.zeros(len(first), np.int64), 0
+
+    def _move_biases(self, first: np.ndarray, wrong: np.ndarray) -> None:
+        """Move the biases of the channels ``wrong`` whose outputs then begin at the sums ``first``."""
+        rule = self.step.requantisation
+        assert isinstance(rule, Requantisation)
+        factor = np.ldexp(rule.significand.astype(np.float64), self.step.fraction - rule.shift)[:, None]
+        ties = (self._levels - rule.zero_point - 0.5) / factor
+        least = np.where(first > self._highest, -np.inf, ties - first).max(axis=1)
+        most = np.where(first <= self._lowest, np.inf, ties - first + 1).min(axis=1)
+        for fraction in range(self.step.fraction, _MOST_FRACTION + 1):
+            bias = np.rint(np.ldexp(_middle(least, most), fraction))
+            fits = (np.ldexp(bias, -fraction) > least) & (np.ldexp(bias, -fraction) < most)
+            if (fits | ~wrong).all():
+                self._move(wrong, bias, fraction)
+                return
+
+    def _first_sums(self) -> np.ndarray:
+        """Return the smallest sum with at least each output, int64 ``(M, levels)``.
+
+        The sum is one more than the largest where no sum has the output.
+        """
+        shape = len(self._lowest), self._levels.size
+        before = np.broadcast_to(self._lowest - 1, shape).copy()
+        first = np.broadcast_to(self._highest + 1, shape).copy()
+        while (searching := first - before > 1).any():
+            middle = (before + first) // 2
+            reached = self.outputs(middle) >= self._levels
+            first = np.where(searching & reached, middle, first)
+            before = np.where(searching & ~reached, middle, before)
+        return first
+
+    def _wrong(self, first: np.ndarray) -> np.ndarray:
+        """Return, for each channel, whether an output of the convolution begins at another sum than ``first``."""
+        reached = (self._computed(first) >= self._levels) | (first > self._highest)
+        missed = (self._computed(first - 1) < self._levels) | (first <= self._lowest)
+        return np.logical_not((reached & missed).all(axis=1))
+
+    def _computed(self, sums: np.ndarray) -> np.ndarray:
+        """Return the convolution's outputs for sums without bias, int64 ``(M, n)``."""
+        step = self.step
+        assert step.bias is not None
+        assert step.requantisation is not None
+        accumulators = (sums << step.fraction) + step.bias[:, None]
+        rule = replace(step.requantisation, low=step.low, high=step.high)
+        return rule.outputs(accumulators, int(np.abs(accumulators).max()))
+
+    def _move(self, moved: np.ndarray, bias: np.ndarray, fraction: int) -> None:
+        """Set the biases of the channels ``moved``, with ``fraction`` fractional bits for all channels."""
+        step, more = self.step, fraction - self.step.fraction
+        assert step.bias is not None
+        assert isinstance(step.requantisation, Requantisation)
+        step.bias = np.where(moved, bias.astype(np.int64), step.bias << more)
+        step.requantisation = replace(step.requantisation, shift=step.requantisation.shift + more)
+        step.fraction = fraction
+
+
+def _middle(least: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return the middle of each interval, or a number half a step inside if the other end is infinite."""
+    low = np.where(np.isfinite(least), least, most - 1)
+    high = np.where(np.isfinite(most), most, low + 1)
+    return (low + high) / 2

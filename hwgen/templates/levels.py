@@ -1,0 +1,87 @@
+"""Thresholds in place of a requantiser where outputs have few bits: an output is the number of thresholds reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.threshold import ThresholdConfig
+from hwgen.network.maps import IntegerType
+from hwgen.network.requantise import Rule
+
+FEW_THRESHOLDS = 3
+"""Largest number of thresholds for which comparisons always replace a requantiser: outputs of 2 bits."""
+MOST_THRESHOLDS = 15
+"""Largest number of thresholds for which comparisons are priced against a requantiser in LUTs: outputs of 4 bits."""
+
+
+def threshold_config(
+    rule: Rule,
+    integer_type: IntegerType,
+    accumulator_bits: int,
+    bias: Sequence[int],
+    fraction: int,
+    *,
+    lanes: int,
+    beats: tuple[tuple[int, ...], ...],
+    pixels: int,
+) -> ThresholdConfig:
+    """Return the configuration of thresholds between the outputs of ``rule``, one row for each channel.
+
+    Parameters
+    ----------
+    rule : Requantisation or Thresholds
+        Rule that turns accumulators, with bias, into outputs.
+    integer_type : IntegerType
+        Type of the outputs.
+    accumulator_bits : int
+        Width of an accumulator, signed.
+    bias : sequence of int
+        Bias of each channel, with ``fraction`` fractional bits.
+    lanes, beats, pixels
+        Number of channels per beat, channels of each beat of a pixel, and number of pixels per beat.
+    """
+    first = first_accumulators(rule, accumulator_bits, bias, fraction)
+    return ThresholdConfig(
+        lanes=lanes,
+        accumulator_bits=accumulator_bits,
+        thresholds=tuple(map(tuple, first.tolist())),
+        low=rule.low,
+        bits=integer_type.bits,
+        signed=integer_type.signed,
+        beats=beats,
+        pixels=pixels,
+        by_channel=True,
+    )
+
+
+def replaces(config: ThresholdConfig, requantiser: RequantiseConfig) -> bool:
+    """Return whether thresholds take less than a requantiser with the same outputs.
+
+    Few thresholds do, as the requantiser would need a DSP slice or a product in LUTs. More of them do where a product
+    in LUTs takes more LUTs.
+    """
+    count = len(config.thresholds[0])
+    in_luts = requantiser.products_in == "lut"
+    return count <= FEW_THRESHOLDS or (in_luts and config.resources.lut < requantiser.resources.lut)
+
+
+def first_accumulators(rule: Rule, accumulator_bits: int, bias: Sequence[int], fraction: int) -> np.ndarray:
+    """Return the smallest accumulator with at least each output, int64 ``(channels, high - low)``.
+
+    It is one more than the largest accumulator where no accumulator has the output.
+    """
+    most = (1 << (accumulator_bits - 1)) - 1
+    biases = np.array(bias, np.int64)[:, None]
+    bound = int(np.abs(biases).max()) + ((most + 1) << fraction)
+    levels = np.arange(rule.low + 1, rule.high + 1)[None, :]
+    before = np.full((len(biases), levels.size), -most - 2)
+    first = np.full((len(biases), levels.size), most + 1)
+    while (searching := first - before > 1).any():
+        middle = (before + first) // 2
+        reached = rule.outputs((middle << fraction) + biases, bound) >= levels
+        first = np.where(searching & reached, middle, first)
+        before = np.where(searching & ~reached, middle, before)
+    return first

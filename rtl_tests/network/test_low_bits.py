@@ -1,0 +1,239 @@
+"""Maps of one and two bits against the ``qonnx`` package, value by value: FINN's CNV, BipolarQuant, exact thresholds.
+
+All scales are powers of two, so that the package's float sums are exact, and every value must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from counted import counted
+from dialects import QONNX, Dialect, by_qonnx, maps, tensors_by_qonnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from low_bits import CNV, PADDED_CNV, SMALL_CNV, CNVShape, cnv, cnv_frames, low_bit_network
+from onnx import helper
+
+from hwgen.api import Model
+from hwgen.errors import HwgenError
+from hwgen.network import golden
+from hwgen.network.graph import Network
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.ops import Conv, Lookup
+from hwgen.network.quantise import prepare_inputs
+
+FRAMES = 4
+
+
+def reals(network: Network, name: str, integers: np.ndarray) -> np.ndarray:
+    """Return the model's values of a layer's integers: a map of one bit stands for -1 and 1."""
+    kind = next(layer for layer in network.layers if layer.name == name).output.type
+    return 2 * integers.astype(np.float32) - 1 if kind.bits == 1 else integers.astype(np.float32)
+
+
+def check_cnv(bits: int, shape: CNVShape, frames: int, seed: int) -> Network:
+    """Compare the output floats, and each quantised map with the tensor of its node in the model."""
+    model, x = cnv(bits, shape, batch=frames, seed=seed), cnv_frames(shape, frames, seed)
+    network = to_network(model, "cnv")
+    theirs = tensors_by_qonnx(model, x)
+    np.testing.assert_array_equal(Model(network).golden(x), theirs[model.graph.output[0].name])
+    quantised = iter([node.output[0] for node in model.graph.node if quantises_map(model, node)][1:])
+    compared = 0
+    for layer, integers in golden.trace(network, prepare_inputs(network, x)):
+        if isinstance(layer, Conv) and layer.requantisation is not None:
+            values = theirs[next(quantised)]
+            np.testing.assert_array_equal(reals(network, layer.name, integers).reshape(values.shape), values)
+            compared += 1
+    assert compared == len(shape.convolutions) + len(shape.dense) - 1
+    return network
+
+
+def quantises_map(model: onnx.ModelProto, node: onnx.NodeProto) -> bool:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    return node.op_type in ("Quant", "BipolarQuant") and node.input[0] not in constants
+
+
+@pytest.mark.parametrize("bits", [1, 2])
+@pytest.mark.parametrize("shape", [SMALL_CNV, PADDED_CNV], ids=["valid", "padded"])
+@pytest.mark.parametrize("seed", range(3))
+def test_small_cnv(bits: int, shape: CNVShape, seed: int) -> None:
+    """Batch normalisations of both signs, max pools, a Reshape and transposed matrices between."""
+    network = check_cnv(bits, shape, FRAMES, seed)
+    kinds = {layer.output.type.bits for layer in network.layers[:-1]}
+    assert kinds == ({1, 2} if shape.pads and bits == 1 else {bits})
+    assert network.layers[-1].output.type.bits == 32
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bits", [1, 2])
+def test_cnv(bits: int) -> None:
+    network = check_cnv(bits, CNV, FRAMES, 0)
+    # Products of windows: 30 * 30 * 27 * 64 + 28 * 28 * 576 * 64 + .. + 512 * 10.
+    assert sum(layer.macs for layer in network.layers) == 59_461_376
+
+
+def bipolar(net: Dialect, scale: float = 1.0) -> Dialect:
+    net.scale = np.float32(scale)
+    net.tensor = net.node("BipolarQuant", net.tensor, net.constant(scale), domain=QONNX)
+    return net
+
+
+def start(seed: int = 0, shape: tuple[int, ...] = (3, 6, 6)) -> Dialect:
+    """Three bits in steps of 1/2, so that sums are often exactly 0."""
+    net = Dialect("qonnx", seed, shape=shape)
+    net.tensor = net.quantised(net.tensor, 0.5, 3)
+    return net
+
+
+def power_conv(net: Dialect, channels: int, pads: int = 0) -> Dialect:
+    """A convolution whose weights are -1, 0 and 1."""
+    before, rows, columns = net.shape
+    weights = net.quantised(net.constant(net.rng.normal(0, 1, (channels, before, 3, 3))), 1, 2, narrow=True)
+    net.tensor = net.node("Conv", net.tensor, weights, kernel_shape=[3, 3], pads=[pads] * 4)
+    net.shape = (channels, rows + 2 * pads - 2, columns + 2 * pads - 2)
+    return net
+
+
+def joined(net: Dialect) -> Dialect:
+    """A map of 1 and -1 that a convolution without padding and an addition read."""
+    before = net.tensor
+    bipolar(power_conv(net, net.shape[0], 1), 0.5)
+    net.tensor = net.node("Add", net.tensor, before)
+    net.tensor = net.quantised(net.tensor, 0.5, 4)
+    return net
+
+
+def depthwise(net: Dialect) -> Dialect:
+    channels, rows, columns = net.shape
+    kernels = net.constant(net.rng.normal(0, 1, (channels, 1, 3, 3)))
+    weights = net.node("BipolarQuant", kernels, net.constant(1), domain=QONNX)
+    net.tensor = net.node("Conv", net.tensor, weights, kernel_shape=[3, 3], group=channels)
+    net.shape = (channels, rows - 2, columns - 2)
+    return net
+
+
+NETS: dict[str, tuple[Callable[[Dialect], Dialect], list[str]]] = {
+    "sums of 0 become 1": (lambda net: bipolar(power_conv(net, 5)), ["int3", "uint1"]),
+    "another scale": (
+        lambda net: bipolar(power_conv(bipolar(power_conv(net, 5), 0.25), 4), 2.0),
+        ["int3", "uint1", "uint1"],
+    ),
+    "a pool before and a pool behind": (
+        lambda net: bipolar(power_conv(bipolar(power_conv(net, 5, 1).pool(), 0.5).pool(), 4, 1)),
+        ["int3", "int2", "int2", "int2", "uint1"],
+    ),
+    "behind a map": (lambda net: power_conv(bipolar(net), 4).act(3), ["int3", "uint1", "uint3"]),
+    "an addition": (lambda net: joined(bipolar(power_conv(net, 4))), ["int3", "int2", "int2", "int4"]),
+    "depthwise": (lambda net: bipolar(depthwise(bipolar(power_conv(net, 4)))), ["int3", "uint1", "uint1"]),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_bipolar_maps(name: str) -> None:
+    make, types = NETS[name]
+    net = make(start())
+    model, x = net.fixed(FRAMES), net.frames(FRAMES)
+    network = to_network(model, "network")
+    assert maps(network) == types
+    theirs = by_qonnx(model, x)
+    np.testing.assert_array_equal(Model(network).golden(x), theirs)
+    assert len(np.unique(theirs)) > 1
+
+
+def test_lookup_behind_a_map() -> None:
+    """No convolution comes before, so each integer is looked up."""
+    network = to_network(NETS["behind a map"][0](start()).model(), "network")
+    assert isinstance(network.layers[0], Lookup)
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def random_thresholds(data: st.DataObject) -> None:
+    """Batch normalisations whose outputs are often next to a threshold, of one to four bits."""
+    bits = data.draw(st.integers(1, 4))
+    net = power_conv(start(data.draw(st.integers(0, 999))), 6)
+    numbers = st.sampled_from([-2, -1, -0.5, 0.25, 0.3, 0.5, 1, 1 / 3, 2])
+    scale, mean, offset = (data.draw(st.lists(numbers, min_size=6, max_size=6)) for _ in range(3))
+    variance = data.draw(st.lists(st.sampled_from([0.25, 0.3, 1, 3, 4]), min_size=6, max_size=6))
+    if data.draw(st.booleans()):
+        scale[data.draw(st.integers(0, 5))] = 0
+    constants = [net.constant(values) for values in (scale, offset, mean, variance)]
+    net.tensor = net.node("BatchNormalization", net.tensor, *constants, epsilon=data.draw(st.sampled_from([0.0, 1e-5])))
+    if data.draw(st.booleans()):
+        net.apply("Relu")
+    if bits == 1:
+        bipolar(net)
+    else:
+        net.scale = np.float32(data.draw(st.sampled_from([0.25, 0.3, 1])))
+        net.tensor = net.quantised(net.tensor, net.scale, bits, signed=data.draw(st.booleans()))
+    model, x = net.fixed(FRAMES), net.frames(FRAMES)
+    np.testing.assert_array_equal(Model(to_network(model, "network")).golden(x), by_qonnx(model, x))
+
+
+def test_random_thresholds() -> None:
+    with counted(random_thresholds):
+        random_thresholds()
+
+
+@pytest.mark.parametrize("dialect", ["qonnx", "qcdq"])
+@pytest.mark.parametrize("bits", [2, 4])
+def test_low_bit_network(dialect: str, bits: int) -> None:
+    """The sizes that targets for few bits are stated for."""
+    network = to_network(low_bit_network(dialect, bits).model(), "network")
+    shapes = [layer.output.shape for layer in network.layers]
+    assert shapes == [(8, 8, 8), (16, 8, 8), (16, 4, 4), (16, 4, 4), (16, 2, 2), (10, 1, 1)]
+    assert {layer.output.type.bits for layer in network.layers} == {bits}
+
+
+def test_float_ends() -> None:
+    """A convolution at the end leaves accumulators, and the host adds bias and arithmetic."""
+    net = start()
+    net.tensor = net.quantised(net.tensor, 0.25, 4)
+    weights = net.quantised(net.constant(net.rng.normal(0, 1, (4, 3, 3, 3))), [0.25, 0.5, 1, 2], 3, axis=0)
+    net.tensor = net.node("Conv", net.tensor, weights, net.constant([0.5, -1, 0, 8]), kernel_shape=[3, 3])
+    net.shape = (4, 4, 4)
+    net.apply("Relu")
+    model, x = net.fixed(FRAMES), net.frames(FRAMES)
+    network = to_network(model, "network")
+    assert [str(layer.output.type) for layer in network.layers][-1] == "int32"
+    np.testing.assert_array_equal(Model(network).golden(x), by_qonnx(model, x))
+
+
+def compared(*nodes: onnx.NodeProto, constants: dict[str, float]) -> Dialect:
+    net = power_conv(start(), 4)
+    names = {name: net.constant(value) for name, value in constants.items()}
+    for node in nodes:
+        inputs = [net.tensor if name == "x" else names[name] for name in node.input]
+        net.tensor = net.node(node.op_type, *inputs)
+    net.scale = np.float32(1)
+    net.tensor = net.quantised(net.tensor, 1, 4)
+    return net
+
+
+LESS = helper.make_node("Less", ["x", "zero"], ["y"])
+
+
+def test_less_and_where() -> None:
+    """A falling choice turns the weights; other thresholds and values than BipolarQuant's are allowed."""
+    where = helper.make_node("Where", ["x", "high", "low"], ["y"])
+    net = compared(LESS, where, constants={"zero": 0.5, "high": 3.0, "low": -2.0})
+    model, x = net.fixed(FRAMES), net.frames(FRAMES)
+    np.testing.assert_array_equal(Model(to_network(model, "network")).golden(x), by_qonnx(model, x))
+
+
+def test_refused_distance() -> None:
+    where = helper.make_node("Where", ["x", "low", "high"], ["y"])
+    net = compared(LESS, where, constants={"zero": 0.5, "high": 20.0, "low": -2.0})
+    with pytest.raises(HwgenError, match="is followed by a choice between outputs more than 14 steps apart"):
+        to_network(net.model(), "network")
+
+
+def test_refused_choices() -> None:
+    where = helper.make_node("Where", ["x", "high", "low"], ["y"])
+    double = helper.make_node("Mul", ["x", "high"], ["y"])
+    net = compared(LESS, where, double, constants={"zero": 0.5, "high": 3.0, "low": -2.0})
+    with pytest.raises(HwgenError, match="can't follow Less and Where without a QuantizeLinear between"):
+        to_network(net.model(), "network")
