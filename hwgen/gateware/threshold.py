@@ -155,10 +155,13 @@ class ThresholdConfig:
         for level, table in enumerate(tables):
             width = signed_bits(*table)
             columns = varying_columns([value % (1 << width) for value in table], width)
+            one.ff += 2 * self.accumulator_bits + 1 + level
+            if self.by_channel and len(set(table)) == 1:  # synthesis knows each bit of the threshold
+                one.lut += max(0.38 * self.accumulator_bits - 1, 1)
+                continue
             if len(set(table)) > 1:
                 one.rom(columns, len(table), width, block=False)
                 one.ff += level
-            one.ff += 2 * self.accumulator_bits + 1 + level
             one.lut += 0.64 * max(width, self.accumulator_bits) + 1.6
         one.ff += self._varying_bits - self.accumulator_bits * (self.levels > 0)  # no logic reads the last sum
         return one

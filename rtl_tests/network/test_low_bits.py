@@ -5,13 +5,15 @@ All scales are powers of two, so that the package's float sums are exact, and ev
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from counted import counted
-from dialects import QONNX, Dialect, by_qonnx, maps, tensors_by_qonnx
+from dialects import QONNX, Dialect, by_qonnx, maps, simulate_model, tensors_by_qonnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from low_bits import CNV, PADDED_CNV, SMALL_CNV, CNVShape, cnv, cnv_frames, low_bit_network
@@ -26,6 +28,10 @@ from hwgen.network.ops import Conv, Lookup
 from hwgen.network.quantise import prepare_inputs
 
 FRAMES = 4
+
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
+)
 
 
 def reals(network: Network, name: str, integers: np.ndarray) -> np.ndarray:
@@ -73,6 +79,14 @@ def test_cnv(bits: int) -> None:
     network = check_cnv(bits, CNV, FRAMES, 0)
     # Products of windows: 30 * 30 * 27 * 64 + 28 * 28 * 576 * 64 + .. + 512 * 10.
     assert sum(layer.macs for layer in network.layers) == 59_461_376
+
+
+@needs_compiler
+@pytest.mark.parametrize("bits", [1, 2])
+@pytest.mark.parametrize("shape", [SMALL_CNV, PADDED_CNV], ids=["valid", "padded"])
+def test_cnv_in_hardware(bits: int, shape: CNVShape, tmp_path: Path) -> None:
+    """Values and cycles."""
+    simulate_model(cnv(bits, shape), cnv_frames(shape, 3), tmp_path, "verilator")
 
 
 def bipolar(net: Dialect, scale: float = 1.0) -> Dialect:

@@ -338,12 +338,13 @@ def maps(network: Network) -> list[str]:
 
 def check_in_hardware(net: Dialect, folder: Path) -> None:
     """Values and cycles, with files in ``folder``."""
-    onnx.save(net.model(), folder / "network.onnx")
-    result = (
-        hwgen.load(folder / "network.onnx")
-        .plan("zedboard", dsp=60)
-        .simulate(net.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
-    )
+    simulate_model(net.model(), net.frames(3), folder, "icarus" if shutil.which("iverilog") else "amaranth")
+
+
+def simulate_model(model: onnx.ModelProto, frames: np.ndarray, folder: Path, simulator: str) -> None:
+    """Check values and cycles of a model's hardware, with files in ``folder``."""
+    onnx.save(model, folder / "network.onnx")
+    result = hwgen.load(folder / "network.onnx").plan("zedboard", dsp=60).simulate(frames, simulator=simulator)
     assert result.mismatches == 0
     assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
 
