@@ -1,0 +1,217 @@
+"""Multiplier of weights that are one of up to four constants each, chosen by the step, as tables in LUTs.
+
+A LUT of 6 inputs reads 4 bits of an activation and the 2 bits of the step. A table of such LUTs stores the products of
+these 4 bits and the step's weight, for all output channels. Adders sum the words of the tables. No memory stores the
+weights. An activation of 8 bits has two tables. Several activations of 1 or 2 bits share a table, which stores the sum
+of their products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from amaranth import Cat, Module, Shape, Signal, Value
+
+from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
+from hwgen.gateware.cost import LUT_INPUTS, Cost, counter_bits, trailing_zeros, varying_columns
+from hwgen.gateware.lookup import delayed, look_up
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.multiplier import Operands
+
+__all__ = ["SelectedMultiplier"]
+
+#: Largest number of steps, each with weights of its own.
+MOST_STEPS = 4
+
+
+@dataclass(frozen=True)
+class SelectedMultiplier(LutMultiplier):
+    """Multiplier in LUTs of activations by weights that are one of up to four constants, chosen by the step."""
+
+    name = "selected"
+    stores_weights = False
+
+    def computes(self, operands: Operands, constant_steps: int | None) -> bool:
+        return constant_steps is not None and constant_steps <= MOST_STEPS
+
+    def latency(self, dots: DotProducts) -> int:
+        return _tables(dots).graph.latency
+
+    def sums(
+        self,
+        m: Module,
+        dots: DotProducts,
+        activations: Sequence[Sequence[Value]],
+        weights: Sequence[Sequence[Sequence[Value]]],
+        step: Value,
+        names: Sequence[str],
+    ) -> list[Signal]:
+        return _tables(dots).add_to(m, activations, step, names)
+
+    def count(self, cost: Cost, dots: DotProducts) -> None:
+        _tables(dots).count(cost)
+
+
+@dataclass(frozen=True)
+class _Field:
+    """Bits of a table's words: the products of one output channel."""
+
+    channel: int
+    shift: int
+    """Shift of the products in the channel's sum, in bits."""
+    products: tuple[int, ...]
+    """Product by address, less the shift."""
+
+    @property
+    def low(self) -> int:
+        """Smallest product."""
+        return min(self.products)
+
+    @property
+    def high(self) -> int:
+        """Largest product."""
+        return max(self.products)
+
+    @cached_property
+    def bits(self) -> int:
+        """Width of a product, signed, in bits."""
+        return len(Signal(range(min(self.low, -1), self.high + 1)))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Table of products of a few bits of activations, by these bits and the step.
+
+    Parameters
+    ----------
+    position : int
+        Position of the activations.
+    terms : tuple of int
+        Indices of the activations in their position.
+    first, size : int
+        First bit that the table reads of each activation, and number of bits.
+    fields : tuple of _Field
+        Products of each output channel that has weights other than 0.
+    """
+
+    position: int
+    terms: tuple[int, ...]
+    first: int
+    size: int
+    fields: tuple[_Field, ...]
+
+    @property
+    def width(self) -> int:
+        """Width of the table's words, in bits."""
+        return sum(field.bits for field in self.fields)
+
+    @cached_property
+    def words(self) -> list[int]:
+        """Words of the table, the first channel's product in the low bits."""
+        words = [0] * len(self.fields[0].products)
+        first = 0
+        for field in self.fields:
+            mask = (1 << field.bits) - 1
+            words = [word | (product & mask) << first for word, product in zip(words, field.products, strict=True)]
+            first += field.bits
+        return words
+
+
+class _Tables:
+    """Tables of the products of several dot products, and the graph of adders behind them.
+
+    Parameters
+    ----------
+    dots : DotProducts
+        Dot products, with constants of at most `MOST_STEPS` steps.
+    """
+
+    def __init__(self, dots: DotProducts):
+        assert dots.constants is not None
+        #: Weights by output channel, term and step.
+        self._weights = np.array(dots.constants, dtype=np.int64)
+        self._steps = self._weights.shape[2]
+        assert self._steps <= MOST_STEPS
+        self._width = dots.operand.width
+        self._positions = len(dots.terms)
+        self._tables = [table for table in self._divided(dots) if table.fields]
+        products = [(table, field) for table in self._tables for field in table.fields]
+        self.graph = AdderGraph([Operand(field.low, field.high, table.position + 1) for table, field in products])
+        terms: list[list[Term]] = [[] for _ in range(dots.channels)]
+        for node, (_, field) in enumerate(products):
+            terms[field.channel].append(Term(node, field.shift, 1))
+        for addends, bias, bits in zip(terms, dots.bias or (0,) * dots.channels, dots.sum_bits, strict=True):
+            self.graph.add_sum(addends, bias, bits)
+
+    def _divided(self, dots: DotProducts) -> Iterator[_Table]:
+        """Yield the tables: several for a wide activation, or one for several narrow activations."""
+        most, width = LUT_INPUTS - counter_bits(self._steps), self._width
+        pieces, joined = -(-width // most), max(most // width, 1)
+        start = 0
+        for position, terms in enumerate(dots.terms):
+            for term in range(0, terms, joined):
+                group = tuple(range(term, min(term + joined, terms)))
+                weights = self._weights[:, [start + index for index in group]]
+                for piece in range(pieces):
+                    first = piece * width // pieces
+                    size = (piece + 1) * width // pieces - first
+                    yield _Table(position, group, first, size, tuple(self._fields(weights, first, size)))
+            start += terms
+
+    def _fields(self, weights: np.ndarray, first: int, size: int) -> Iterator[_Field]:
+        """Yield the products of each output channel, of bits ``first`` to ``first + size - 1`` of a few activations.
+
+        ``weights`` has the weights by output channel, activation and step.
+        """
+        _, terms, steps = weights.shape
+        addresses = np.arange(1 << terms * size)
+        values = addresses[:, None] >> np.arange(terms) * size & (1 << size) - 1
+        if first + size == self._width:
+            values = values - ((values >> size - 1) << size)
+        for channel, own in enumerate(weights):
+            if own.any():
+                shift = trailing_zeros(int(np.bitwise_or.reduce(own, axis=None)))
+                products = ((own.T >> shift) @ values.T).reshape(steps * len(addresses))
+                yield _Field(channel, shift + first, tuple(products.tolist()))
+
+    def add_to(
+        self, m: Module, activations: Sequence[Sequence[Value]], step: Value, names: Sequence[str]
+    ) -> list[Signal]:
+        """Add the tables and the adders to a module, and return the sum of each output channel."""
+        chosen = [step[: counter_bits(self._steps)]]
+        for position in range(1, self._positions):
+            chosen.append(delayed(m, f"{names[0]}_step_{position}", chosen[-1], 1))
+        products: list[Value] = []
+        for table in self._tables:
+            bits = [activations[table.position][term][table.first : table.first + table.size] for term in table.terms]
+            name = f"{names[0]}_products_{table.position}_{table.terms[0]}_{table.first}"
+            word = look_up(m, name, Shape(table.width), table.words, Cat(*bits, chosen[table.position]))
+            first = 0
+            for field in table.fields:
+                products.append(word[first : first + field.bits].as_signed())
+                first += field.bits
+        return self.graph.add_to(m, products, f"{names[0]}_shared", names)
+
+    def count(self, cost: Cost) -> None:
+        """Add to ``cost`` the LUTs and flip-flops of the tables, the adders and the step's delay."""
+        cost.lut += self._cost.lut
+        cost.ff += self._cost.ff
+        self.graph.count(cost)
+
+    @cached_property
+    def _cost(self) -> Cost:
+        """LUTs and flip-flops of the tables and the step's delay."""
+        cost = Cost()
+        cost.delay(counter_bits(self._steps), max((table.position for table in self._tables), default=0))
+        for table in self._tables:
+            cost.rom(varying_columns(table.words, table.width), len(table.words), table.width, block=False)
+        return cost
+
+
+@lru_cache(maxsize=64)
+def _tables(dots: DotProducts) -> _Tables:
+    """Return the tables and adders of all output channels' dot products."""
+    return _Tables(dots)
