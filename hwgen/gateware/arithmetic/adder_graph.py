@@ -30,6 +30,8 @@ __all__ = ["AdderGraph", "Operand", "Term"]
 
 #: Number of operands of an adder.
 ARITY = 3
+#: Maximum width of a sum, in bits, that Yosys computes without a carry chain.
+WIDEST_LOGIC = 2
 
 _T = TypeVar("_T")
 
@@ -396,8 +398,11 @@ def _adder_luts(node: _Node, widths: Sequence[int]) -> int:
     addends = _addends(node, widths)
     if len(addends) == ARITY:
         return bits
-    # Two operands with a sign bit at the highest bit have it one bit lower as well, and the LUT is the same.
-    bits -= bits > max(shift + width - split for shift, _, width in addends if width is not None)
+    # Two operands with a sign bit at the highest bit have it one bit lower as well, and the LUT is the same. The
+    # narrowest adders are no carry chains.
+    bits -= bits > WIDEST_LOGIC and bits > max(
+        shift + width - split for shift, _, width in addends if width is not None
+    )
     if all(width is not None for _, _, width in addends):
         return bits
     ones = constant_adder_luts(node.constant >> split, bits)

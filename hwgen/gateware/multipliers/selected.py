@@ -119,6 +119,38 @@ class _Table:
             first += field.bits
         return words
 
+    def count(self, cost: Cost) -> None:
+        """Add to ``cost`` the LUTs and registers of the table.
+
+        Equal columns share a register, and equal functions of columns share a LUT. A bit of the address takes no LUT.
+        """
+        bits = counter_bits(len(self.words))
+        columns = set(varying_columns(self.words, self.width))
+        cost.ff += len(columns)
+        functions = {self._function(column, bits) for column in columns}
+        plain = {
+            (column, inputs)
+            for inputs in range(len(self.terms) * self.size, bits + 1)
+            for column in varying_columns(range(1 << inputs), inputs)
+        }
+        cost.lut += len(functions - plain)
+
+    def _function(self, column: int, inputs: int) -> tuple[int, int]:
+        """Return the function that a LUT computes for a column, as a truth table, and its number of inputs.
+
+        A column that is constant for the last steps needs no LUT for them, because its register has a reset. Synthesis
+        is free to choose the words beyond the table. It repeats words of the first half.
+        """
+        depth, half = len(self.words), 1 << inputs - 1
+        column |= (column >> depth - half & (1 << 2 * half - depth) - 1) << depth
+        while inputs > len(self.terms) * self.size:
+            half = 1 << inputs - 1
+            below, above = column & (1 << half) - 1, column >> half
+            if above not in (0, (1 << half) - 1, below):
+                break
+            column, inputs = below, inputs - 1
+        return column, inputs
+
 
 class _Tables:
     """Tables of the products of several dot products, and the graph of adders behind them.
@@ -207,7 +239,7 @@ class _Tables:
         cost = Cost()
         cost.delay(counter_bits(self._steps), max((table.position for table in self._tables), default=0))
         for table in self._tables:
-            cost.rom(varying_columns(table.words, table.width), len(table.words), table.width, block=False)
+            table.count(cost)
         return cost
 
 
