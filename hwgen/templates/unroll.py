@@ -9,16 +9,18 @@ the possible cycle counts finds the shortest interval within the budget.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from hwgen.templates.sweep import Pixels, Sweep
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Maximum number of combinations of output pixels per cycle in the search for a first bound, if layers join many maps.
@@ -123,8 +125,8 @@ class _Options:
         return self._ranks[index]
 
 
-def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
-    """Return a layer's Pareto fronts of choices by rank, cycles and input beats, one for each ``Tp`` in ``pixels``."""
+def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ``Tn``, ``Tm`` and ``Tk`` of all choices of a layer, each the smallest value for its number of folds."""
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
@@ -137,6 +139,12 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
     slow = work.steps(Unroll(tn, tm, tk)) >= work.least_steps  # type: ignore[arg-type]
     if slow.any():
         tn, tm, tk = tn[slow], tm[slow], tk[slow]
+    return tn, tm, tk
+
+
+def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Options]:
+    """Return a layer's Pareto fronts of choices by rank, cycles and input beats, one for each ``Tp`` in ``pixels``."""
+    tn, tm, tk = factor_grid(work)
     wanted = np.lexsort((tm, tn, fabric(work, Unroll(tn, tm, tk))))  # type: ignore[arg-type]
     tn, tm, tk = tn[wanted], tm[wanted], tk[wanted]
     unroll = Unroll(tn, tm, tk)  # type: ignore[arg-type]
@@ -227,7 +235,7 @@ class _Longer:
     @property
     def _ranks(self) -> tuple[Rank, ...]:
         """Ranks of the layers, by index of layer."""
-        return _in_order(self._order, (*self._before.ranks, self._rank))
+        return in_order(self._order, (*self._before.ranks, self._rank))
 
     @property
     def unrolling(self) -> Unrolling:
@@ -237,16 +245,102 @@ class _Longer:
         return Unrolling(self.cost, self.luts, (*before.ranks, self._rank), (*before.unrolls, unroll))
 
 
-def _in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
+def in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return ``values`` of layers that were added in ``order``, sorted by index of layer."""
     return tuple(value for _, value in sorted(zip(order, values, strict=False), key=lambda entry: entry[0]))
 
 
-Pixels = tuple[int, ...]
-"""State of the search: output pixels per cycle (``Tp``) of each layer whose output is still to be read."""
+class FactorSearch(ABC):
+    """Base class of searches over all unroll factors of a group's layers.
+
+    Parameters
+    ----------
+    works : sequence of LayerWork
+    copies : mapping of int to LayerWork, optional
+        Layer that stands for the previous layer at the front of a part, by index of the part's first layer.
+    """
+
+    def __init__(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None):
+        self._all, self._begin, self._end = tuple(works), 0, len(works)
+        self._copies = copies or {}
+        self._counts: dict[tuple[LayerWork, bool, Pixels], np.ndarray] = {}
+
+    def part(self, begin: int, end: int) -> Self:
+        """Return the search for the layers ``begin`` to ``end`` alone; both searches share their caches."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._begin, other._end = begin, end
+        for name in self._of_a_part:
+            other.__dict__.pop(name, None)
+        return other
+
+    _of_a_part: ClassVar[tuple[str, ...]] = ("works", "intervals", "sweep")
+    """Names of the cached properties that depend on the part."""
+
+    @cached_property
+    def works(self) -> tuple[LayerWork, ...]:
+        """Work of each layer of this part, after the copy at its front, if there is one."""
+        copy = self._copies.get(self._begin)
+        return (*(() if copy is None else (copy,)), *self._all[self._begin : self._end])
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        """Order in which the search adds the layers of this part."""
+        return Sweep(self.works)
+
+    @cached_property
+    def intervals(self) -> list[int]:
+        """All cycles per frame that some layer of this part can take, sorted: the possible intervals."""
+        return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
+
+    def _layer_intervals(self, index: int) -> np.ndarray:
+        """Return the cycles per frame that a layer, given by its index in this part, can take; sorted."""
+        work, source = self.works[index], self.works[index].source(index)
+        sources = tuple(pixel_factors(self.works[source], self.works[source].source(source) == source))
+        key = work, source == index, sources
+        if key not in self._counts:
+            counts = []
+            for cycles, beats in self._cycles_and_beats(index):
+                counts.append(cycles)
+                counts += [np.unique(beats) * work.input_steps(pixels) for pixels in sources]
+            self._counts[key] = np.unique(np.concatenate(counts))
+        return self._counts[key]
+
+    @abstractmethod
+    def _cycles_and_beats(self, index: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        """Yield, for each ``Tp`` of a layer, the cycles per frame and the input beats per step of its choices."""
+
+    @abstractmethod
+    def cheapest(self, max_cycles: int) -> Unrolling | None:
+        """Return the cheapest unroll factors with an interval up to ``max_cycles``, or ``None`` if there are none."""
+
+    def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
+        """Return the shortest interval from ``floor`` on whose cheapest factors fit, and these factors; else ``None``.
+
+        ``fits`` must not turn false as the interval grows.
+        """
+
+        def is_good(max_cycles: int) -> bool:
+            unrolling = self.cheapest(max_cycles)
+            return unrolling is not None and fits(unrolling)
+
+        # `True` sorts after `False`: the first interval that fits.
+        return self._at(bisect_left(self.intervals, True, self._first(floor), key=is_good))
+
+    def _first(self, floor: int) -> int:
+        """Return the index of the shortest interval that is not below ``floor``, or of the last one."""
+        return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
+
+    def _at(self, index: int) -> tuple[int, Unrolling] | None:
+        """Return the interval of an index and its cheapest factors; ``None`` behind the last index."""
+        if index == len(self.intervals):
+            return None
+        unrolling = self.cheapest(self.intervals[index])
+        assert unrolling is not None
+        return self.intervals[index], unrolling
 
 
-class Search:
+class Search(FactorSearch):
     """Search over all unroll factors of a group's layers under one cost.
 
     Parameters
@@ -257,28 +351,14 @@ class Search:
         Layer that stands for the previous layer at the front of a part, by index of the part's first layer.
     """
 
+    _of_a_part = (*FactorSearch._of_a_part, "_layer_fronts")
+
     def __init__(self, works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None):
-        self._all, self._begin, self._end = tuple(works), 0, len(works)
-        self._cost, self._copies = cost, copies or {}
+        super().__init__(works, copies)
+        self._cost = cost
         self._tables: dict[tuple[LayerWork, bool], list[_Options]] = {}
         self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
-        self._counts: dict[tuple[LayerWork, bool, Pixels], np.ndarray] = {}
         self._unrollings: dict[tuple[int, int, int], Unrolling | None] = {}
-
-    def part(self, begin: int, end: int) -> Search:
-        """Return the search for the layers ``begin`` to ``end`` alone; both searches share their caches."""
-        other = object.__new__(Search)
-        other.__dict__.update(self.__dict__)
-        other._begin, other._end = begin, end
-        for name in ("works", "intervals", "_readers", "_alike", "_order", "_sweep", "_layer_fronts"):
-            other.__dict__.pop(name, None)
-        return other
-
-    @cached_property
-    def works(self) -> tuple[LayerWork, ...]:
-        """Work of each layer of this part, after the copy at its front, if there is one."""
-        copy = self._copies.get(self._begin)
-        return (*(() if copy is None else (copy,)), *self._all[self._begin : self._end])
 
     def options(self, index: int) -> list[_Options]:
         """Return the choices for a layer, by its index in this part, as one table per number of pixels per cycle."""
@@ -300,26 +380,11 @@ class Search:
     def _options(self, work: LayerWork, first: bool) -> list[_Options]:
         key = work, first
         if key not in self._tables:
-            self._tables[key] = _options(work, self._cost, _pixel_factors(work, first))
+            self._tables[key] = _options(work, self._cost, pixel_factors(work, first))
         return self._tables[key]
 
-    @cached_property
-    def intervals(self) -> list[int]:
-        """All cycles per frame that some layer of this part can take, sorted: the possible intervals."""
-        return np.unique(np.concatenate([self._layer_intervals(index) for index in range(len(self.works))])).tolist()
-
-    def _layer_intervals(self, index: int) -> np.ndarray:
-        """Return the cycles per frame that a layer, given by its index in this part, can take; sorted."""
-        work, source = self.works[index], self.works[index].source(index)
-        sources = tuple(options.tp for options in self.options(source))
-        key = work, source == index, sources
-        if key not in self._counts:
-            counts = []
-            for options in self.options(index):
-                counts.append(options.cycles)
-                counts += [np.unique(options.beats) * work.input_steps(pixels) for pixels in sources]
-            self._counts[key] = np.unique(np.concatenate(counts))
-        return self._counts[key]
+    def _cycles_and_beats(self, index: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        return ((options.cycles, options.beats) for options in self.options(index))
 
     def cheapest(self, max_cycles: int, budget: float = inf) -> Unrolling | None:
         """Return the cheapest unroll factors with an interval up to ``max_cycles``, or ``None`` above ``budget``."""
@@ -339,7 +404,7 @@ class Search:
         combinations that certainly cost more.
         """
         least_costs = [
-            min(options.within(max_cycles).least_cost for options in self.options(index)) for index in self._order
+            min(options.within(max_cycles).least_cost for options in self.options(index)) for index in self.sweep.order
         ]
         rest = [0.0, *accumulate(reversed(least_costs))][::-1]
         if rest[0] == inf:
@@ -351,13 +416,13 @@ class Search:
             )
         if unrolling is None:
             return None
-        ranks, unrolls = (_in_order(self._order, values) for values in (unrolling.ranks, unrolling.unrolls))
+        ranks, unrolls = (in_order(self.sweep.order, values) for values in (unrolling.ranks, unrolling.unrolls))
         return Unrolling(unrolling.cost, unrolling.luts, ranks, unrolls)
 
     def _best_unrolling(
         self, max_cycles: int, remaining_costs: Sequence[float], bound: float, max_kept: int | None
     ) -> tuple[Unrolling | None, bool]:
-        """Return the cheapest factors within a bound, with the layers in `_order`, and whether the search is exact.
+        """Return the cheapest factors within a bound, in the sweep's order, and whether the search is exact.
 
         The search adds one layer after the other. It keeps the best factors for each combination of ``Tp`` of the
         layers that are still to be read, because later layers depend on these ``Tp`` only.
@@ -367,7 +432,7 @@ class Search:
         max_cycles : int
             Maximum interval.
         remaining_costs : sequence of float
-            Lower bound of the cost of all layers from each one on, in `_order`.
+            Lower bound of the cost of all layers from each one on, in the sweep's order.
         bound : float
             Maximum cost.
         max_kept : int, optional
@@ -375,32 +440,33 @@ class Search:
         """
         unrollings: dict[Pixels, Unrolling] = {(): Unrolling(0, 0, (), ())}
         is_exact = True
-        for step, (index, source, equal, read_later) in enumerate(self._sweep):
-            work = self.works[index]
+        for count, step in enumerate(self.sweep.steps):
+            work = self.works[step.index]
             best: dict[Pixels, _Longer] = {}
-            for options in self.options(index):
+            for options in self.options(step.index):
                 tp = options.tp
                 fitting = [
                     (pixels, unrolling)
                     for pixels, unrolling in unrollings.items()
-                    if all(pixels[index] == tp for index in equal)
+                    if all(pixels[index] == tp for index in step.equal)
                 ]
                 fast = options.within(max_cycles)
                 if not len(fast.index) or not fitting:
                     continue
                 # The first choice, which is the best one, whose input beats also fit into the interval.
                 limits = [
-                    max_cycles // work.input_steps(pixels[source] if source >= 0 else tp) for pixels, _ in fitting
+                    max_cycles // work.input_steps(pixels[step.source] if step.source >= 0 else tp)
+                    for pixels, _ in fitting
                 ]
                 first_choices = np.searchsorted(-fast.fewest_beats, np.negative(limits))
                 for choice, (pixels, unrolling) in zip(first_choices.tolist(), fitting, strict=True):
                     if choice == len(fast.index):
                         continue
-                    longer = _Longer(unrolling, options, int(fast.index[choice]), self._order)
-                    if longer.cost + remaining_costs[step + 1] > bound:
+                    longer = _Longer(unrolling, options, int(fast.index[choice]), self.sweep.order)
+                    if longer.cost + remaining_costs[count + 1] > bound:
                         continue
                     known = (*pixels, tp)
-                    still_read = tuple([known[index] for index in read_later])
+                    still_read = tuple([known[index] for index in step.read_later])
                     if still_read not in best or longer.is_before(best[still_read]):
                         best[still_read] = longer
             if max_kept is not None and len(best) > max_kept:
@@ -408,83 +474,6 @@ class Search:
                 is_exact = False
             unrollings = {still_read: longer.unrolling for still_read, longer in best.items()}
         return min(unrollings.values(), key=lambda unrolling: unrolling.order, default=None), is_exact
-
-    @cached_property
-    def _sweep(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """Steps of the search: index of the layer that is added, and positions of layers in the state (`Pixels`).
-
-        The positions are: of the layer's source (-1 if there is none), of the layers that must have the same ``Tp``,
-        and of the layers that are still to be read afterwards, the layer itself last.
-        """
-        entries, unread, done = [], [], set()
-        for index in self._order:
-            before = index - self.works[index].back[0]
-            source = unread.index(before) if before in unread else -1
-            equal = [position for position, layer in enumerate(unread) if self._alike[layer] == self._alike[index]]
-            done.add(index)
-            unread.append(index)
-            read_later = [position for position, layer in enumerate(unread) if not self._readers[layer] <= done]
-            entries.append((index, source, equal, read_later))
-            unread = [unread[position] for position in read_later]
-        return entries
-
-    @cached_property
-    def _order(self) -> list[int]:
-        """Indices of the layers in the search's order, which greedily keeps few layers still to be read."""
-        count = len(self.works)
-        if all(readers <= {index + 1} for index, readers in enumerate(self._readers)):
-            return list(range(count))
-        before = [{index - back for back in work.back if back <= index} for index, work in enumerate(self.works)]
-        order: list[int] = []
-        done: set[int] = set()
-        unread: list[int] = []
-
-        def behind(index: int) -> int:
-            """Return the number of independent ``Tp`` of the layers still to be read after layer ``index`` is added."""
-            known = {*done, index}
-            return len({self._alike[layer] for layer in (*unread, index) if not self._readers[layer] <= known})
-
-        while len(order) < count:
-            ready = [index for index in range(count) if index not in done and before[index] <= done]
-            order.append(min(ready, key=lambda index: (behind(index), index)))
-            done.add(order[-1])
-            unread = [layer for layer in (*unread, order[-1]) if not self._readers[layer] <= done]
-        return order
-
-    @cached_property
-    def _alike(self) -> list[int]:
-        """Index, for each layer, of the first layer that must have the same ``Tp``, as other layers join their maps.
-
-        Branches that meet are known to be equal before they meet, so that few combinations are examined.
-        """
-        first = list(range(len(self.works)))
-        for index, work in enumerate(self.works):
-            met = {first[index], *(first[index - back] for back in work.back[: work.in_step] if back <= index)}
-            first = [min(met) if layer in met else layer for layer in first]
-        return first
-
-    @cached_property
-    def _readers(self) -> list[set[int]]:
-        """Set of the indices of the layers that read each layer's output, by index of layer."""
-        readers: list[set[int]] = [set() for _ in self.works]
-        for index, work in enumerate(self.works):
-            for back in work.back:
-                if back <= index:
-                    readers[index - back].add(index)
-        return readers
-
-    def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval from ``floor`` on whose cheapest factors fit, and these factors; else ``None``.
-
-        ``fits`` must not turn false as the interval grows.
-        """
-
-        def is_good(max_cycles: int) -> bool:
-            unrolling = self.cheapest(max_cycles)
-            return unrolling is not None and fits(unrolling)
-
-        # `True` sorts after `False`: the first interval that fits.
-        return self._at(bisect_left(self.intervals, True, self._first(floor), key=is_good))
 
     def fastest_within(self, budget: float, floor: int = 0) -> tuple[int, Unrolling] | None:
         """Return the shortest interval from ``floor`` on whose cheapest factors are within ``budget``, and the factors.
@@ -505,18 +494,6 @@ class Search:
                 intervals, True, low, high, key=lambda max_cycles: self.cheapest(max_cycles, budget) is not None
             )
         )
-
-    def _first(self, floor: int) -> int:
-        """Return the index of the shortest interval that is not below ``floor``, or of the last one."""
-        return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
-
-    def _at(self, index: int) -> tuple[int, Unrolling] | None:
-        """Return the interval of an index and its cheapest factors; ``None`` behind the last index."""
-        if index == len(self.intervals):
-            return None
-        unrolling = self.cheapest(self.intervals[index])
-        assert unrolling is not None
-        return self.intervals[index], unrolling
 
     def _least_cost(self, max_cycles: int) -> float:
         """Return a lower bound of the cost within ``max_cycles`` cycles: the sum of each layer's lowest cost."""
@@ -546,7 +523,7 @@ def least_text(search: Search) -> str:
     return f"the least is {sum(rank[0] for rank in ranks)} ({parts})"
 
 
-def _pixel_factors(work: LayerWork, first: bool) -> list[int]:
+def pixel_factors(work: LayerWork, first: bool) -> list[int]:
     """Return a layer's candidate ``Tp``: the smallest for each number of output steps.
 
     If the layer is the first, input steps count, too.

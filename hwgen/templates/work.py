@@ -20,12 +20,18 @@ def ceil_div(dividend: Any, divisor: Any) -> Any:
 
 @dataclass(frozen=True)
 class Unroll:
-    """Unroll factors: input channels, output channels, kernel taps and output pixels per cycle."""
+    """Unroll factors: input channels, output channels, kernel taps and output pixels per cycle.
+
+    ``lut_lanes`` is the number of the last of the ``Tm`` output channels whose products are made in LUTs. The other
+    products are made in DSP slices, by the multiplier ``macs_per_dsp``; ``None`` is the multiplier of the plan.
+    """
 
     tn: int
     tm: int
     tk: int
     tp: int = 1
+    lut_lanes: int = 0
+    macs_per_dsp: int | str | None = None
 
 
 @dataclass(frozen=True)
