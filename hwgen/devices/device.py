@@ -40,6 +40,9 @@ class MultiplierSlice:
         Right shift between the sum of one slice and the cascade input of the next one, in bits.
     operand_registers, product_registers, sum_registers : int
         Largest number of pipeline registers in front of the multiplier, behind it, and behind the adder.
+    lut_price : int
+        Number of LUTs that the planner values as much as a slice. It is below the LUTs of a slice's products, so that
+        idle slices are used before LUTs.
     """
 
     cell: str
@@ -50,6 +53,7 @@ class MultiplierSlice:
     operand_registers: int
     product_registers: int
     sum_registers: int
+    lut_price: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

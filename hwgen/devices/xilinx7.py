@@ -26,6 +26,7 @@ DSP48E1 = MultiplierSlice(
     operand_registers=2,
     product_registers=1,
     sum_registers=1,
+    lut_price=40,
 )
 
 #: Block RAM and LUT RAM of the 7 series. Block RAM in simple dual port mode (UG473, tables 1-7 and 1-8) is a RAMB36E1,

@@ -31,6 +31,12 @@ REUSE, RELOAD, RECOMPUTE = OVERLAPS = ("reuse", "reload", "recompute")
 With ``RELOAD`` the overlap of the group's input is fetched from off-chip memory again.
 """
 CONSTANT, RUNTIME = "constant", "runtime"
+DSP, LUT, AUTO = "dsp", "lut", "auto"
+"""Resources of multipliers: DSP slices, LUTs, or what serves the objective."""
+DEFAULT_MULTIPLIERS = DSP
+"""Resource of the products of convolutions if a user names none."""
+LUT_SHARE = 0.8
+"""Share of a device's LUTs that a plan may use by default if LUTs multiply, so that Vivado can route the design."""
 BUS_BITS = (32, 64, 128)
 """Widths, in bits, that an engine's port to memory can have; the default is 64, or 128 for more bandwidth."""
 
@@ -132,7 +138,13 @@ class Aim:
     clock: float | None = option(
         Rate("MHz"), SUPPLY, "clock frequency (default: the board's)", swept="clock frequencies", error=InputError
     )
-    lut: int | None = option(Count(), RESOURCES, "use at most N LUTs", swept="largest number of LUTs", error=InputError)
+    lut: int | None = option(
+        Count(),
+        RESOURCES,
+        "use at most N LUTs (default: 80 % of the board's if LUTs multiply, which leaves room for routing, else all)",
+        swept="largest number of LUTs",
+        error=InputError,
+    )
     bram: int | None = option(
         Count(),
         RESOURCES,
@@ -159,11 +171,19 @@ class Aim:
         default=False,
         details="This holds whether or not one group, or all groups together, would fit.",
     )
-    macs_per_dsp: int | str = option(
+    multipliers: str = option(
+        Choice(DSP, LUT, AUTO),
+        ARITHMETIC,
+        "multiply in DSP slices (dsp, the default), in LUTs (lut), or in both, as serves the objective (auto)",
+        default=DEFAULT_MULTIPLIERS,
+        swept="resource of the products of convolutions",
+        details="Groups in turn, pyramids and the engine multiply in DSP slices.",
+    )
+    macs_per_dsp: int | str | None = option(
         Choice(1, 2, 4, "auto"),
         ARITHMETIC,
-        "multiply-adds per DSP slice and cycle: 1 (default), 2 (8 bits), 4 (4 bits), or auto, the best of them",
-        default=1,
+        "multiply-adds per DSP slice and cycle: 1, 2 (8 bits), 4 (4 bits), or auto, the best of them (default: 1 with "
+        "--multipliers dsp, else auto)",
         swept="multiply-adds per DSP slice and cycle",
     )
     requantise: str = option(

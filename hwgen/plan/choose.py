@@ -8,6 +8,7 @@ from math import inf
 from hwgen.boards import Board
 from hwgen.gateware.multipliers import MULTIPLIERS
 from hwgen.network.graph import Network
+from hwgen.options import AUTO, DSP
 from hwgen.plan.placement import placement_of
 from hwgen.plan.plan import Plan
 from hwgen.templates import TEMPLATES
@@ -23,9 +24,10 @@ from hwgen.templates.unroll import Unrolling
 def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
     """Make the planning task of a network with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best.
 
-    With ``auto``, another multiplier than the first is chosen only if it lowers `objective_bound`.
+    With ``auto``, another multiplier than the first is chosen only if it lowers `objective_bound`. If LUTs multiply as
+    well, ``auto`` stands for the best packing of each layer.
     """
-    if macs_per_dsp != "auto":
+    if macs_per_dsp != AUTO or goal.multipliers != DSP:
         return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp))
     best, *others = (Task(network, board, replace(goal, macs_per_dsp=name)) for name in MULTIPLIERS)
     for task in others:

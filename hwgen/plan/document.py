@@ -24,8 +24,7 @@ from hwgen.templates.compose import input_formats
 from hwgen.templates.fields import bounded, field, shown
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Stage
-from hwgen.templates.task import lanes_out
-from hwgen.templates.work import LayerWork, Unroll
+from hwgen.templates.work import LayerWork, Unroll, lanes_out
 
 #: Name in ``plan.json`` of the sink of an output's FIFO. If a group has several outputs, the output's name follows.
 OUTPUT = "output"

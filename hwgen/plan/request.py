@@ -9,7 +9,19 @@ from typing import Any
 from hwgen import options
 from hwgen.boards import Board
 from hwgen.errors import InputError, PlanError
-from hwgen.options import BUS_BITS, CONSTANT, ENGINE, PYRAMID, STREAM, Options, Steering, requested_template
+from hwgen.options import (
+    AUTO,
+    BUS_BITS,
+    CONSTANT,
+    DSP,
+    ENGINE,
+    LUT_SHARE,
+    PYRAMID,
+    STREAM,
+    Options,
+    Steering,
+    requested_template,
+)
 from hwgen.templates import TEMPLATES
 from hwgen.templates.engine import check_batch
 from hwgen.templates.task import Goal
@@ -41,6 +53,8 @@ class Request(Options):
         if self.fps is not None and (self.objective != "dsp" or self.interval is not None):
             other = "an interval" if self.objective == "dsp" else f"the objective {self.objective}"
             raise PlanError(f"fps, a bound of frames a second, goes with the objective dsp alone, not with {other}")
+        if self.macs_per_dsp is None:
+            object.__setattr__(self, "macs_per_dsp", 1 if self.multipliers == DSP else AUTO)
         self._check_template()
         self._check_weights()
 
@@ -53,7 +67,7 @@ class Request(Options):
             raise PlanError(f"weights at run time go with the template {STREAM}, not with {template_name}")
         if self.groups is not None or self.in_turn:
             raise PlanError("weights at run time go with one group of all layers, not with groups or in_turn")
-        if self.requantise != "dsp":
+        if self.requantise != DSP:
             raise PlanError(f"weights at run time go with requantise dsp, not {self.requantise}")
 
     def _check_template(self) -> None:
@@ -158,6 +172,8 @@ class Request(Options):
             dsp=budget,
             interval=self.max_cycles(board),
             template=requested_template(vars(self)) if self.weights == CONSTANT else STREAM,
+            multipliers=self.multipliers,
+            lut=int(LUT_SHARE * board.lut) if self.lut is None else int(self.lut),
             **{**steering, "bus_bits": self._bus_bits(board)},
         )
 

@@ -92,6 +92,8 @@ class PlanSearch:
         """Notes on the layers with weights that can't use the requested multiplier, and the reason."""
         task, notes = self.task, []
         wanted = task.multiplier
+        if wanted is None:
+            return ()
         alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
         for depthwise in (False, True):
             names = [work.name for work in alone if work.channelwise == depthwise]

@@ -34,10 +34,10 @@ from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import IN_TILES, stage_of
-from hwgen.templates.task import Task, lanes_out
+from hwgen.templates.task import Task
 from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, largest, tips
 from hwgen.templates.unroll import Search, Unrolling, interval
-from hwgen.templates.work import LayerWork, ceil_div
+from hwgen.templates.work import LayerWork, ceil_div, lanes_out
 
 #: Candidate treatments of overlaps, in the order of preference.
 TRIED_OVERLAPS = (REUSE, RECOMPUTE)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.gateware.multipliers import PLAIN, Multiplier
+from hwgen.boards import Board
+from hwgen.gateware.multipliers import PLAIN, Multiplier, multiplier_of
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
@@ -24,7 +25,7 @@ from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.task import Goal, Task
-from hwgen.templates.unroll import Rank, Search, Unrolling, interval, least_text
+from hwgen.templates.unroll import FactorSearch, Rank, Search, Unrolling, interval, least_text
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Maximum number of unroll choices whose buffers are sized in vain, before another price of block RAM is tried.
@@ -141,13 +142,16 @@ class GroupSearch:
             group = replace(self, tables_in="lut")._first_or_slower(refusal)
             if not isinstance(group, Refusal):  # logic did not run out
                 return group
-        # If logic runs out, a price of block RAM changes nothing.
-        prices = (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
-        tried = (self.within(search) for search in prices)
+        tried = (self.within(search) for search in self._searches(refusal))
         groups = [group for group in tried if group is not None]
         if not groups:
             return self.least_refusal(refusal)
         return min(groups, key=lambda group: (group.slowest, group.resources.dsp))
+
+    def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
+        """Return the searches for unroll factors to try after a refusal."""
+        # If logic runs out, a price of block RAM changes nothing.
+        return (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
 
     def first(self) -> Group | Refusal:
         """Return the group that is best if only DSP slices count, or a refusal if another resource runs out."""
@@ -165,7 +169,16 @@ class GroupSearch:
         if (refusal := self._lack(unrolling)) is not None:
             return refusal
         group = self._sized(unrolling)
-        return shortage(group.resources, self.task.board, self.goal.dsp) or group
+        return self.shortage(group) or group
+
+    def shortage(self, group: Group) -> Refusal | None:
+        """Return a refusal that names the first resource of which the board has too little; ``None`` if all suffice."""
+        return shortage(group.resources, self.board, self.goal.dsp)
+
+    @property
+    def board(self) -> Board:
+        """Board of the plan, with the resources that the group may use."""
+        return self.task.board
 
     def quick(self) -> Unrolling | Refusal:
         """Return the unroll factors of the shortest interval within the DSP slices, or a refusal.
@@ -174,7 +187,7 @@ class GroupSearch:
         """
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
-    def within(self, search: Search) -> Group | None:
+    def within(self, search: FactorSearch) -> Group | None:
         """Return the first group that fits the board, of the cheapest unroll factors at each interval; else ``None``.
 
         ``search`` finds the factors. Block RAM need not fall as the interval grows. So intervals are tried one after
@@ -187,13 +200,13 @@ class GroupSearch:
                 continue
             before = unrolling.unrolls
             group, sized = self._sized(unrolling), sized + 1
-            if shortage(group.resources, self.task.board, self.goal.dsp) is None:
+            if self.shortage(group) is None:
                 return group
             if sized == MOST_SIZED:  # the sized line buffers and FIFOs, above the minimum, are too large
                 break
         return None
 
-    def _steps(self, search: Search) -> list[int]:
+    def _steps(self, search: FactorSearch) -> list[int]:
         """Return the intervals, in cycles, that `within` tries, in order; empty if no factors fit the DSP slices."""
         goal = self.goal
         fewest = goal.objective == "dsp"
@@ -265,15 +278,22 @@ class GroupSearch:
         (`climb`). The best few results are scheduled exactly, and so is ``fastest``. A group that runs in turn with
         others is one of many, and has one frame at a time; the estimate then decides.
         """
-        search = self.search
-        windows = [layer.window for layer in self.network.layers]
         if self.in_turn:
-            return climb(search, windows, fastest, self.goal.dsp, self._floor)[1]
-        unrollings = self._slower_unrollings(search, fastest)
-        climbed = [climb(search, windows, unrolling, self.goal.dsp, 0) for unrolling in unrollings]
-        climbed.sort(key=lambda entry: (entry[0], entry[1].order))
-        candidates = [fastest, *(unrolling for _, unrolling in climbed[:EXACT_UNROLLINGS])]
+            return climb(self.search, self._windows, fastest, self.goal.dsp, self._floor)[1]
+        candidates = [fastest, *self._climbed(self.search, fastest, self.goal.dsp)[:EXACT_UNROLLINGS]]
         return min(candidates, key=lambda unrolling: (self._exact_latency(unrolling), unrolling.order))
+
+    @property
+    def _windows(self) -> list[Window]:
+        """Window of each layer."""
+        return [layer.window for layer in self.network.layers]
+
+    def _climbed(self, search: Search, fastest: Unrolling, budget: float) -> list[Unrolling]:
+        """Return unrollings that use the whole budget for a low latency, the lowest estimated latency first."""
+        unrollings = self._slower_unrollings(search, fastest)
+        climbed = [climb(search, self._windows, unrolling, budget, 0) for unrolling in unrollings]
+        climbed.sort(key=lambda entry: (entry[0], entry[1].order))
+        return [unrolling for _, unrolling in climbed]
 
     def _slower_unrollings(self, search: Search, fastest: Unrolling) -> Iterator[Unrolling]:
         """Yield ``fastest``, then unrollings with up to 1.2 times its interval, which leave more slices to spare."""
@@ -293,11 +313,14 @@ class GroupSearch:
 
     def _lack(self, unrolling: Unrolling) -> Refusal | None:
         """Return a refusal if the factors, with the smallest buffers, exceed the board; else ``None``."""
+        group = self._smallest(unrolling)
+        return self.shortage(memory_moves.moved(group, self.board) if self.moves else group)
+
+    def _smallest(self, unrolling: Unrolling) -> Group:
+        """Return the group of given unroll factors with the smallest buffers."""
         layers = self._layers(unrolling)
         rows = [self.template.stage(layer).least_rows for layer in self.network.layers]
-        group = self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
-        group = memory_moves.moved(group, self.task.board) if self.moves else group
-        return shortage(group.resources, self.task.board, self.goal.dsp)
+        return self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
 
     def _fits(self, unrolling: Unrolling) -> bool:
         """Return whether the group of given unroll factors fits the board with the smallest buffers.
@@ -305,7 +328,7 @@ class GroupSearch:
         DSP slices and the weights' block RAM are compared first, because composing the group takes longer.
         """
         weights = sum(self.task.weight_bram36(*choice) for choice in zip(self.works, unrolling.unrolls, strict=True))
-        board = self.task.board
+        board = self.board
         memories = board.family.memories
         room = board.bram36 + (board.lut * memories.lut_bits / memories.block_bits if self.moves else 0)
         if self._slices(unrolling) > self.goal.dsp or weights > room:
@@ -320,7 +343,10 @@ class GroupSearch:
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
         """Return the layers' plans for the factors, with ample buffers."""
         network = self.network
-        multipliers = [self.task.multipliers[layer.name] for layer in network.layers]
+        multipliers = [
+            self.task.multipliers[layer.name] if unroll.macs_per_dsp is None else multiplier_of(unroll.macs_per_dsp)
+            for layer, unroll in zip(network.layers, unrolling.unrolls, strict=True)
+        ]
         pixels = {layer.name: unroll.tp for layer, unroll in zip(network.layers, unrolling.unrolls, strict=True)}
         readers = [
             len(network.readers[layer.name]) + len(network.output_indices(layer.name)) for layer in network.layers
@@ -340,7 +366,7 @@ class GroupSearch:
         layers = self._layers(unrolling)
         group = self._buffered(layers)
         while self.moves:
-            moved = memory_moves.moved(group, self.task.board)
+            moved = memory_moves.moved(group, self.board)
             if memory_moves.latencies(moved) == memory_moves.latencies(group):
                 return moved
             # Other latencies need other FIFO depths. The FIFOs' memories are then chosen anew.
@@ -353,7 +379,7 @@ class GroupSearch:
 
 
 def climb(
-    search: Search, windows: list[Window], unrolling: Unrolling, budget: int, floor: int
+    search: Search, windows: list[Window], unrolling: Unrolling, budget: float, floor: int
 ) -> tuple[float, Unrolling]:
     """Make layers faster, one by one, the largest gain first; return the estimated latency and the unroll factors.
 
@@ -366,8 +392,8 @@ def climb(
         Window of each layer.
     unrolling : Unrolling
         Unroll factors to start from.
-    budget : int
-        Number of DSP slices that may be used.
+    budget : float
+        Number of DSP slices that may be used, or maximum of another cost of the search.
     floor : int
         Cycles of the off-chip transfers, below which no latency counts as shorter.
     """
@@ -426,6 +452,7 @@ def layer_plan(
         Number of readers of the output: layers, and outputs of the group.
     """
     layer = stage.op
+    slice_lanes = unroll.tm - unroll.lut_lanes
     folds = stage.groups * ceil_div(layer.input.channels // stage.groups, unroll.tn)
     return LayerPlan(
         name=layer.name,
@@ -437,5 +464,6 @@ def layer_plan(
         chain=CHAIN,
         line_rows=ample_rows(layer.window, ceil_div(layer.input.width, source), folds) if stage.has_rows else 0,
         fifo_depths=(unroll.tm,) * readers,  # at least one fold's beats; sized later
-        macs_per_dsp=multiplier.for_size(unroll.tm, unroll.tp).name,
+        macs_per_dsp=multiplier.for_size(slice_lanes, unroll.tp).name if slice_lanes else PLAIN.name,
+        lut_lanes=unroll.lut_lanes,
     )

@@ -11,7 +11,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, Multiplier
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, LutMultiplier, Multiplier
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
@@ -73,6 +73,23 @@ class Stage(ABC, Generic[Kind]):
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
         """Return the maximum number of multipliers in a chain of the layer, if the plan allows ``chain``."""
         return chain
+
+    @property
+    def lut_multipliers(self) -> frozenset[LutMultiplier]:
+        """Multipliers in LUTs that the layer can have, depending on the words of its weight memories."""
+        return frozenset()
+
+    def lut_product(self, words: int | None) -> tuple[float, bool]:
+        """Return the LUTs of a product in LUTs, its share of adders included, and whether a memory stores its weight.
+
+        Only for layers that `lut_multipliers` has multipliers for.
+
+        Parameters
+        ----------
+        words : int or None
+            Number of words of the memories of the weights; ``None`` if they have many.
+        """
+        raise NotImplementedError
 
     @property
     def whole_windows(self) -> bool:

@@ -18,13 +18,22 @@ from amaranth import Shape
 from hwgen.errors import PlanError
 from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bias import AddBiasConfig
-from hwgen.gateware.cost import trailing_zeros
+from hwgen.gateware.cost import Cost, trailing_zeros
 from hwgen.gateware.layer import LayerCompute, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.loaded_requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
-from hwgen.gateware.multipliers import PLAIN, Multiplier, multiplier_of
-from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.multipliers import (
+    LUT_MULTIPLIERS,
+    PLAIN,
+    DotProducts,
+    LutMultiplier,
+    Multiplier,
+    Operands,
+    lut_multiplier_of,
+    multiplier_of,
+)
+from hwgen.gateware.multiply import CHAIN, MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import ThresholdConfig, first_sums
@@ -73,7 +82,10 @@ from hwgen.templates.levels import MOST_THRESHOLDS, replaces, threshold_config
 from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.normalise import LRNStage
 from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
-from hwgen.templates.work import LayerWork, Unroll
+from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll
+
+#: Number of output channels, and of terms of their dot products, for which the LUTs of a product are counted.
+SAMPLE_CHANNELS, SAMPLE_TERMS = 8, 27
 
 
 class MaxPoolStage(WindowStage[MaxPool | Crop]):
@@ -103,6 +115,67 @@ class ConvStage(WindowStage[Conv]):
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
         activation = Shape(self.op.input.type.bits, self.op.input.type.signed)
         return multiplier.longest_chain(chain, multiplier.operand(activation), self.op.weight_bits)
+
+    @property
+    def _operands(self) -> Operands:
+        """Shapes and ranges of activations and weights, for multipliers in LUTs."""
+        op = self.op
+        activation = Shape(op.input.type.bits, op.input.type.signed)
+        return Operands(activation=activation, weight_bits=op.weight_bits, weight_range=self._weight_range, positions=1)
+
+    @property
+    def _weight_range(self) -> tuple[int, int]:
+        """Smallest and largest weight that is stored or can be loaded at run time."""
+        half = 1 << (self.op.weight_bits - 1)
+        return (-half, half - 1) if self.op.loaded else self.op.weight_range
+
+    @cached_property
+    def lut_multipliers(self) -> frozenset[LutMultiplier]:
+        if not LUT_MULTIPLIERS:
+            return frozenset()
+        return frozenset(self._lut_multiplier(words) for words in (*LUT_WORDS, None))
+
+    def _lut_multiplier(self, words: int | None) -> LutMultiplier:
+        """Return the multiplier in LUTs for weight memories of some words; ``None`` stands for many words."""
+        return lut_multiplier_of(self._operands, None if self.op.loaded else words)
+
+    @cached_property
+    def _lut_products(self) -> dict[int | None, tuple[float, bool]]:
+        """Cache of `lut_product`, by number of words."""
+        return {}
+
+    def lut_product(self, words: int | None) -> tuple[float, bool]:
+        if words not in self._lut_products:
+            multiplier, cost = self._lut_multiplier(words), Cost()
+            dots = self._sample(multiplier, words or 1)
+            multiplier.count(cost, dots)
+            self._lut_products[words] = cost.lut / dots.products, multiplier.stores_weights
+        return self._lut_products[words]
+
+    def _sample(self, multiplier: LutMultiplier, words: int) -> DotProducts:
+        """Return dot products of a few output channels and terms, as a sample for the LUTs of a product.
+
+        Parameters
+        ----------
+        words : int
+            Number of weights of each product.
+        """
+        op = self.op
+        weights = op.weights.reshape(op.outputs, -1)[:, :SAMPLE_TERMS].astype(int)
+        channels, terms = min(1 if self.channelwise else SAMPLE_CHANNELS, op.outputs), weights.shape[1]
+        chains = -(-terms // CHAIN)
+        positions = -(-terms // chains)
+        steps = [np.take(weights, range(first, first + channels), axis=0, mode="wrap") for first in range(words)]
+        return DotProducts(
+            operand=multiplier.operand(self._operands.activation),
+            weight_bits=op.weight_bits,
+            weight_range=self._weight_range,
+            terms=(terms - chains * (positions - 1), *(chains for _ in range(positions - 1))),
+            sum_bits=(self.sum_bits(multiplier),) * channels,
+            constants=None
+            if multiplier.stores_weights
+            else tuple(tuple(map(tuple, of)) for of in np.stack(steps, axis=-1).tolist()),
+        )
 
     @property
     def least_finish_slices(self) -> int:

@@ -14,8 +14,8 @@ from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
 from hwgen.templates.fields import read_input_pixels, shown
 from hwgen.templates.layers import LayerPlan
+from hwgen.templates.mixed import best_in_rows
 from hwgen.templates.refusal import Refusal
-from hwgen.templates.search import GroupSearch
 from hwgen.templates.task import Task
 
 
@@ -27,7 +27,7 @@ class Stream(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        return GroupSearch(task, begin, end, in_turn, cls()).best()
+        return best_in_rows(task, begin, end, in_turn, cls())
 
     @classmethod
     def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Stream:

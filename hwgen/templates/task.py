@@ -9,17 +9,22 @@ from functools import cached_property
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.gateware.multipliers import Multiplier, multiplier_of
+from hwgen.gateware.multipliers import MULTIPLIERS, Multiplier, multiplier_of
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
-from hwgen.options import Steering
+from hwgen.options import AUTO, Steering
+from hwgen.templates.prices import StagePrices, best_packing
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
+from hwgen.templates.two_prices import Budget, TwoPriceSearch
 from hwgen.templates.unroll import Search
-from hwgen.templates.work import LayerWork, Unroll, ceil_div
+from hwgen.templates.work import LayerWork, Unroll, lanes_out
 
 #: Candidate prices of a block RAM, in DSP slices, for a search in which block RAM runs out.
 BRAM_PRICES = (0.25, 1, 4, 16)
+
+#: Price of a DSP slice, in LUTs, in a search for the fewest slices; more LUTs than any device has.
+MOST_LUTS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +40,15 @@ class Goal(Steering):
     interval : int, optional
         Maximum number of cycles between frames, for the objective ``dsp``.
     macs_per_dsp : int or str
-        Name of the multiplier of all layers that it can compute.
+        Name of the multiplier of all layers that it can compute; ``auto`` is the best packing of each layer.
     in_luts : frozenset of str
         Names of layers whose requantisers multiply in LUTs instead of DSP slices.
     template : str, optional
         Template of all groups, ``stream`` or ``pyramid``. By default groups are computed row by row if that fits.
+    multipliers : str
+        Resource that multiplies: ``dsp`` slices, ``lut``, or ``auto`` for both.
+    lut : int
+        Number of LUTs that may be used if LUTs multiply.
     """
 
     objective: str
@@ -48,11 +57,14 @@ class Goal(Steering):
     macs_per_dsp: int | str = 1
     in_luts: frozenset[str] = frozenset()
     template: str | None = None
+    multipliers: str = "dsp"
+    lut: int = 0
 
     @property
     def products(self) -> int:
         """Maximum number of multiply-adds per cycle."""
-        return self.dsp * multiplier_of(self.macs_per_dsp).lanes
+        kinds = MULTIPLIERS.values() if self.macs_per_dsp == AUTO else [multiplier_of(self.macs_per_dsp)]
+        return self.dsp * max(kind.lanes for kind in kinds)
 
 
 class Task:
@@ -69,10 +81,11 @@ class Task:
         self.network, self.board, self.goal = network, board, goal
         copies = {index: copy for index in network.cuts if (copy := network.copy_at(index)) is not None}
         self._stages = {layer.name: stage_of(layer) for layer in (*network.layers, *copies.values())}
-        self.multiplier = multiplier_of(goal.macs_per_dsp)
-        """Multiplier that the goal asks for."""
+        self.multiplier = None if goal.macs_per_dsp == AUTO else multiplier_of(goal.macs_per_dsp)
+        """Multiplier that the goal asks for; ``None`` if each layer has its best packing."""
         self.multipliers: dict[str, Multiplier] = {
-            name: stage.multiplier(self.multiplier) for name, stage in self._stages.items()
+            name: best_packing(stage) if self.multiplier is None else stage.multiplier(self.multiplier)
+            for name, stage in self._stages.items()
         }
         """Multiplier of each layer, by the layer's name. Copies in front of groups have names of their own."""
         self._indices = {layer.name: index for index, layer in enumerate(network.layers)}
@@ -112,6 +125,25 @@ class Task:
     def search(self) -> Search:
         """Search for the unroll factors of all layers that counts DSP slices as their cost."""
         return Search(self.works, self.slices, self._copies)
+
+    @cached_property
+    def two_prices(self) -> TwoPriceSearch:
+        """Search for the unroll factors of all layers that counts DSP slices and LUTs, which multiply as well."""
+        return TwoPriceSearch(self.works, self.prices, self.budget(self.goal.lut), self._copies)
+
+    @cached_property
+    def prices(self) -> StagePrices:
+        """Costs of layers in DSP slices and LUTs."""
+        return StagePrices(self._stages, self.goal.multipliers, self.multipliers, self.goal.in_luts)
+
+    def budget(self, luts: int) -> Budget:
+        """Return the budget of a search for unroll factors, with a number of LUTs, and the prices of the objective.
+
+        With the objective ``dsp`` slices are minimised, and LUTs only among equal numbers of slices.
+        """
+        first = self.goal.objective == "dsp"
+        price = MOST_LUTS if first else self.board.family.multiplier_slice.lut_price
+        return Budget(self.goal.dsp, luts, price)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the DSP slices of a layer and its requantiser; factors can be arrays.
@@ -164,8 +196,3 @@ class Task:
             return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice), copies)
 
         return [search(price) for price in BRAM_PRICES]
-
-
-def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
-    """Return the number of channels that a layer finishes per cycle: ``ceil(Tm / cycles of an output fold)``."""
-    return ceil_div(unroll.tm, work.steps(unroll))

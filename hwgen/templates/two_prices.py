@@ -26,16 +26,13 @@ import numpy as np
 from hwgen.gateware.multipliers import Multiplier
 from hwgen.templates.sweep import Pixels, Step
 from hwgen.templates.unroll import FactorSearch, Unrolling, factor_grid, in_order, pixel_factors
-from hwgen.templates.work import LayerWork, Unroll, ceil_div
+from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div
 
 #: Relative rounding error of weighted sums of costs.
 ROUNDING = 1e-9
 
 #: Maximum number of weights that are tried to bound a cost. The bound of the last weights is mostly the best one.
 MOST_WEIGHTS = 24
-
-#: Numbers of words of a weight memory at which the LUTs of a product or of the memory change.
-DEPTHS = (1, 4, 64)
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Prices(ABC):
     """Base class of the costs of layers in DSP slices and LUTs.
 
     In a layer with given ``Tn``, ``Tk`` and `Form`, no cost may fall as ``Tm`` grows, except where ``Tm`` reaches the
-    lanes of the form's multiplier, or the words of the weight memories fall to one of `DEPTHS`.
+    lanes of the form's multiplier, or the words of the weight memories fall to one of `LUT_WORDS`.
     """
 
     @abstractmethod
@@ -173,7 +170,7 @@ class _Table:
         self._fewest_units = np.where(np.repeat([form.in_luts for form in self.forms], len(tn)), 0, units)
         self._most_units = np.where(np.repeat([form.in_slices for form in self.forms], len(tn)), units, 0)
         # Costs rise with Tm within each of these classes. Every row of a class begins at its smallest Tm.
-        self._classes = [np.ones(len(depth), bool), self.tm >= self._lanes, *(depth <= bound for bound in DEPTHS)]
+        self._classes = [np.ones(len(depth), bool), self.tm >= self._lanes, *(depth <= bound for bound in LUT_WORDS)]
         self._fronts: dict[bytes, _Front] = {}
 
     def front(self, max_cycles: int, max_beats: int) -> _Front:
@@ -206,6 +203,11 @@ class _Table:
         fitting = np.flatnonzero(slices <= self._most_slices)
         kept = fitting[_pareto(slices[fitting], luts[fitting])]
         return _Front(slices[kept], luts[kept], choice[kept], lut_lanes[kept])
+
+    def division(self, unroll: Unroll) -> _Front:
+        """Return the front of all divisions of the given unroll factors."""
+        chosen = (self.tn == unroll.tn) & (self.tm == unroll.tm) & (self.tk == unroll.tk)
+        return self._front(np.flatnonzero(chosen))
 
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
         """Return the unroll factors of a choice, with its division of output channels and its multiplier."""
@@ -252,6 +254,13 @@ class _Level:
     offsets: np.ndarray
     num_states: int
     pairs: Sequence[tuple[_Table, _Front]]
+
+    @classmethod
+    def single(cls, table: _Table, front: _Front) -> _Level:
+        """Return a level with one edge between single states."""
+        edge = np.zeros(1, int)
+        offsets = np.array([0, len(front.slices)])
+        return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
 
     def least(self, weights: Weights) -> np.ndarray:
         """Return the lowest weighted cost of each edge."""
@@ -467,7 +476,7 @@ class TwoPriceSearch(FactorSearch):
         return graph if graph.least(Weights(1, 1)) < np.inf else None
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval from ``floor`` on within the budgets, and its cheapest factors; else ``None``."""
+        """Return the shortest interval from ``floor`` on within the budgets, and its cheapest factors, or ``None``."""
         index = bisect_left(self.intervals, True, self._first(floor), key=self._is_feasible)
         return self._at(index)
 
@@ -484,6 +493,30 @@ class TwoPriceSearch(FactorSearch):
         graph = self._graph(max_cycles)
         path = None if graph is None else _cheapest(graph, self.budget)
         return None if graph is None or path is None else self._unrolling(graph, path)
+
+    def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
+        """Return given factors with the cheapest division between slices and LUTs, or ``None`` above the budgets."""
+        levels = []
+        for index in self.sweep.order:
+            unroll = unrolls[index]
+            table = next(table for table in self._tables_of(index) if table.tp == unroll.tp)
+            levels.append(_Level.single(table, table.division(unroll)))
+        graph = _Graph(levels)
+        path = _cheapest(graph, self.budget)
+        return None if path is None else self._unrolling(graph, path)
+
+    def weights(self, max_cycles: int) -> Weights:
+        """Return weights of both resources, and the weighted budgets, as they limit an interval of ``max_cycles``.
+
+        The weighted budgets are about the number of DSP slices, with LUTs by the price of a slice.
+        """
+        graph, budget = self._graph(max_cycles), self.budget
+        assert graph is not None
+        *_, last = bounds = _feasible(graph, budget)[1]
+        if len(bounds) == 2:  # one resource suffices
+            last = _bound(graph, budget, 1 / (budget.slices + 1), 1 / (budget.luts + 1))
+        scale = (budget.slices + budget.luts / budget.slice_price) / last.limit
+        return Weights(last.slices * scale, last.luts * scale, last.limit * scale)
 
     def _unrolling(self, graph: _Graph, path: _Path) -> Unrolling:
         unrolls, ranks = [], []

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -267,8 +268,7 @@ class FactorSearch(ABC):
 
     def part(self, begin: int, end: int) -> Self:
         """Return the search for the layers ``begin`` to ``end`` alone; both searches share their caches."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other._begin, other._end = begin, end
         for name in self._of_a_part:
             other.__dict__.pop(name, None)
@@ -280,8 +280,8 @@ class FactorSearch(ABC):
     @cached_property
     def works(self) -> tuple[LayerWork, ...]:
         """Work of each layer of this part, after the copy at its front, if there is one."""
-        copy = self._copies.get(self._begin)
-        return (*(() if copy is None else (copy,)), *self._all[self._begin : self._end])
+        front = self._copies.get(self._begin)
+        return (*(() if front is None else (front,)), *self._all[self._begin : self._end])
 
     @cached_property
     def sweep(self) -> Sweep:

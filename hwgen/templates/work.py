@@ -12,6 +12,9 @@ from hwgen.network.ops import Op
 #: Maximum number of output pixels per cycle. More banks and multiplexers don't pay off.
 MOST_PIXELS = 16
 
+#: Numbers of words of a weight memory at which the LUTs of a product in LUTs, or of the memory, change.
+LUT_WORDS = (1, 4, 64)
+
 
 def ceil_div(dividend: Any, divisor: Any) -> Any:
     """Return the quotient, rounded up, of integers or arrays."""
@@ -298,3 +301,8 @@ class LayerWork:
     def input_steps(self, pixels: int) -> int:
         """Return how many groups of ``pixels`` neighbouring input pixels a frame has; no group covers two rows."""
         return self.input_height * ceil_div(self.input_width, pixels)
+
+
+def lanes_out(work: LayerWork, unroll: Unroll) -> Any:
+    """Return the number of channels that a layer finishes per cycle: ``ceil(Tm / cycles of an output fold)``."""
+    return ceil_div(unroll.tm, work.steps(unroll))

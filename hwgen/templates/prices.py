@@ -1,0 +1,140 @@
+"""Costs of a layer in DSP slices and LUTs for any unroll factors, if both can multiply.
+
+DSP slices are exact, except that a requantiser counts with its most expensive channel. LUTs are rough: the planner
+compares them with the composed group's, and searches again with what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, Multiplier
+from hwgen.gateware.multiply import CHAIN
+from hwgen.options import DSP, LUT
+from hwgen.templates.stage import Stage
+from hwgen.templates.two_prices import Form, Prices, Terms
+from hwgen.templates.unroll import fabric
+from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div, lanes_out
+
+#: LUTs that add the sum of a chain of multiplier units to another one, as in `hwgen.templates.work.Walk.luts`.
+CHAIN_LUTS = 18
+
+#: Rough number of LUTs of a requantiser for each channel that is finished per cycle.
+FINISH_LUTS = 60
+
+
+class StagePrices(Prices):
+    """Costs of the layers of a network by their stages.
+
+    Parameters
+    ----------
+    stages : mapping of str to Stage
+        Stage of each layer, by the layer's name.
+    resource : str
+        Resource that multiplies: ``dsp`` slices, ``lut``, or ``auto`` for both.
+    multipliers : mapping of str to Multiplier
+        Multiplier in DSP slices of each layer, by the layer's name.
+    in_luts : frozenset of str
+        Names of layers whose requantisers multiply in LUTs instead of DSP slices.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[str, Stage[Any]],
+        resource: str,
+        multipliers: Mapping[str, Multiplier],
+        in_luts: frozenset[str],
+    ):
+        self._stages, self._resource = stages, resource
+        self._multipliers, self._in_luts = multipliers, in_luts
+
+    def forms(self, work: LayerWork) -> Sequence[Form]:
+        if not work.weighted:
+            return (Form(),)
+        can_use_luts = bool(self._stages[work.name].lut_multipliers) and self._resource != DSP
+        return (Form(self._multipliers[work.name], not can_use_luts or self._resource != LUT, can_use_luts),)
+
+    def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
+        lanes = unroll.tp * lanes_out(work, unroll)
+        luts = fabric(work, unroll) + FINISH_LUTS * lanes * work.weighted
+        if form.multiplier is None:
+            slices = lanes * self._finish(work, unroll, PLAIN)
+            return Terms(0, slices, slices, 0, _integers(luts))
+        per_lane, luts = self._products(work, unroll, form.multiplier, luts)
+        units = work.products(unroll) * ceil_div(unroll.tp, form.multiplier.pixels) * form.multiplier.slices
+        return Terms(
+            unit_slices=units,
+            finish_slices=lanes * self._finish(work, unroll, form.multiplier),
+            lut_finish_slices=lanes * self._lut_finish(work) if form.in_luts else 0,
+            lane_luts=_integers(per_lane) if form.in_luts else 0,
+            luts=_integers(luts),
+        )
+
+    def weighted(self, work: LayerWork, unroll: Unroll, slice_weight: float, lut_weight: float) -> Any:
+        """Return the lowest weighted cost of a layer with all products in slices, or all in LUTs."""
+        costs = []
+        for form in self.forms(work):
+            terms = self.terms(work, unroll, form)
+            units = ceil_div(unroll.tm, form.lanes)
+            if form.in_slices:
+                slices = units * terms.unit_slices + terms.finish_slices
+                costs.append(slice_weight * slices + lut_weight * terms.luts)
+            if form.in_luts:
+                luts = unroll.tm * terms.lane_luts + terms.luts
+                costs.append(slice_weight * terms.lut_finish_slices + lut_weight * luts)
+        return np.minimum.reduce(np.broadcast_arrays(*costs))
+
+    def _products(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier, luts: Any) -> tuple[Any, Any]:
+        """Return the LUTs of an output channel's products in LUTs, and all other LUTs, with those of the weights.
+
+        The weights of a lane are in LUTs if their memories have few words. The adders of the chains of a lane in slices
+        are not needed in a lane in LUTs, whose products include their adders.
+        """
+        stage, products = self._stages[work.name], work.products(unroll)
+        longest = stage.longest_chain(multiplier, CHAIN)
+        adders = unroll.tp * CHAIN_LUTS * (ceil_div(products, longest) - 1)
+        extra = unroll.tp * CHAIN_LUTS * (ceil_div(products, longest) - ceil_div(products, work.chain)) * unroll.tm
+        depth = np.asarray(work.pixel_cycles(unroll))
+        memory = products * stage.op.weight_bits * np.where((depth > 1) & (depth <= LUT_WORDS[-1]), 1, 0)
+        each, with_memory = self._lut_products(work, depth)
+        per_lane = unroll.tp * products * each - adders - memory * ~with_memory
+        return per_lane, luts + extra + memory * unroll.tm
+
+    def _lut_products(self, work: LayerWork, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the LUTs of a product, and whether its weight is in a memory, by the words of a memory."""
+        stage = self._stages[work.name]
+        kinds = np.searchsorted(LUT_WORDS, depth)
+        known = [stage.lut_product(words) for words in (*LUT_WORDS, None)]
+        return np.array([luts for luts, _ in known])[kinds], np.array([stored for _, stored in known])[kinds]
+
+    def _finish(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier) -> Any:
+        """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind DSP slices.
+
+        With fewer output channels or pixels per cycle than share a slice, the layer has a fallback of its multiplier.
+        """
+        stage = self._stages[work.name]
+        if work.name in self._in_luts:
+            return stage.least_finish_slices
+        few, many = (multiplier.for_size(size, unroll.tp) for size in (1, multiplier.lanes))
+        return np.where(unroll.tm >= multiplier.lanes, stage.finish_slices(many), stage.finish_slices(few))
+
+    def _lut_finish(self, work: LayerWork) -> int:
+        """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind LUTs."""
+        stage = self._stages[work.name]
+        if work.name in self._in_luts:
+            return stage.least_finish_slices
+        return max(stage.finish_slices(kind) for kind in stage.lut_multipliers)
+
+
+def best_packing(stage: Stage[Any]) -> Multiplier:
+    """Return the multiplier of a layer that computes the most products per DSP slice; the first of equal ones."""
+    kinds = [stage.multiplier(multiplier) for multiplier in MULTIPLIERS.values()]
+    return max(kinds, key=lambda kind: kind.lanes * kind.pixels / max(kind.slices, 1))
+
+
+def _integers(luts: Any) -> np.ndarray:
+    """Return numbers of LUTs, rounded up."""
+    return np.ceil(luts).astype(int)
