@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import SOURCE, AcceleratorConfig
@@ -14,6 +15,11 @@ from hwgen.network.ops import Op
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.stage import Stage, beat_format
 from hwgen.templates.stages import stage_of
+
+#: Maximum number of configurations of a layer's hardware that are kept, with the resources that they have counted.
+MOST_KNOWN = 32
+
+_KNOWN: WeakKeyDictionary[Op, dict[Any, LayerConfig]] = WeakKeyDictionary()
 
 
 def compose(
@@ -120,7 +126,7 @@ def layer_config(
 ) -> LayerConfig:
     """Return the configuration of a layer's hardware between its input streams and the streams to its readers.
 
-    The sink of a group output is ``None``.
+    The sink of a group output is ``None``. Repeated calls for a layer return one object.
 
     Raises
     ------
@@ -132,6 +138,18 @@ def layer_config(
     if len(plan.fifo_depths) != len(sinks):
         count = len(plan.fifo_depths)
         raise PlanError(f"{plan.name}: FIFOs must be {len(sinks)}, one for each reader, not {count}")
+    known = _KNOWN.setdefault(stage.op, {})
+    key = type(stage), plan, tuple(sources), tuple(sinks)
+    if key not in known:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        known[key] = _made(stage, plan, sources, sinks)
+    return known[key]
+
+
+def _made(
+    stage: Stage[Any], plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+) -> LayerConfig:
     try:
         return stage.layer(plan, sources, sinks)
     except ConfigError as error:

@@ -358,9 +358,8 @@ class _Graph:
         extended: dict[int, list[_Labels]] = {}
         for edge in np.flatnonzero(usable).tolist():
             front, end = level.pairs[level.fronts[edge]][1], int(level.ends[edge])
-            labels = fronts[int(level.begins[edge])].extended(front, edge)
-            for weights, costs in zip(bounds, ahead, strict=True):
-                labels = labels.within(weights, costs[end])
+            limits = [(weights, weights.limit - costs[end]) for weights, costs in zip(bounds, ahead, strict=True)]
+            labels = fronts[int(level.begins[edge])].extended(front, edge, limits)
             if len(labels.slices):
                 extended.setdefault(end, []).append(labels)
         return {end: _Labels.joined(parts) for end, parts in extended.items()}
@@ -388,15 +387,18 @@ class _Labels:
     luts: np.ndarray
     origins: np.ndarray
 
-    def extended(self, front: _Front, edge: int) -> _Labels:
-        """Return the labels of all partial paths that continue with a point of a front."""
-        before, point = (grid.ravel() for grid in np.indices((len(self.slices), len(front.slices))))
-        origins = np.stack((before, np.full(len(before), edge), point), axis=1)
-        return _Labels(self.slices[before] + front.slices[point], self.luts[before] + front.luts[point], origins)
+    def extended(self, front: _Front, edge: int, limits: Sequence[tuple[Weights, float]]) -> _Labels:
+        """Return the labels of all partial paths that continue with a point of a front, within limits.
 
-    def within(self, weights: Weights, remaining: float) -> _Labels:
-        """Return the labels whose weighted cost, with the ``remaining`` cost, meets the bound."""
-        return self._of(weights.slices * self.slices + weights.luts * self.luts + remaining <= weights.limit)
+        Each limit is the maximum of a weighted cost.
+        """
+        slices, luts = np.add.outer(self.slices, front.slices), np.add.outer(self.luts, front.luts)
+        fitting = np.ones(slices.shape, bool)
+        for weights, limit in limits:
+            fitting &= weights.slices * slices + weights.luts * luts <= limit
+        before, point = np.nonzero(fitting)
+        origins = np.stack((before, np.full(len(before), edge), point), axis=1)
+        return _Labels(slices[fitting], luts[fitting], origins)
 
     def _of(self, chosen: np.ndarray) -> _Labels:
         return _Labels(self.slices[chosen], self.luts[chosen], self.origins[chosen])
@@ -434,6 +436,7 @@ class TwoPriceSearch(FactorSearch):
         super().__init__(works, copies)
         self.prices, self.budget = prices, budget
         self._tables: dict[tuple[LayerWork, bool, int], list[_Table]] = {}
+        self._unrollings: dict[tuple[int, int, int, Budget], Unrolling | None] = {}
 
     def under(self, budget: Budget) -> TwoPriceSearch:
         """Return this search under another budget; both searches share their caches."""
@@ -490,9 +493,12 @@ class TwoPriceSearch(FactorSearch):
 
         Cost is the price of slices and LUTs by the `Budget`.
         """
-        graph = self._graph(max_cycles)
-        path = None if graph is None else _cheapest(graph, self.budget)
-        return None if graph is None or path is None else self._unrolling(graph, path)
+        key = self._begin, self._end, max_cycles, self.budget
+        if key not in self._unrollings:
+            graph = self._graph(max_cycles)
+            path = None if graph is None else _cheapest(graph, self.budget)
+            self._unrollings[key] = None if graph is None or path is None else self._unrolling(graph, path)
+        return self._unrollings[key]
 
     def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
         """Return given factors with the cheapest division between slices and LUTs, or ``None`` above the budgets."""

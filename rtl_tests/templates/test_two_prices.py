@@ -214,8 +214,8 @@ def test_against_integer_program():
 def test_a_layer_by_hand(resources, slices, luts, cycles):
     """A convolution of one tap, 4 to 4 channels, on 4 x 4 pixels: 256 products.
 
-    8 slices take 32 cycles. In LUTs 16 products per cycle are constants, of 5 LUTs each, 80 in all. With 7 for each of 4
-    activations and 5 for each of 4 sums this is 128. Other factors with 16 products per cycle have more pixels.
+    8 slices take 32 cycles. In LUTs, 16 products per cycle are constants of 5 LUTs each, 80 in all. With 7 for each of
+    4 activations and 5 for each of 4 sums this is 128. Other factors with 16 products per cycle have more pixels.
     """
     work = replace(conv("conv", 4, 4, 4), taps=1)
     found = TwoPriceSearch([work], SmallPrices(1, 10, 0, *resources), Budget(slices, luts, 10)).fastest_within()
