@@ -141,7 +141,7 @@ class Aim:
     lut: int | None = option(
         Count(),
         RESOURCES,
-        "use at most N LUTs (default: 80 % of the board's if LUTs multiply, which leaves room for routing, else all)",
+        "use at most N LUTs (default: four fifths of the board's if LUTs multiply, so that Vivado can route, else all)",
         swept="largest number of LUTs",
         error=InputError,
     )

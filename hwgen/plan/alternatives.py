@@ -9,6 +9,7 @@ from hwgen import boards
 from hwgen.blocking import on_board
 from hwgen.boards import Board
 from hwgen.network.ops import Op
+from hwgen.options import DSP
 from hwgen.plan.choose import can_be_built, may_fit, task_of
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
@@ -18,6 +19,19 @@ from hwgen.templates.task import Task
 
 #: Maximum number of multiply-adds of layers whose planning mostly takes less than a second.
 QUICK_MACS = 10_000_000
+
+
+def headroom(task: Task) -> list[str]:
+    """Return a note on the LUTs that a plan with products in LUTs leaves unused; none if it may use all of the board's.
+
+    The note has the option that allows more.
+    """
+    goal, board = task.goal, task.board
+    if goal.multipliers == DSP or goal.lut >= board.lut:
+        return []
+    return [
+        f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that Vivado can route: --lut {board.lut} allows all"
+    ]
 
 
 def is_quick(layers: Sequence[Op]) -> bool:

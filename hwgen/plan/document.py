@@ -98,6 +98,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 **_optional("line_memory", plan.line_in),
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
+                "lut": layer.resources.lut,
             }
         )
     names = [plan.name for plan in group.layers]

@@ -90,10 +90,10 @@ class PlanSearch:
     @cached_property
     def _notes(self) -> tuple[str, ...]:
         """Notes on the layers with weights that can't use the requested multiplier, and the reason."""
-        task, notes = self.task, []
+        task, notes = self.task, list(alternatives.headroom(self.task))
         wanted = task.multiplier
         if wanted is None:
-            return ()
+            return tuple(notes)
         alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
         for depthwise in (False, True):
             names = [work.name for work in alone if work.channelwise == depthwise]

@@ -13,7 +13,8 @@ COLUMNS = {
     "Tm": "output channels that the layer computes in a cycle",
     "Tk": "kernel taps that the layer computes in a cycle",
     "Tp": "output pixels that the layer computes in a cycle, neighbours in a row",
-    "mult": "DSP slices, the requantiser's included (*: two multiply-adds a slice)",
+    "DSP": "DSP slices, the requantiser's included (*: two multiply-adds a slice, **: four)",
+    "LUT": "estimated LUTs, of the layer with its buffers",
     "rows": "image rows in the layer's line buffer (pyramid: in its window)",
     "FIFO": "beats in the FIFO behind the layer or in flight at most, x bits",
     "cycles": "cycles per frame if nothing stalls the layer",
@@ -22,7 +23,7 @@ COLUMNS = {
 """Meanings of columns of the plan's table, by column name in order, for templates that are not in `OWN`."""
 
 UNDER_TABLE = (
-    "In a cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. mult: DSP slices.",
+    "In a cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. DSP, LUT: of the layer.",
     "rows: held by the line buffer. FIFO: beats x bits. cycles: of a frame. busy: of the slowest layer's cycles.",
 )
 """Lines under the table that give the meanings in `COLUMNS` in short."""

@@ -102,6 +102,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
             str(plan.tk),
             str(plan.tp),
             f"{layer.multipliers}{multiplier_of(plan.macs_per_dsp).mark}",
+            f"{layer.resources.lut:,}",
             str(plan.line_rows),
             f"{'+'.join(map(str, plan.fifo_depths))}x{layer.fifos[0].width}",
             f"{layer.cycles:,}",
@@ -138,10 +139,20 @@ def _spared(plan: Plan) -> list[str]:
     return lines
 
 
+def _lut_products(plan: Plan) -> list[str]:
+    """Return a line that names the layers with products in LUTs, and how many of their output channels at once."""
+    layers = [layer for layer in plan.layers if layer.lut_lanes]
+    names = [
+        layer.name if layer.lut_lanes == layer.tm else f"{layer.name} ({layer.lut_lanes} of {layer.tm} channels)"
+        for layer in layers
+    ]
+    return [f"products in LUTs: {', '.join(names)}"] if names else []
+
+
 def summary(plan: Plan) -> list[str]:
     """Return the lines under a plan's table: cycles, use of the board, bytes off chip, notes."""
     lines = []
-    with_marks = (group for group in plan.groups if "mult" in legend.of(group.template.name)[0])
+    with_marks = (group for group in plan.groups if "DSP" in legend.of(group.template.name)[0])
     chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}
     lines += [multiplier.legend for name, multiplier in MULTIPLIERS.items() if name in chosen and multiplier.legend]
     for group in plan.groups:
@@ -155,6 +166,7 @@ def summary(plan: Plan) -> list[str]:
         f"BRAM36 {used.bram36:g} of {board.bram36}, "
         f"LUT {used.lut:,} of {board.lut:,}, FF {used.ff:,} of {board.ff:,} (LUT and FF estimated)"
     )
+    lines += _lut_products(plan)
     lines += _spared(plan)
     moved = plan.traffic_bytes
     text = f"off chip: {moved['feature_maps']:,} bytes of feature maps a frame"

@@ -437,6 +437,8 @@ class TwoPriceSearch(FactorSearch):
         self.prices, self.budget = prices, budget
         self._tables: dict[tuple[LayerWork, bool, int], list[_Table]] = {}
         self._unrollings: dict[tuple[int, int, int, Budget], Unrolling | None] = {}
+        self._last_fastest: dict[tuple[int, int], int] = {}
+        """Index of the shortest interval of the last `fastest_within` of each part."""
 
     def under(self, budget: Budget) -> TwoPriceSearch:
         """Return this search under another budget; both searches share their caches."""
@@ -480,7 +482,18 @@ class TwoPriceSearch(FactorSearch):
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
         """Return the shortest interval from ``floor`` on within the budgets, and its cheapest factors, or ``None``."""
-        index = bisect_left(self.intervals, True, self._first(floor), key=self._is_feasible)
+        low, high = self._first(floor), len(self.intervals)
+        part, step = (self._begin, self._end), 1
+        index = self._last_fastest.get(part)
+        # Budgets that differ little have intervals that differ little.
+        while index is not None and low <= index < high:
+            if self._is_feasible(self.intervals[index]):
+                high, index = index, index - step
+            else:
+                low, index = index + 1, index + step
+            step *= 2
+        index = bisect_left(self.intervals, True, low, high, key=self._is_feasible)
+        self._last_fastest[part] = index
         return self._at(index)
 
     def _is_feasible(self, max_cycles: int) -> bool:

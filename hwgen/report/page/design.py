@@ -199,7 +199,9 @@ def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[
     facts.append(("pipeline", f"{layer.pipeline_latency:,} cycles from a fold's start to its first beat"))
     if layer.multipliers:
         detail = multiplier_of(plan.macs_per_dsp).detail
-        facts.append(("multipliers", f"{layer.multipliers:,} DSP slices{detail}"))
+        facts.append(("DSP slices", f"{layer.multipliers:,}{detail}"))
+    if plan.lut_lanes:
+        facts.append(("products in LUTs", f"of {plan.lut_lanes} of {plan.tm} output channels at once"))
     if layer.has_line_buffer:
         facts.append(("line buffer", f"{plan.line_rows} rows"))
     for reader, fifo in zip(_readers(group, layer), layer.fifos, strict=True):
