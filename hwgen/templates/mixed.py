@@ -97,6 +97,10 @@ class MixedSearch(GroupSearch):
     def _slices(self, unrolling: Unrolling) -> int:
         return int(unrolling.cost)
 
+    def _with_moves(self, refusal: Refusal) -> Group | Refusal:
+        """Return the best group with as few memories moved into LUTs as needed, or a refusal."""
+        return replace(self, moves=True)._slower(refusal)
+
     def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
         return (self.mixed,)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -495,6 +495,10 @@ class TwoPriceSearch(FactorSearch):
         index = bisect_left(self.intervals, True, low, high, key=self._is_feasible)
         self._last_fastest[part] = index
         return self._at(index)
+
+    def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
+        fastest = self.fastest_within(floor)
+        return fastest if fastest is None or fits(fastest[1]) else super().fastest(fits, floor)
 
     def _is_feasible(self, max_cycles: int) -> bool:
         """Return whether some factors with an interval up to ``max_cycles`` are within both budgets."""

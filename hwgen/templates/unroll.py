@@ -271,7 +271,7 @@ class FactorSearch(ABC):
         other = copy(self)
         other._begin, other._end = begin, end
         for name in self._of_a_part:
-            other.__dict__.pop(name, None)
+            vars(other).pop(name, None)
         return other
 
     _of_a_part: ClassVar[tuple[str, ...]] = ("works", "intervals", "sweep")
