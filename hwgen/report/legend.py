@@ -13,7 +13,7 @@ COLUMNS = {
     "Tm": "output channels that the layer computes in a cycle",
     "Tk": "kernel taps that the layer computes in a cycle",
     "Tp": "output pixels that the layer computes in a cycle, neighbours in a row",
-    "DSP": "DSP slices, the requantiser's included (*: two multiply-adds a slice, **: four)",
+    "DSP": "DSP slices, requantiser included (*: 2, **: 4 multiply-adds a slice)",
     "LUT": "estimated LUTs, of the layer with its buffers",
     "rows": "image rows in the layer's line buffer (pyramid: in its window)",
     "FIFO": "beats in the FIFO behind the layer or in flight at most, x bits",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +30,12 @@ from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div
 
 #: Relative rounding error of weighted sums of costs.
 ROUNDING = 1e-9
+
+#: Number of bits of any total of LUTs.
+BITS = 32
+
+#: Maximum number of partial paths that a quick search keeps for a state.
+MAX_LABELS = 48
 
 #: Maximum number of weights that are tried to bound a cost. The bound of the last weights is mostly the best one.
 MOST_WEIGHTS = 24
@@ -220,7 +226,7 @@ class _Table:
 
 def _pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
     """Return the indices of the points that no other point matches or beats in both costs, by rising slices."""
-    order = np.lexsort((luts, slices))
+    order = np.argsort((slices << BITS) + luts)
     sorted_luts = luts[order]
     least_before = np.concatenate(([np.inf], np.minimum.accumulate(sorted_luts)[:-1]))
     return order[sorted_luts < least_before]
@@ -264,13 +270,13 @@ class _Level:
 
     def least(self, weights: Weights) -> np.ndarray:
         """Return the lowest weighted cost of each edge."""
-        costs = weights.slices * self.slices + weights.luts * self.luts
+        costs = weights.of(self.slices, self.luts)
         return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
 
     def point(self, edge: int, weights: Weights) -> int:
         """Return the index, in the edge's front, of the point with the lowest weighted cost."""
         front = self.pairs[self.fronts[edge]][1]
-        return int(np.argmin(weights.slices * front.slices + weights.luts * front.luts))
+        return int(np.argmin(weights.of(front.slices, front.luts)))
 
 
 @dataclass(frozen=True)
@@ -280,6 +286,10 @@ class Weights:
     slices: float
     luts: float
     limit: float = np.inf
+
+    def of(self, slices: Any, luts: Any) -> Any:
+        """Return the weighted cost of slices and LUTs, which can be arrays."""
+        return self.slices * slices + self.luts * luts
 
 
 @dataclass(frozen=True)
@@ -330,18 +340,24 @@ class _Graph:
         """Return the lowest weighted cost of a path; infinite if there is no path."""
         return float(self.remaining(weights)[0][0])
 
-    def within(self, bounds: Sequence[Weights]) -> Iterator[_Path]:
-        """Yield all paths whose totals are Pareto optimal among those that meet all bounds, by rising slices."""
-        last = _Labels(np.zeros(1, int), np.zeros(1, int), np.zeros((1, 3), int))
-        fronts: dict[int, _Labels] = {0: last}
-        history: list[dict[int, _Labels]] = []
+    def within(self, bounds: Sequence[Weights], price: Weights, max_labels: int | None = None) -> _Path | None:
+        """Return the path with the lowest price that meets all bounds; ``None`` if there is none.
+
+        Parameters
+        ----------
+        max_labels : int, optional
+            Maximum number of partial paths that are kept for a state. With it the search is quick, but not exact.
+        """
+        fronts = {0: _Labels(np.zeros(1, int), np.zeros(1, int), np.zeros((1, 3), int))}
+        history: list[dict[int, _Labels]] = [fronts]
         for index, level in enumerate(self.levels):
-            history.append(fronts)
             fronts = self._next(index, level, fronts, bounds)
-        if 0 in fronts:
+            if max_labels is not None:
+                fronts = {end: labels.few(max_labels, bounds[-1]) for end, labels in fronts.items()}
             history.append(fronts)
-            for label in range(len(fronts[0].slices)):
-                yield self._traced(history, label)
+        if 0 not in fronts:
+            return None
+        return self._traced(history, int(np.argmin(price.of(fronts[0].slices, fronts[0].luts))))
 
     def _next(
         self, index: int, level: _Level, fronts: Mapping[int, _Labels], bounds: Sequence[Weights]
@@ -353,7 +369,7 @@ class _Graph:
             reached = np.full(int(level.begins.max()) + 1, np.inf)
             for state, labels in fronts.items():
                 if state < len(reached):
-                    reached[state] = (weights.slices * labels.slices + weights.luts * labels.luts).min()
+                    reached[state] = weights.of(labels.slices, labels.luts).min()
             usable &= reached[level.begins] + level.least(weights) + costs[level.ends] <= weights.limit
         extended: dict[int, list[_Labels]] = {}
         for edge in np.flatnonzero(usable).tolist():
@@ -395,13 +411,21 @@ class _Labels:
         slices, luts = np.add.outer(self.slices, front.slices), np.add.outer(self.luts, front.luts)
         fitting = np.ones(slices.shape, bool)
         for weights, limit in limits:
-            fitting &= weights.slices * slices + weights.luts * luts <= limit
+            fitting &= weights.of(slices, luts) <= limit
         before, point = np.nonzero(fitting)
         origins = np.stack((before, np.full(len(before), edge), point), axis=1)
         return _Labels(slices[fitting], luts[fitting], origins)
 
     def _of(self, chosen: np.ndarray) -> _Labels:
         return _Labels(self.slices[chosen], self.luts[chosen], self.origins[chosen])
+
+    def few(self, count: int, weights: Weights) -> _Labels:
+        """Return at most ``count`` labels: those with the lowest weighted cost in as many ranges of slices."""
+        if len(self.slices) <= count:
+            return self
+        costs = weights.of(self.slices, self.luts)
+        ranges = np.array_split(np.arange(len(costs)), count)
+        return self._of(np.array([indices[np.argmin(costs[indices])] for indices in ranges]))
 
     @staticmethod
     def joined(parts: Sequence[_Labels]) -> _Labels:
@@ -652,14 +676,14 @@ def _feasible(graph: _Graph, budget: Budget) -> tuple[_Path | None, list[Weights
         path = graph.best(weights)
         if budget.fits(path.slices, path.luts):
             return path, bounds
-        cost = weights.slices * few_luts.slices + weights.luts * few_luts.luts
-        if weights.slices * path.slices + weights.luts * path.luts >= cost * (1 - ROUNDING):
+        if weights.of(path.slices, path.luts) >= weights.of(few_luts.slices, few_luts.luts) * (1 - ROUNDING):
             break
         if path.slices > budget.slices:
             few_luts = path
         else:
             few_slices = path
-    return next(iter(graph.within([*bounds[:2], bounds[-1]])), None), bounds
+    best = [*bounds[:2], bounds[-1]]
+    return graph.within(best, bounds[-1], MAX_LABELS) or graph.within(best, bounds[-1]), bounds
 
 
 def _bound(graph: _Graph, budget: Budget, slices: float, luts: float) -> Weights:
@@ -681,9 +705,11 @@ def _cheapest(graph: _Graph, budget: Budget) -> _Path | None:
     for slices, luts, limit in ((1, 0, budget.slices), (0, 1, budget.luts)):
         weights, best = _priced(graph, budget, best, path, Weights(slices, luts, limit))
         limits.append(weights)
-    most = budget.price(best.slices, best.luts)
-    priced = [replace(weights, limit=(most + weights.limit) * (1 + ROUNDING)) for weights in limits]
-    return min(graph.within([*bounds[:2], bounds[-1], *priced]), key=lambda path: budget.price(path.slices, path.luts))
+    for max_labels in (MAX_LABELS, None):
+        most = budget.price(best.slices, best.luts)
+        priced = [replace(weights, limit=(most + weights.limit) * (1 + ROUNDING)) for weights in limits]
+        best = graph.within([*bounds[:2], bounds[-1], *priced], price, max_labels) or best
+    return best
 
 
 def _priced(graph: _Graph, budget: Budget, best: _Path, cheap: _Path, limited: Weights) -> tuple[Weights, _Path]:
