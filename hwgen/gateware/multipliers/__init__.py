@@ -14,6 +14,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.multipliers.dsp import DspSlice
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
+from hwgen.gateware.multipliers.narrow import BinaryMultiplier, NarrowMultiplier
 from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.gateware.multipliers.pixel_pair import PixelPair
 from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
@@ -41,7 +42,7 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
 
 With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen.
 """
-LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = ()
+LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (BinaryMultiplier(), NarrowMultiplier())
 """Multipliers in LUTs. The first that can compute a layer's products is used."""
 
 

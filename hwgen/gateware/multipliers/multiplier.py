@@ -28,12 +28,15 @@ class Operands:
         Smallest and largest weight.
     positions : int
         Number of products that the longest chain sums.
+    weights_nonzero : bool, optional
+        Whether no weight is 0, neither a stored weight nor a weight that can be loaded.
     """
 
     activation: Shape
     weight_bits: int
     weight_range: tuple[int, int]
     positions: int
+    weights_nonzero: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,528 @@
+"""Multipliers in LUTs of weights of a few bits: rows that add a pair of products of weight bits in one LUT per bit.
+
+A bit of a weight multiplies an activation by 0 or 1. Bit ``j`` of the weights of two terms selects one of four values,
+which all output channels share::
+
+    weight bits     00   01   10   11
+    selected value   0   x0   x1   x0 + x1
+
+A LUT with six inputs selects one bit of this value and adds it to a partial sum: its inputs are two weight bits, three
+bits of data and a bit of the partial sum. An adder of ``d`` LUTs, a *row*, so adds bit ``j`` of two products of ``d``
+bits. Rows are computed from the lowest weight bit to the highest, because the low bits of the partial sum pass by the
+rows of higher bits. The row of the sign bit is subtracted. The partial sum of a few rows is an operand of a tree of
+adders (`hwgen.gateware.arithmetic.adder_graph`).
+
+A selected value is signed if activations are signed. Its sign bit is then inverted, which makes it unsigned, and a
+constant in the tree corrects the sum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value
+
+from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
+from hwgen.gateware.cost import Cost, constant_adder_luts
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.multiplier import Operands
+
+__all__ = ["BinaryMultiplier", "NarrowMultiplier"]
+
+#: Maximum width of a weight, in bits.
+WEIGHT_BITS = 4
+#: Number of rows whose partial sum is one operand of the tree of adders.
+GROUP_ROWS = 4
+#: Number of rows between two registers: two rows of 9 bits take 2.8 ns, three take 3.5 ns (Yosys' delays of cells).
+ROWS_PER_CYCLE = 2
+#: Maximum width of an adder that Yosys builds without a carry chain, in bits.
+NO_CARRY_CHAIN = 2
+
+
+@dataclass(frozen=True)
+class NarrowMultiplier(LutMultiplier):
+    """Multiplier in LUTs of activations by weights of a few bits, two's complement, that are read from a memory."""
+
+    name = "narrow"
+
+    def offset(self, activation: Shape) -> int:
+        return 0
+
+    def operand(self, activation: Shape) -> Shape:
+        return activation
+
+    def computes(self, operands: Operands, constant_steps: int | None) -> bool:
+        """Return whether weights have at most `WEIGHT_BITS` bits."""
+        return operands.weight_bits <= WEIGHT_BITS
+
+    def latency(self, dots: DotProducts) -> int:
+        return self._circuit(dots).graph.latency
+
+    def sums(
+        self,
+        m: Module,
+        dots: DotProducts,
+        activations: Sequence[Sequence[Value]],
+        weights: Sequence[Sequence[Sequence[Value]]],
+        step: Value,
+        names: Sequence[str],
+    ) -> list[Signal]:
+        return self._circuit(dots).add_to(m, activations, weights, names)
+
+    def count(self, cost: Cost, dots: DotProducts) -> None:
+        # Output channels of equal width have equal circuits, beside the circuit that all channels share.
+        biases = dots.bias or (0,) * dots.channels
+        shared: Cost | None = None
+        for (bits, bias), channels in Counter(zip(dots.sum_bits, biases, strict=True)).items():
+            one, two = (
+                self._counted(replace(dots, sum_bits=(bits,) * copies, bias=(bias,) * copies)) for copies in (1, 2)
+            )
+            if shared is None:
+                shared = Cost(lut=2 * one.lut - two.lut, ff=2 * one.ff - two.ff)
+                cost.lut += shared.lut
+                cost.ff += shared.ff
+            cost.lut += channels * (two.lut - one.lut)
+            cost.ff += channels * (two.ff - one.ff)
+
+    def _counted(self, dots: DotProducts) -> Cost:
+        """Return the resources of dot products, of which all channels are counted."""
+        cost = Cost()
+        self._circuit(dots).count(cost)
+        return cost
+
+    def _circuit(self, dots: DotProducts) -> _Circuit:
+        """Return the circuit of dot products: rows of all weight bits, of which the highest is the sign."""
+        return _circuit(replace(dots, constants=None), dots.weight_bits, is_binary=False)
+
+
+@dataclass(frozen=True)
+class BinaryMultiplier(NarrowMultiplier):
+    """Multiplier in LUTs of activations by weights of -1 and 1, of which a memory stores one bit: 0 for -1.
+
+    With bits ``b``, the sum of products ``(2 * b - 1) * x`` is twice the sum of ``b * x``, less the sum of activations,
+    which all output channels share.
+    """
+
+    name = "binary"
+
+    def computes(self, operands: Operands, constant_steps: int | None) -> bool:
+        """Return whether all weights are -1 or 1."""
+        smallest, largest = operands.weight_range
+        return operands.weights_nonzero and smallest >= -1 and largest <= 1
+
+    def weight_range(self, weight_bits: int) -> tuple[int, int]:
+        return -1, 1
+
+    def unit_bits(self, operands: Operands) -> int:
+        return 1
+
+    def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
+        """Encode one output channel's weights as memory words: 0 for -1, and 1 for 1."""
+        (lane,) = weights
+        return [int(weight > 0) for weight in lane]
+
+    def spread(self, stored: Value, weight_bits: int) -> Value:
+        """Return the weight's bit, which is 0 for -1 and 1 for 1."""
+        return stored
+
+    def _circuit(self, dots: DotProducts) -> _Circuit:
+        """Return the circuit of dot products: rows of one weight bit, which is not a sign."""
+        return _circuit(replace(dots, constants=None), 1, is_binary=True)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two terms of a dot product, or a single one, whose activations select the same rows' values.
+
+    Parameters
+    ----------
+    terms : tuple of (int, int)
+        Position of each term, and index at the position.
+    """
+
+    terms: tuple[tuple[int, int], ...]
+
+    @property
+    def cycle(self) -> int:
+        """Cycle in which the operands of both terms are present, counted from those of the first position."""
+        return max(position for position, _ in self.terms)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Row that adds or subtracts a bit of a pair's products.
+
+    Parameters
+    ----------
+    pair : int
+        Index of the pair.
+    digit : int
+        Index of the weight bit.
+    cycle : int
+        Cycle in which the row is computed.
+    subtracts : bool
+        Whether the row subtracts the products, because the weight bit is a sign.
+    adds_one : bool
+        Whether the row adds one more than the products. It then subtracts the complement of the selected value. Yosys
+        swaps the operands of an adder whose first operand is the wider one, and a bit would take two LUTs.
+    before, after : tuple of int
+        Range of the partial sum before and after the row.
+    waits : int
+        Number of registers behind the row, before the next row of the group or the tree.
+    """
+
+    pair: int
+    digit: int
+    cycle: int
+    subtracts: bool
+    adds_one: bool
+    before: tuple[int, int]
+    after: tuple[int, int]
+    waits: int
+
+
+@dataclass(frozen=True)
+class _Circuit:
+    """Circuit of dot products: pairs of terms, groups of rows, and the tree of adders of each output channel.
+
+    Parameters
+    ----------
+    dots : DotProducts
+        Dot products.
+    digits : int
+        Number of bits of a weight.
+    is_binary : bool
+        Whether a weight of one bit is 1 or -1; otherwise the highest bit is the sign.
+    """
+
+    dots: DotProducts
+    digits: int
+    is_binary: bool
+
+    # Plan
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether activations are signed."""
+        return self.dots.operand.signed
+
+    @cached_property
+    def pairs(self) -> tuple[_Pair, ...]:
+        """Pairs of terms, by the cycle of their operands: of one position, or of two positions of odd sizes."""
+        pairs, single = [], None
+        for position, count in enumerate(self.dots.terms):
+            terms = [(position, index) for index in range(count)]
+            if count % 2:
+                odd = terms.pop()
+                if single is None:
+                    single = odd
+                else:
+                    pairs.append(_Pair((single, odd)))
+                    single = None
+            pairs += [_Pair((one, other)) for one, other in zip(terms[::2], terms[1::2], strict=True)]
+        if single is not None:
+            pairs.append(_Pair((single,)))
+        return tuple(sorted(pairs, key=lambda pair: pair.cycle))
+
+    def bits(self, pair: int) -> int:
+        """Return the width of a selected value of a pair, in bits: of the sum of both activations."""
+        return self.dots.operand.width + len(self.pairs[pair].terms) - 1
+
+    def largest(self, pair: int) -> int:
+        """Return the largest selected value of a pair, unsigned."""
+        return len(self.pairs[pair].terms) * ((1 << self.dots.operand.width) - 1)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[_Row, ...], ...]:
+        """Rows of each group of pairs, the same for all output channels."""
+        size = max(GROUP_ROWS // self.digits, 1)
+        pairs = range(len(self.pairs))
+        count = -(-len(pairs) // size)
+        bounds = [len(pairs) * index // count for index in range(count + 1)]
+        return tuple(self._rows(pairs[first:last]) for first, last in pairwise(bounds))
+
+    def _rows(self, pairs: Sequence[int]) -> tuple[_Row, ...]:
+        """Return the rows of a group of pairs, in the order in which they are computed.
+
+        The first row adds nothing. It selects a value in the cycle that adds the pair's activations. Each other row
+        reads this sum from a register.
+        """
+        order = [(digit, pair) for digit in range(self.digits) for pair in pairs]
+        cycles: list[int] = []
+        for index, (digit, pair) in enumerate(order):
+            ready = self.pairs[pair].cycle
+            if index == 0:
+                cycles.append(ready)
+                continue
+            # Yosys joins two adders of equal bits to an adder of three numbers, which takes more LUTs.
+            joins = index > 1 and digit > order[index - 1][0] and cycles.count(cycles[-1]) < ROWS_PER_CYCLE
+            cycles.append(max(cycles[-1] + (not joins), ready + 1))
+        rows: list[_Row] = []
+        low = high = 0
+        for (digit, pair), cycle, following in zip(order, cycles, [*cycles[1:], cycles[-1] + 1], strict=True):
+            before = low, high
+            subtracts = digit == self.digits - 1 and not self.is_binary
+            adds_one = not subtracts and bits_for_range(*before).width - digit > self.bits(pair)
+            if subtracts:
+                low -= self.largest(pair) << digit
+            else:
+                low += adds_one << digit
+                high += self.largest(pair) + adds_one << digit
+            rows.append(_Row(pair, digit, cycle, subtracts, adds_one, before, (low, high), following - cycle))
+        return tuple(rows)
+
+    @cached_property
+    def constant(self) -> int:
+        """Constant that corrects the sum of all rows: for inverted sign bits, and for rows that add one."""
+        total = 0
+        for rows in self.groups:
+            for row in rows:
+                total -= row.adds_one << row.digit
+                if self.is_signed:
+                    total += (1 if row.subtracts else -1) << (self.bits(row.pair) - 1 + row.digit)
+        return total
+
+    @cached_property
+    def graph(self) -> AdderGraph:
+        """Trees of adders of all output channels: first the operands of each channel's groups, then the pairs' sums."""
+        groups = [Operand(*rows[-1].after, rows[-1].cycle + 1) for rows in self.groups]
+        operands = groups * self.dots.channels
+        if self.is_binary:
+            operands += [self._activations(index) for index in range(len(self.pairs))]
+        graph = AdderGraph(operands)
+        own = [Term(index, int(self.is_binary), 1) for index in range(len(groups))]
+        shared = self._sum_activations(graph, len(operands)) if self.is_binary else []
+        biases = self.dots.bias or (0,) * self.dots.channels
+        for channel, (bits, bias) in enumerate(zip(self.dots.sum_bits, biases, strict=True)):
+            terms = [term._replace(node=term.node + channel * len(groups)) for term in own]
+            graph.add_sum([*terms, *shared], bias if self.is_binary else self.constant + bias, bits)
+        return graph
+
+    def _activations(self, pair: int) -> Operand:
+        """Return the range of the sum of a pair's activations, and the cycle in which a register has it.
+
+        The first pair's sum includes the constant that corrects the sum of all rows, so that all channels share it.
+        """
+        size, bits = len(self.pairs[pair].terms), self.dots.operand.width
+        low = (-size << (bits - 1) if self.is_signed else 0) - 2 * self.constant * (pair == 0)
+        return Operand(low, low + self.largest(pair), self.pairs[pair].cycle + 1)
+
+    def _sum_activations(self, graph: AdderGraph, end: int) -> list[Term]:
+        """Add adders of all activations, whose pairs are the last operands of the graph; return their negative sum."""
+        first = end - len(self.pairs)
+        waiting = [(pair.cycle + 1, Term(first + index, 0, 1)) for index, pair in enumerate(self.pairs)]
+        heapify(waiting)
+        while len(waiting) > 1:
+            taken = [heappop(waiting) for _ in range(min(3, len(waiting)))]
+            heappush(waiting, (taken[-1][0] + 1, graph.add([term for _, term in taken])))
+        ((_, total),) = waiting
+        return [total._replace(sign=-total.sign)]
+
+    @cached_property
+    def data_cycles(self) -> tuple[tuple[int, ...], ...]:
+        """Cycles in which any row reads the activations of each pair, in order."""
+        cycles: defaultdict[int, set[int]] = defaultdict(set)
+        for rows in self.groups:
+            for row in rows:
+                cycles[row.pair].add(row.cycle)
+        return tuple(tuple(sorted(cycles[index])) for index in range(len(self.pairs)))
+
+    def selects_sum(self, pair: int) -> bool:
+        """Return whether rows read the sum of a pair's activations, which has no use for activations of one bit."""
+        return len(self.pairs[pair].terms) == 2 and self.dots.operand.width > 1
+
+    # Circuit
+
+    def add_to(
+        self,
+        m: Module,
+        activations: Sequence[Sequence[Value]],
+        weights: Sequence[Sequence[Sequence[Value]]],
+        names: Sequence[str],
+    ) -> list[Signal]:
+        """Add the circuit to a module, and return the registered sum of each output channel.
+
+        Parameters
+        ----------
+        m : Module
+            Module that gets the circuit.
+        activations : sequence of sequence of Value
+            Operands by position and term.
+        weights : sequence of sequence of sequence of Value
+            Weights by output channel, position and term.
+        names : sequence of str
+            Prefix of the signal names of each output channel.
+        """
+        prefix = f"{names[0]}_shared"
+        data, totals = [], []
+        for index, pair in enumerate(self.pairs):
+            values = [
+                delayed(m, f"{prefix}_activation_{position}_{term}", activations[position][term], pair.cycle - position)
+                for position, term in pair.terms
+            ]
+            total = Signal(Shape(self.bits(index), self.is_signed), name=f"{prefix}_pair_{index}")
+            m.d.comb += total.eq(sum(values[1:], values[0]))
+            totals.append(total)
+            data.append(self._elaborate_data(m, index, [*values, total][: 2 + self.selects_sum(index)], prefix))
+        operands = [
+            self._elaborate_rows(m, rows, data, channel_weights, f"{name}_group_{index}")
+            for channel_weights, name in zip(weights, names, strict=True)
+            for index, rows in enumerate(self.groups)
+        ]
+        if self.is_binary:
+            for index, total in enumerate(totals):
+                low, high, _ = self._activations(index)
+                register = Signal(range(min(low, -1), high + 1), name=f"{total.name}_sum", reset_less=True)
+                m.d.sync += register.eq(total - 2 * self.constant if index == 0 else total)
+                operands.append(register)
+        return self.graph.add_to(m, operands, prefix, names)
+
+    def _elaborate_data(self, m: Module, pair: int, values: list[Value], prefix: str) -> dict[int, list[Value]]:
+        """Add delay lines of a pair's values that rows select, and return the values by cycle."""
+        data, ready = {}, self.pairs[pair].cycle
+        for cycle in self.data_cycles[pair]:
+            names = [f"{prefix}_pair_{pair}_{index}_cycle_{cycle}" for index in range(len(values))]
+            values = [_wait(m, name, value, cycle - ready) for name, value in zip(names, values, strict=True)]
+            data[cycle], ready = values, cycle
+        return data
+
+    def _elaborate_rows(
+        self,
+        m: Module,
+        rows: Sequence[_Row],
+        data: Sequence[dict[int, list[Value]]],
+        weights: Sequence[Sequence[Value]],
+        name: str,
+    ) -> Value:
+        """Add the rows of a group for one output channel, and return their registered sum, signed."""
+        total: Value = Const(0, 0)
+        for index, row in enumerate(rows):
+            bits = [
+                self._elaborate_weight(m, row, weights, position, term, f"{name}_row_{index}")
+                for position, term in self.pairs[row.pair].terms
+            ]
+            selected = self._select(bits, data[row.pair][row.cycle], self.bits(row.pair))
+            upper = total[row.digit :] if len(total) > row.digit else Const(0, 1)
+            upper = upper.as_signed() if row.before[0] < 0 else upper
+            if row.adds_one:
+                upper = upper - Cat(~selected, Const(1, 1)).as_signed()
+            else:
+                upper = upper - selected if row.subtracts else upper + selected if index else selected
+            total = Cat(total[: row.digit], Const(0, max(row.digit - len(total), 0)), upper)
+            shape = bits_for_range(*row.after)
+            total = total[: shape.width]
+            if row.waits:
+                total = self._elaborate_register(m, total, row.waits, index == len(rows) - 1, f"{name}_row_{index}")
+        return total.as_signed() if rows[-1].after[0] < 0 else Cat(total, Const(0, 1)).as_signed()
+
+    def _elaborate_weight(
+        self, m: Module, row: _Row, weights: Sequence[Sequence[Value]], position: int, term: int, name: str
+    ) -> Value:
+        """Return a bit of a weight, delayed until a row reads it."""
+        return _wait(m, f"{name}_weight_{position}_{term}", weights[position][term][row.digit], row.cycle - position)
+
+    def _select(self, bits: Sequence[Value], values: Sequence[Value], width: int) -> Value:
+        """Return the unsigned value that weight bits of a pair select, of ``width`` bits."""
+        if self.dots.operand.width == 1:
+            products = [bit & value[0] for bit, value in zip(bits, values, strict=False)]
+            selected: Value = products[0]
+            if len(bits) == 2:
+                one, other = products
+                # The sum of two numbers of 0 and -1 has the sum of 0 and 1 negated: 0, -1 or -2.
+                selected = Cat(one ^ other, one | other if self.is_signed else one & other)
+        else:
+            extended = [value[:width] if len(value) >= width else self._extend(value) for value in values]
+            selected = Mux(bits[0], extended[0], 0)
+            if len(bits) == 2:
+                one, other, both = extended
+                selected = Mux(bits[1], Mux(bits[0], both, other), selected)
+        return (selected ^ (1 << (width - 1)))[:width] if self.is_signed else selected[:width]
+
+    def _extend(self, value: Value) -> Value:
+        """Return an activation with one bit more."""
+        return Cat(value, value[-1] if self.is_signed else Const(0, 1))
+
+    def _elaborate_register(self, m: Module, value: Value, cycles: int, is_last: bool, name: str) -> Value:
+        """Add registers of a partial sum. The last row's are no shift register for the low bits that pass by rows."""
+        if is_last:
+            return delayed_fast(m, name, value, cycles)
+        return delayed(m, name, value, cycles)
+
+    # Resources
+
+    def count(self, cost: Cost) -> None:
+        """Add to ``cost`` the LUTs and flip-flops of the circuit."""
+        for pair in range(len(self.pairs)):
+            self._count_data(cost, pair)
+        channel = Cost()
+        for rows in self.groups:
+            for row in rows:
+                self._count_row(channel, row)
+        cost.lut += self.dots.channels * channel.lut
+        cost.ff += self.dots.channels * channel.ff
+        self.graph.count(cost)
+
+    def _count_data(self, cost: Cost, pair: int) -> None:
+        """Add to ``cost`` the sum of a pair's activations, and the delay lines of all three."""
+        bits, ready, terms = self.dots.operand.width, self.pairs[pair].cycle, self.pairs[pair].terms
+        for position, _ in terms:
+            _count_wait(cost, bits, ready - position)
+        rows = self.data_cycles[pair]
+        summed = (ready + 1,) * (self.is_binary and pair > 0)
+        if self.is_binary and pair == 0:
+            low, high, _ = self._activations(pair)
+            width = bits_for_range(low, high).width
+            cost.ff += width
+            cost.lut += constant_adder_luts(-2 * self.constant, width)
+        if len(terms) == 1:
+            _count_line(cost, bits, ready, rows + summed)
+            return
+        _count_line(cost, 2 * bits, ready, rows)
+        if self.selects_sum(pair) or self.is_binary:
+            cost.lut += max(bits, 2)
+            _count_line(cost, self.bits(pair), ready, rows * self.selects_sum(pair) + summed)
+
+    def _count_row(self, cost: Cost, row: _Row) -> None:
+        """Add to ``cost`` a row of one output channel: a LUT per bit of the selected value, registers, and weights."""
+        bits, after = self.bits(row.pair), bits_for_range(*row.after).width
+        cost.lut += bits
+        if row.before[0] < 0:
+            # Bits of the partial sum above the selected value are inverted, because a row subtracts.
+            cost.lut += max(bits_for_range(*row.before).width - row.digit - bits, 0)
+        if row.waits == 0 and after - row.digit <= NO_CARRY_CHAIN:
+            # Both rows of a cycle have LUTs without a carry chain, and a bit that has more than six inputs.
+            cost.lut += 1
+        cost.delay(after, row.waits)
+        for position, _ in self.pairs[row.pair].terms:
+            _count_wait(cost, 1, row.cycle - position)
+
+
+def _wait(m: Module, name: str, value: Value, cycles: int) -> Value:
+    """Add a delay line whose output is a flip-flop: a shift register in LUTs is too slow for two rows behind it."""
+    return delayed_fast(m, name, value, cycles) if cycles > 1 else delayed(m, name, value, cycles)
+
+
+def _count_wait(cost: Cost, bits: int, cycles: int) -> None:
+    """Add to ``cost`` a delay line whose output is a flip-flop."""
+    fast = cycles > 1
+    cost.delay(bits, cycles - fast)
+    cost.ff += bits * fast
+
+
+def _count_line(cost: Cost, bits: int, ready: int, cycles: Iterable[int]) -> None:
+    """Add to ``cost`` a delay line that begins in cycle ``ready`` and is read in several cycles."""
+    for cycle in sorted(set(cycles)):
+        _count_wait(cost, bits, cycle - ready)
+        ready = cycle
+
+
+@lru_cache(maxsize=512)
+def _circuit(dots: DotProducts, digits: int, *, is_binary: bool) -> _Circuit:
+    """Return the circuit of dot products, planned once."""
+    return _Circuit(dots, digits, is_binary)
