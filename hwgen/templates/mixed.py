@@ -56,10 +56,10 @@ class MixedSearch(GroupSearch):
             group = unrolling if isinstance(unrolling, Refusal) else search._of(unrolling)
             if not isinstance(group, Refusal):
                 return group
-            if group.resource == "BRAM36":
-                return search._with_moves(group)
-            if isinstance(unrolling, Refusal) or group.resource != "LUTs":
+            if isinstance(unrolling, Refusal):
                 return group
+            if group.resource != "LUTs":
+                return search._with_moves(group)
             search = replace(search, other_luts=search.other_luts + int(group.needed) - self.board.lut)
         return group
 

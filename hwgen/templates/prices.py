@@ -61,13 +61,13 @@ class StagePrices(Prices):
         lanes = unroll.tp * lanes_out(work, unroll)
         luts = fabric(work, unroll) + FINISH_LUTS * lanes * work.weighted
         if form.multiplier is None:
-            slices = lanes * self._finish(work, unroll, PLAIN)
+            slices = lanes * self.finish(work, unroll, PLAIN)
             return Terms(0, slices, slices, 0, _integers(luts))
         per_lane, luts = self._products(work, unroll, form.multiplier, luts)
         units = work.products(unroll) * ceil_div(unroll.tp, form.multiplier.pixels) * form.multiplier.slices
         return Terms(
             unit_slices=units,
-            finish_slices=lanes * self._finish(work, unroll, form.multiplier),
+            finish_slices=lanes * self.finish(work, unroll, form.multiplier),
             lut_finish_slices=lanes * self._lut_finish(work) if form.in_luts else 0,
             lane_luts=_integers(per_lane) if form.in_luts else 0,
             luts=_integers(luts),
@@ -110,7 +110,7 @@ class StagePrices(Prices):
         known = [stage.lut_product(words) for words in (*LUT_WORDS, None)]
         return np.array([luts for luts, _ in known])[kinds], np.array([stored for _, stored in known])[kinds]
 
-    def _finish(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier) -> Any:
+    def finish(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier) -> Any:
         """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind DSP slices.
 
         With fewer output channels or pixels per cycle than share a slice, the layer has a fallback of its multiplier.

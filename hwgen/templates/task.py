@@ -156,15 +156,9 @@ class Task:
     def finish_slices(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the DSP slices of a layer's finish for each channel that is finished per cycle; factors can be arrays.
 
-        The sums, and so the slices of the finish, depend on the multiplier. With fewer output channels per cycle than
-        share a slice, the layer has the fallback of its multiplier.
+        The sums, and so the slices of the finish, depend on the multiplier.
         """
-        stage = self._stages[work.name]
-        if work.name in self.goal.in_luts:
-            return stage.least_finish_slices
-        multiplier = self.multipliers[work.name]
-        alone = stage.finish_slices(multiplier.fallback)
-        return alone + (stage.finish_slices(multiplier) - alone) * (unroll.tm >= multiplier.lanes)
+        return self.prices.finish(work, unroll, self.multipliers[work.name])
 
     def bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         """Return the number of 36-kbit block RAMs that store a layer's weights; factors can be arrays."""
