@@ -30,7 +30,6 @@ from hwgen.gateware.multipliers import (
     LutMultiplier,
     Multiplier,
     Operands,
-    lut_multiplier_of,
     multiplier_of,
 )
 from hwgen.gateware.multiply import CHAIN, MultiplyConfig
@@ -131,13 +130,16 @@ class ConvStage(WindowStage[Conv]):
 
     @cached_property
     def lut_multipliers(self) -> frozenset[LutMultiplier]:
-        if not LUT_MULTIPLIERS:
-            return frozenset()
-        return frozenset(self._lut_multiplier(words) for words in (*LUT_WORDS, None))
+        kinds = [self._lut_multiplier(words) for words in (*LUT_WORDS, None)]
+        return frozenset() if None in kinds else frozenset(filter(None, kinds))
 
-    def _lut_multiplier(self, words: int | None) -> LutMultiplier:
-        """Return the multiplier in LUTs for weight memories of some words; ``None`` stands for many words."""
-        return lut_multiplier_of(self._operands, None if self.op.loaded else words)
+    def _lut_multiplier(self, words: int | None) -> LutMultiplier | None:
+        """Return the multiplier in LUTs for weight memories of some words, or ``None`` if there is none.
+
+        ``words`` is ``None`` for many words.
+        """
+        steps = None if self.op.loaded else words
+        return next((kind for kind in LUT_MULTIPLIERS if kind.computes(self._operands, steps)), None)
 
     @cached_property
     def _lut_products(self) -> dict[int | None, tuple[float, bool]]:
@@ -147,6 +149,7 @@ class ConvStage(WindowStage[Conv]):
     def lut_product(self, words: int | None) -> tuple[float, bool]:
         if words not in self._lut_products:
             multiplier, cost = self._lut_multiplier(words), Cost()
+            assert multiplier is not None
             dots = self._sample(multiplier, words or 1)
             multiplier.count(cost, dots)
             self._lut_products[words] = cost.lut / dots.products, multiplier.stores_weights
