@@ -24,7 +24,7 @@ from hwgen.verilog.netlist import netlist
 from hwgen.verilog.primitives import PrimitivePlatform
 from hwgen.verilog.rtlil import Design, parse
 
-__all__ = ["Written", "instance", "text_of", "written"]
+__all__ = ["Written", "instance", "ports_of", "text_of", "written"]
 
 _TEXT, _PORTS, _PRIMITIVES = "part.v", "ports.json", "primitives.json"
 
@@ -115,6 +115,11 @@ def _ports(part: Part[Any]) -> dict[str, tuple[str, Any]]:
     return ports
 
 
+def ports_of(part: Part[Any]) -> list[tuple[str, Any, None]]:
+    """Return name and signal of each port of a `Part` component, as Amaranth's RTLIL writer expects them."""
+    return [(port, signal, None) for port, (_, signal) in _ports(part).items()]
+
+
 def _kept(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
     """Return the files of a `Part` component's module, from the cache if a class of hwgen was written before."""
     write = partial(_files, part, name, device)
@@ -145,9 +150,8 @@ def text_of(part: Part[Any], name: str, platform: PrimitivePlatform | None = Non
     ``name`` names its instances. The platform receives the primitives of the part; without a platform the part must
     have none.
     """
-    ports = [(port, signal, None) for port, (_, signal) in _ports(part).items()]
     elaborated = Elaborated(part)
-    design = parse(text := rtlil_of_amaranth.convert(elaborated, name, platform, ports=ports))
+    design = parse(text := rtlil_of_amaranth.convert(elaborated, name, platform, ports=ports_of(part)))
     module = design[name]
     outside = replace(face(module, name, part), head=())
     if len(design) > 1 or module.memories or "clk" not in outside.ports.values():

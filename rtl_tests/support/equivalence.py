@@ -19,13 +19,14 @@ from hwgen.verilog.faces import Elaborated, components, faces, outputs
 from hwgen.verilog.memories import WriterPlatform
 from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
-from hwgen.verilog.primitives import named_modules, text_of
+from hwgen.verilog.primitives import PrimitivePlatform, named_modules, text_of
 
 SCRIPT = """\
 design -reset
 read_rtlil gold_{number}.il
-read_verilog gate_{number}.v
+read_verilog -nosynthesis gate_{number}.v
 proc
+flatten
 opt_clean
 memory -nomap
 memory_map -formal
@@ -52,15 +53,22 @@ def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
     for module, lines in modules(text).items():
         net = netlist(design[module], design, drivers)
         if not net.instances:
-            pairs.append((module, lines, outside[module], ModuleText(net, outside[module], outside)))
+            pairs.append((module, [lines], outside[module], ModuleText(net, outside[module], outside), {}))
     for kind, part in platform.parts.items():
-        told, face, writer = parts.text_of(part, apart[kind].name)
-        pairs.append((kind, modules(told)[apart[kind].name], face, writer))
+        own = PrimitivePlatform(DEFAULT)
+        _, face, writer = parts.text_of(part, apart[kind].name, own)
+        # The gold module contains the circuits of the primitives, in modules of their own.
+        told = rtlil_of_amaranth.convert(part, apart[kind].name, ports=parts.ports_of(part))
+        gold = modules(told)
+        pairs.append((kind, [gold.pop(apart[kind].name), *gold.values()], face, writer, own.primitives))
     checked, script = [], []
-    for module, lines, face, writer in pairs:
+    for module, (lines, *others), face, writer, primitives in pairs:
         written = "\n".join(writer.lines()).replace(f"module {face.name} (", "module gate (")
-        (folder / f"gate_{len(checked)}.v").write_text(written + "\n")
-        (folder / f"gold_{len(checked)}.il").write_text(renamed(lines, {**writer.names, **writer.memories}))
+        (folder / f"gate_{len(checked)}.v").write_text(named_modules(written, primitives, "gate", []) + "\n")
+        gold_text = renamed(lines, {**writer.names, **writer.memories})
+        (folder / f"gold_{len(checked)}.il").write_text(
+            "\n".join([gold_text, *(line for m in others for line in m)]) + "\n"
+        )
         script.append(SCRIPT.format(number=len(checked)))
         checked.append(module)
     (folder / "check.ys").write_text("".join(script))

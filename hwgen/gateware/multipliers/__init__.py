@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from amaranth import Shape
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.multipliers.dsp import DspSlice
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
@@ -42,7 +43,7 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
 
 With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen.
 """
-LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (BinaryMultiplier(), NarrowMultiplier())
+LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (BinaryMultiplier(), NarrowMultiplier(), BoothMultiplier())
 """Multipliers in LUTs. The first that can compute a layer's products is used."""
 
 
