@@ -34,6 +34,7 @@ class ConstantMultiplier(LutMultiplier):
 
     name = "constant"
     stores_weights = False
+    computes_windows = True
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
         narrowest = 3 if operands.weight_bits >= NARROW_WEIGHT_BITS else 2

@@ -33,6 +33,7 @@ class SelectedMultiplier(LutMultiplier):
 
     name = "selected"
     stores_weights = False
+    computes_windows = True
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
         return constant_steps is not None and constant_steps <= MOST_STEPS
