@@ -176,6 +176,29 @@ def test_extremes_of_packed_pixels(drawn, extreme):
     check_sums(config, trace.words, expected_sums(config, weights, windows))
 
 
+@st.composite
+def with_lut_lanes(draw) -> tuple[MultiplyConfig, np.ndarray]:
+    """A configuration of any multiplier, the last of whose lanes have their products in LUTs, and its weights."""
+    config, weights = draw(st.one_of(multiplies(), multiplies(packed=True), packed_pixels()))
+    lut_lanes = draw(st.integers(1, config.lanes))
+    kind = config.multiplier.for_size(config.lanes - lut_lanes, config.window.pixels)
+    weights_in = draw(st.sampled_from([None, None, "block"]))
+    mixed = replace(config, macs_per_dsp=kind.name, lut_lanes=lut_lanes, sum_bits=32, weights_in=weights_in)
+    low, high = value_range(config.window)
+    bits = sum_bits(weights, low - mixed.operand_offset, high - mixed.operand_offset)
+    return replace(mixed, sum_bits=bits), weights
+
+
+@settings(max_examples=40)
+@given(drawn=with_lut_lanes(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_lanes_in_luts(drawn, seed, gaps):
+    """Sums of slices and of LUTs arrive together, whatever their latencies."""
+    config, weights = drawn
+    units = len(config.slice_units) * len(config.pixel_groups)
+    assert config.multipliers == config.products * units
+    check_random(config, weights, seed, gaps)
+
+
 @pytest.mark.parametrize(
     ("signed", "weight_bits", "chain"), [(False, 4, 4), (True, 4, 4), (False, 3, 8), (False, 2, 16)]
 )
