@@ -407,8 +407,11 @@ class MultiplyConfig:
 
     @cached_property
     def luts_to_sum(self) -> int:
-        """Cycles from the operands of one cycle to the sum of their products in LUTs, with a register in front."""
-        return 1 + self.lut_multiplier.latency(self.dot_products(self.lut_blocks[0]))
+        """Cycles from the operands of one cycle to the cycle before the sum of their products in LUTs.
+
+        There is a register in front of the operands.
+        """
+        return self.lut_multiplier.latency(self.dot_products(self.lut_blocks[0]))
 
     @property
     def weight_memory(self) -> str:

@@ -181,7 +181,7 @@ def with_lut_lanes(draw) -> tuple[MultiplyConfig, np.ndarray]:
     """A configuration of any multiplier, the last of whose lanes have their products in LUTs, and its weights."""
     config, weights = draw(st.one_of(multiplies(), multiplies(packed=True), packed_pixels()))
     lut_lanes = draw(st.integers(1, config.lanes))
-    kind = config.multiplier.for_size(config.lanes - lut_lanes, config.window.pixels)
+    kind = config.multiplier.for_size(max(config.lanes - lut_lanes, 1), config.window.pixels)
     weights_in = draw(st.sampled_from([None, None, "block"]))
     mixed = replace(config, macs_per_dsp=kind.name, lut_lanes=lut_lanes, sum_bits=32, weights_in=weights_in)
     low, high = value_range(config.window)
