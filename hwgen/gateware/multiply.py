@@ -177,9 +177,16 @@ class MultiplyConfig:
             weight_bits=self.weight_bits,
             weight_range=self.extremes,
             positions=1,
+            weights_nonzero=self._weights_nonzero,
         )
         constant = not self.loaded and self.weights_in != "block"
         return lut_multiplier_of(operands, self.rom_depth if constant else None)
+
+    @property
+    def _weights_nonzero(self) -> bool:
+        """Whether no multiplier ever has a weight of 0, neither a weight of the layer nor one for want of a product."""
+        known = bool(self.lut_lanes) and not self.loaded and self.weights.nonzero
+        return known and not any(None in step for step in self._steps)
 
     @property
     def slice_lanes(self) -> int:
@@ -288,7 +295,7 @@ class MultiplyConfig:
     def unit_multipliers(self) -> tuple[Multiplier, ...]:
         """Kind of multiplier (a `Multiplier`) of each of ``units``; the last unit can serve fewer lanes."""
         pixels = self.multiplier.pixels
-        slices = (self.multiplier.for_size(len(unit), pixels) for unit in self.slice_units)
+        slices = (self.multiplier.for_rest(len(unit), pixels) for unit in self.slice_units)
         return (*slices, *(self.lut_multiplier for _ in range(self.lut_lanes)))
 
     def dot_products(self, lanes: Sequence[int]) -> DotProducts:
@@ -303,7 +310,7 @@ class MultiplyConfig:
         return DotProducts(
             operand=self.operand,
             weight_bits=self.weight_bits,
-            weight_range=self.extremes,
+            weight_range=self.lut_multiplier.weight_range(self.weight_bits),
             terms=tuple(
                 sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
                 for position in range(self.positions)
@@ -573,7 +580,9 @@ class MultiplyConfig:
     @property
     def circuit(self) -> MultiplyConfig:
         """Configuration with only a weight range, equal for all convolutions whose `Chains` have the same circuit."""
-        return replace(self, weights=Bounds(len(self.weights), self.kinds[0].representative(self.operands)))
+        return replace(
+            self, weights=Bounds(len(self.weights), self.kinds[0].representative(self.operands), self._weights_nonzero)
+        )
 
     @cached_property
     def _output_weights(self) -> int:
@@ -631,7 +640,7 @@ class MultiplyConfig:
     def _count_whole(self, cost: Cost) -> None:
         """Add to ``cost`` the adder trees of the lanes in DSP slices, in a layer that computes a window per cycle."""
         for unit in self.slice_units:
-            multiplier = self.multiplier.for_size(len(unit), self.multiplier.pixels)
+            multiplier = self.multiplier.for_rest(len(unit), self.multiplier.pixels)
             for index, lane in enumerate(unit):
                 self._count_whole_sums(cost, lane, *self._sums_of(multiplier, index))
                 cost.delay(self.window.pixels * self.whole_bits[lane], self.to_sum - self.slices_to_sum)
@@ -645,7 +654,7 @@ class MultiplyConfig:
             for index in range(len(unit) * len(group))
         )
         for (lanes, pixels, index), count in sorted(sums.items()):
-            self._count_sums(cost, count, *self._sums_of(self.multiplier.for_size(lanes, pixels), index))
+            self._count_sums(cost, count, *self._sums_of(self.multiplier.for_rest(lanes, pixels), index))
 
     def _count_dots(self, cost: Cost, dots: DotProducts) -> None:
         """Add to ``cost`` the dot products in LUTs of all pixels, and the accumulators of their sums."""
@@ -724,7 +733,7 @@ class MultiplyConfig:
     def _soft_units(self) -> int:
         """Number of multiplier units and groups of pixels whose products synthesis builds from LUTs."""
         return sum(
-            self.multiplier.for_size(len(unit), len(group)).is_soft(self.operand, self.weight_bits)
+            self.multiplier.for_rest(len(unit), len(group)).is_soft(self.operand, self.weight_bits)
             for unit in self.slice_units
             for group in self.pixel_groups
         )

@@ -73,7 +73,7 @@ class ProductSums:
                 for chain in range(config.chains):
                     for group in config.pixel_groups:
                         if config.lane_of(chain, position) is not None:
-                            multiplier = config.multiplier.for_size(len(unit), len(group))
+                            multiplier = config.multiplier.for_rest(len(unit), len(group))
                             self._weight(m, index, multiplier, position, chain)
 
     def _elaborate_control(self, m: Module) -> Value:
@@ -110,7 +110,7 @@ class ProductSums:
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
         """Add the chains and the trees of one multiplier unit, which serves some lanes and pixels."""
         config = self.config
-        multiplier = config.multiplier.for_size(len(unit), len(group))
+        multiplier = config.multiplier.for_rest(len(unit), len(group))
         name = self._name(f"lane_{'_'.join(str(lane) for lane in unit)}", group)
         activations = self._activations(m, group, unit[0] % config.operand_lanes, False)
         sums = [self._elaborate_chain(m, multiplier, activations, index, chain, name) for chain in range(config.chains)]

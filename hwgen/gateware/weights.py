@@ -39,6 +39,11 @@ class Weights:
         return min(different), max(different)
 
     @cached_property
+    def nonzero(self) -> bool:
+        """Whether no weight of the convolution is 0."""
+        return 0 not in self._array
+
+    @cached_property
     def _sums(self) -> dict[int, tuple[tuple[int, int], ...]]:
         return {}
 
@@ -83,6 +88,8 @@ class Bounds(Weights):
         Number of weights.
     extremes : tuple of int
         Smallest and largest weight.
+    nonzero : bool
+        Whether no weight is 0.
 
     Raises
     ------
@@ -90,8 +97,8 @@ class Bounds(Weights):
         By ``values`` and everything that needs the weights themselves.
     """
 
-    def __init__(self, count: int, extremes: tuple[int, int]):
-        self._count, self._extremes = count, extremes
+    def __init__(self, count: int, extremes: tuple[int, int], nonzero: bool = False):
+        self._count, self._extremes, self._nonzero = count, extremes, nonzero
 
     @property
     def values(self) -> memoryview:
@@ -103,9 +110,15 @@ class Bounds(Weights):
         return self._extremes
 
     @property
+    def nonzero(self) -> bool:
+        """Whether no weight is 0, as given to the stand-in."""
+        return self._nonzero
+
+    @property
     def digest(self) -> bytes:
-        """SHA-256 digest of the number and the extremes of the weights."""
-        return hashlib.sha256(repr((self._count, self._extremes)).encode()).digest()
+        """SHA-256 digest of all that is known of the weights."""
+        known = (self._count, self._extremes, *((True,) if self._nonzero else ()))
+        return hashlib.sha256(repr(known).encode()).digest()
 
     def __len__(self) -> int:
         return self._count

@@ -37,7 +37,7 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 
 @st.composite
 def multiplies(
-    draw, packed: bool = False, depthwise: bool | None = None, **limits
+    draw, packed: bool = False, depthwise: bool | None = None, most_lanes: int = 2, **limits
 ) -> tuple[MultiplyConfig, np.ndarray]:
     """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
     if depthwise is None:
@@ -47,7 +47,7 @@ def multiplies(
         window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
     groups = window.input.groups
     folds = window.output_folds // groups
-    lanes = draw(st.integers(1 + packed, (4 + packed) if window.pixels == 1 else 2 + packed))
+    lanes = draw(st.integers(1 + packed, (4 if window.pixels == 1 else most_lanes) + packed))
     size = draw(st.integers(max((folds - 1) * lanes + 1, 1 + packed), folds * lanes))
     lanes, outputs = min(lanes, size), groups * size
     if depthwise:
@@ -131,7 +131,7 @@ def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarr
     Lanes and pixels can be odd. ``extreme``: the weights are the largest ones.
     """
     kind = multiplier_of(draw(st.sampled_from(["2-pixels", 4])))
-    config, _ = draw(multiplies(depthwise=None if kind.lanes == 1 else False))
+    config, _ = draw(multiplies(depthwise=None if kind.lanes == 1 else False, most_lanes=4))
     assume(config.lanes >= kind.lanes and config.window.pixels >= kind.pixels)
     most_bits = 8 if kind.lanes == 1 else 4
     bits, weight_bits = draw(st.integers(2, most_bits)), draw(st.integers(2, most_bits))

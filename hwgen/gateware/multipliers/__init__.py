@@ -12,6 +12,7 @@ from amaranth import Shape
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.multipliers.booth import BoothMultiplier
+from hwgen.gateware.multipliers.constant import ConstantMultiplier
 from hwgen.gateware.multipliers.dsp import DspSlice
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
@@ -19,6 +20,7 @@ from hwgen.gateware.multipliers.narrow import BinaryMultiplier, NarrowMultiplier
 from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.gateware.multipliers.pixel_pair import PixelPair
 from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
+from hwgen.gateware.multipliers.selected import SelectedMultiplier
 
 __all__ = [
     "LUT_MULTIPLIERS",
@@ -43,7 +45,13 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
 
 With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen.
 """
-LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (BinaryMultiplier(), NarrowMultiplier(), BoothMultiplier())
+LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (
+    ConstantMultiplier(),
+    SelectedMultiplier(),
+    BinaryMultiplier(),
+    NarrowMultiplier(),
+    BoothMultiplier(),
+)
 """Multipliers in LUTs. The first that can compute a layer's products is used."""
 
 

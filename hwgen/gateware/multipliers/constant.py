@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from amaranth import Module, Signal, Value
+from amaranth import Cat, Const, Module, Signal, Value
 
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand
 from hwgen.gateware.arithmetic.shared_terms import shared_terms
@@ -52,7 +52,11 @@ class ConstantMultiplier(LutMultiplier):
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:
-        operands = [operand for position in activations for operand in position]
+        operands = [
+            operand if dots.operand.signed else Cat(operand, Const(0, 1)).as_signed()
+            for position in activations
+            for operand in position
+        ]
         return _graph(dots).add_to(m, operands, f"{names[0]}_shared", names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
@@ -63,9 +67,9 @@ class ConstantMultiplier(LutMultiplier):
 def _graph(dots: DotProducts) -> AdderGraph:
     """Return the graph of adders of all output channels' dot products."""
     assert dots.constants is not None
-    half = 1 << (dots.operand.width - 1)
+    low, high = dots.operand_range
     graph = AdderGraph(
-        [Operand(-half, half - 1, position) for position, terms in enumerate(dots.terms) for _ in range(terms)]
+        [Operand(low, high, position) for position, terms in enumerate(dots.terms) for _ in range(terms)]
     )
     weights = [[weight for (weight,) in row] for row in dots.constants]
     biases = dots.bias or (0,) * dots.channels

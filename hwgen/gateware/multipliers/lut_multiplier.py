@@ -54,6 +54,12 @@ class DotProducts:
         return len(self.sum_bits)
 
     @property
+    def operand_range(self) -> tuple[int, int]:
+        """Smallest and largest operand."""
+        bits = self.operand.width
+        return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if self.operand.signed else (0, (1 << bits) - 1)
+
+    @property
     def products(self) -> int:
         """Number of products of all output channels."""
         return self.channels * sum(self.terms)

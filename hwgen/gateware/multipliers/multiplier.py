@@ -123,6 +123,13 @@ class Multiplier(ABC):
         fills = lanes >= self.lanes and pixels >= self.pixels
         return self if fills else self.fallback.for_size(lanes, pixels)
 
+    def for_rest(self, lanes: int, pixels: int) -> Multiplier:
+        """Return the multiplier of one unit in a layer of this multiplier, with that many output channels and pixels.
+
+        The last unit can have fewer of them than the others, and packs its operands at the same distances.
+        """
+        return self.for_size(lanes, pixels)
+
     @abstractmethod
     def check(self, demand: Demand) -> None:
         """Raise ConfigError for a convolution that the multiplier cannot compute.

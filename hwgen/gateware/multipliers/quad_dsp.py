@@ -51,6 +51,9 @@ class QuadDspSlice(PackedFields):
             return self if pixels >= self.pixels else PackedDspSlice()
         return PixelPair() if pixels >= self.pixels else DspSlice()
 
+    def for_rest(self, lanes: int, pixels: int) -> Multiplier:
+        return _OneLane() if lanes == 1 and pixels >= self.pixels else self.for_size(lanes, pixels)
+
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
         half = 1 << (LARGEST_BITS - 1)
         fits = -half <= weight_range[0] and weight_range[1] < half and activation_bits <= LARGEST_BITS
@@ -78,3 +81,11 @@ class QuadDspSlice(PackedFields):
 
     def operand(self, activation: Shape) -> Shape:
         return Shape(activation.width, signed=False)
+
+
+@dataclass(frozen=True)
+class _OneLane(QuadDspSlice):
+    """Multiplier of the last unit of a layer with an odd number of output channels at once: one channel, two pixels."""
+
+    lanes = 1
+    lane_shift = 0

@@ -168,7 +168,7 @@ class _Tables:
         self._weights = np.array(dots.constants, dtype=np.int64)
         self._steps = self._weights.shape[2]
         assert self._steps <= MOST_STEPS
-        self._width = dots.operand.width
+        self._width, self._signed = dots.operand.width, dots.operand.signed
         self._positions = len(dots.terms)
         self._tables = [table for table in self._divided(dots) if table.fields]
         products = [(table, field) for table in self._tables for field in table.fields]
@@ -202,7 +202,7 @@ class _Tables:
         _, terms, steps = weights.shape
         addresses = np.arange(1 << terms * size)
         values = addresses[:, None] >> np.arange(terms) * size & (1 << size) - 1
-        if first + size == self._width:
+        if self._signed and first + size == self._width:
             values = values - ((values >> size - 1) << size)
         for channel, own in enumerate(weights):
             if own.any():
