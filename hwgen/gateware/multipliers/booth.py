@@ -18,7 +18,7 @@ Short chains need few delays of operands. The digits can therefore be divided am
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -34,10 +34,13 @@ from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["BoothMultiplier"]
 
+#: Number of layouts whose cost is computed; the others are ruled out by an estimate.
+CANDIDATES = 4
 #: Number of rows between two registers: more take longer than 3.3 ns.
 ROWS_PER_STAGE = 2
-#: Number of flip-flops that the choice of a layout weighs as one LUT. A slice has two beside each LUT, mostly unused.
-FLIP_FLOPS_OF_A_LUT = 8
+#: Number of flip-flops that weigh as much as a LUT in the choice of a layout. A slice has two beside each LUT, and most
+#: of them are unused.
+FLIP_FLOPS_OF_A_LUT = 16
 #: Largest number of terms that a chain of rows serves.
 LARGEST_GROUP = 7
 
@@ -117,6 +120,10 @@ class _Row:
     cycle: int
     bits: int
 
+    def bits_of(self, sum_bits: int) -> int:
+        """Return the row's width if sums wrap at ``sum_bits`` bits: 0 if all of its bits are beyond the sum."""
+        return max(min(self.bits, sum_bits - 2 * self.digit), 0)
+
 
 @dataclass(frozen=True)
 class _Chain:
@@ -135,9 +142,131 @@ class _Chain:
         """Cycle in which the chain's sum is in registers."""
         return self.rows[-1].cycle + 1
 
+    def next_cycle(self, index: int) -> int:
+        """Return the cycle in which the sum of row ``index`` is read: by the next row, or behind the chain."""
+        return self.rows[index + 1].cycle if index + 1 < len(self.rows) else self.end
+
     def ends_digit(self, index: int) -> bool:
         """Return whether row ``index`` is the last one of its digit, but not of the chain."""
         return index + 1 < len(self.rows) and self.rows[index + 1].digit > self.rows[index].digit
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Chains of the same terms: of a few terms at given positions, counted from that of the first term.
+
+    Parameters
+    ----------
+    encoded : _Number
+        Operand that is encoded as Booth digits.
+    multiplicand : _Number
+        Operand of which the digits select multiples.
+    positions : tuple of int
+        Position of each term, which is the cycle of its operands.
+    digits : int
+        Maximum number of digits of a chain.
+    """
+
+    encoded: _Number
+    multiplicand: _Number
+    positions: tuple[int, ...]
+    digits: int
+
+    @cached_property
+    def chains(self) -> tuple[_Chain, ...]:
+        """Chains of one output channel."""
+        firsts = range(0, self.encoded.digits, self.digits)
+        return tuple(self._chain(first, min(first + self.digits, self.encoded.digits) - 1) for first in firsts)
+
+    def _chain(self, first: int, last: int) -> _Chain:
+        """Return the chain of the digits ``first`` to ``last``."""
+        rows = []
+        cycle, rows_of_cycle = 0, 0
+        low, high = 0, 0
+        for digit in range(first, last + 1):
+            for term, position in enumerate(self.positions):
+                if position > cycle:
+                    cycle, rows_of_cycle = position, 0
+                elif rows_of_cycle == ROWS_PER_STAGE:
+                    cycle, rows_of_cycle = cycle + 1, 0
+                rows_of_cycle += 1
+                low, high = self._range(first, digit, term + 1)
+                rows.append(_Row(term, digit, cycle, _bits(low, high)))
+        return _Chain(tuple(rows), low << 2 * (last - first), high << 2 * (last - first))
+
+    def _range(self, first: int, digit: int, num_added: int) -> tuple[int, int]:
+        """Return the range of a chain's running sum, without the bits below ``digit``.
+
+        The digits from ``first`` to ``digit`` of ``num_added`` terms are added, and those below ``digit`` of the other
+        terms.
+        """
+        num_others = len(self.positions) - num_added
+        added = self._products(*self.encoded.part(first, digit))
+        others = self._products(*self.encoded.part(first, digit - 1))
+        shift = 2 * (digit - first)
+        low, high = (num_added * one + num_others * other for one, other in zip(added, others, strict=True))
+        return low >> shift, high >> shift
+
+    def _products(self, low: int, high: int) -> tuple[int, int]:
+        """Return the range of the products of the multiplicand and a number of the given range."""
+        ends = [end * factor for end in (low, high) for factor in (self.multiplicand.low, self.multiplicand.high)]
+        return min(ends), max(ends)
+
+    # Operands
+
+    @cached_property
+    def multiplicand_delays(self) -> list[set[int]]:
+        """Delays, in cycles, at which rows read the multiplicand of each term."""
+        delays: list[set[int]] = [set() for _ in self.positions]
+        for chain in self.chains:
+            for row in chain.rows:
+                delays[row.term].add(row.cycle - self.positions[row.term])
+        return delays
+
+    @cached_property
+    def encoded_delays(self) -> list[dict[frozenset[int], list[int]]]:
+        """Bits of the encoded operand of each term, by the set of delays, in cycles, at which rows read the bits."""
+        delays: list[dict[int, set[int]]] = [defaultdict(set) for _ in self.positions]
+        for chain in self.chains:
+            for row in chain.rows:
+                for bit in self.digit_bits(row.digit):
+                    if bit is not None:
+                        delays[row.term][bit].add(row.cycle - self.positions[row.term])
+        bits: list[dict[frozenset[int], list[int]]] = [defaultdict(list) for _ in self.positions]
+        for term, by_bit in enumerate(delays):
+            for bit, cycles in sorted(by_bit.items()):
+                bits[term][frozenset(cycles)].append(bit)
+        return bits
+
+    def digit_bits(self, digit: int) -> Iterator[int | None]:
+        """Yield the bits of the encoded operand that make a digit, the lowest first; ``None`` below the lowest bit."""
+        for bit in range(2 * digit - 1, 2 * digit + 2):
+            yield None if bit < 0 else min(bit, self.encoded.bits - 1)
+
+    # Resources
+
+    def count_multiplicands(self, cost: Cost, channels: int) -> None:
+        """Count the delays of the multiplicands of some output channels."""
+        for delays in self.multiplicand_delays:
+            _count_line(cost, channels * self.multiplicand.bits, delays)
+
+    def count_encoded(self, cost: Cost, channels: int) -> None:
+        """Count the delays of the encoded operands of some output channels."""
+        for by_delays in self.encoded_delays:
+            for delays, bits in by_delays.items():
+                _count_line(cost, channels * len(bits), delays)
+
+    def count_chains(self, cost: Cost, sum_bits: int) -> None:
+        """Count the rows and registers of an output channel whose sums have ``sum_bits`` bits."""
+        for chain in self.chains:
+            for index, row in enumerate(chain.rows):
+                bits = row.bits_of(sum_bits)
+                if not bits:
+                    break
+                cost.lut += bits
+                passed = 2 if chain.ends_digit(index) else 0
+                _count_line(cost, passed, [chain.end - row.cycle])
+                _count_line(cost, max(bits - passed, 1), [chain.next_cycle(index) - row.cycle])
 
 
 @dataclass(frozen=True)
@@ -161,153 +290,87 @@ class _Layout:
     digits: int
 
     @cached_property
-    def _activation(self) -> _Number:
+    def numbers(self) -> tuple[_Number, _Number]:
+        """Operand that is encoded as Booth digits, and operand of which the digits select multiples."""
         bits = self.dots.operand.width + (not self.dots.operand.signed)
-        return _Number(bits, -1 << (bits - 1), (1 << (bits - 1)) - 1)
+        activation = _Number(bits, -1 << (bits - 1), (1 << (bits - 1)) - 1)
+        weight = _Number(self.dots.weight_bits, *self.dots.weight_range)
+        return (weight, activation) if self.encodes_weights else (activation, weight)
 
     @cached_property
-    def _weight(self) -> _Number:
-        return _Number(self.dots.weight_bits, *self.dots.weight_range)
-
-    @property
-    def encoded(self) -> _Number:
-        """Operand that is encoded as Booth digits."""
-        return self._weight if self.encodes_weights else self._activation
-
-    @property
-    def multiplicand(self) -> _Number:
-        """Operand of which the digits select multiples."""
-        return self._activation if self.encodes_weights else self._weight
-
-    @cached_property
-    def positions(self) -> tuple[int, ...]:
-        """Position of each term, which is the cycle of its operands."""
-        return tuple(position for position, count in enumerate(self.dots.terms) for _ in range(count))
-
-    @cached_property
-    def chains(self) -> tuple[_Chain, ...]:
-        """Chains of one output channel."""
-        terms = range(len(self.positions))
-        return tuple(
-            self._chain(terms[first : first + self.group], digit, min(digit + self.digits, self.encoded.digits) - 1)
-            for first in range(0, len(terms), self.group)
-            for digit in range(0, self.encoded.digits, self.digits)
-        )
-
-    def _chain(self, terms: Sequence[int], first: int, last: int) -> _Chain:
-        """Return the chain of the digits ``first`` to ``last`` of some terms."""
-        rows = []
-        cycle, rows_of_cycle = 0, 0
-        low, high = 0, 0
-        for digit in range(first, last + 1):
-            for count, term in enumerate(terms, start=1):
-                if self.positions[term] > cycle:
-                    cycle, rows_of_cycle = self.positions[term], 0
-                elif rows_of_cycle == ROWS_PER_STAGE:
-                    cycle, rows_of_cycle = cycle + 1, 0
-                rows_of_cycle += 1
-                low, high = self._range(first, digit, count, len(terms) - count)
-                rows.append(_Row(term, digit, cycle, _bits(low, high)))
-        return _Chain(tuple(rows), low << 2 * (last - first), high << 2 * (last - first))
-
-    def _range(self, first: int, digit: int, num_added: int, num_others: int) -> tuple[int, int]:
-        """Return the range of a chain's running sum, without the bits below ``digit``.
-
-        The digits from ``first`` to ``digit`` of ``num_added`` terms are added, and those below ``digit`` of the
-        others.
-        """
-        added = self._products(*self.encoded.part(first, digit))
-        others = self._products(*self.encoded.part(first, digit - 1))
-        shift = 2 * (digit - first)
-        low, high = (num_added * one + num_others * other for one, other in zip(added, others, strict=True))
-        return low >> shift, high >> shift
-
-    def _products(self, low: int, high: int) -> tuple[int, int]:
-        """Return the range of the products of the multiplicand and a number of the given range."""
-        ends = [end * factor for end in (low, high) for factor in (self.multiplicand.low, self.multiplicand.high)]
-        return min(ends), max(ends)
-
-    def row_bits(self, row: _Row, channel: int) -> int:
-        """Return the width of a row in an output channel, whose sums wrap: 0 if all bits are beyond the sum."""
-        return max(min(row.bits, self.dots.sum_bits[channel] - 2 * row.digit), 0)
-
-    # Operands
-
-    @cached_property
-    def multiplicand_cycles(self) -> list[set[int]]:
-        """Delays, in cycles, at which rows read the multiplicand of each term."""
-        cycles: list[set[int]] = [set() for _ in self.positions]
-        for chain in self.chains:
-            for row in chain.rows:
-                cycles[row.term].add(row.cycle - self.positions[row.term])
-        return cycles
-
-    @cached_property
-    def encoded_cycles(self) -> list[dict[frozenset[int], list[int]]]:
-        """Bits of the encoded operand of each term, by the set of delays, in cycles, at which rows read the bits."""
-        cycles: list[dict[int, set[int]]] = [defaultdict(set) for _ in self.positions]
-        for chain in self.chains:
-            for row in chain.rows:
-                for bit in self._digit_bits(row.digit):
-                    if bit is not None:
-                        cycles[row.term][bit].add(row.cycle - self.positions[row.term])
-        groups: list[dict[frozenset[int], list[int]]] = [defaultdict(list) for _ in self.positions]
-        for term, by_bit in enumerate(cycles):
-            for bit, delays in sorted(by_bit.items()):
-                groups[term][frozenset(delays)].append(bit)
+    def groups(self) -> list[tuple[int, int, _Group]]:
+        """Groups of terms whose products are summed along the same chains: first term, its position, and group."""
+        positions = [position for position, count in enumerate(self.dots.terms) for _ in range(count)]
+        groups = []
+        for first in range(0, len(positions), self.group):
+            start = positions[first]
+            relative = tuple(position - start for position in positions[first : first + self.group])
+            groups.append((first, start, _group(*self.numbers, relative, self.digits)))
         return groups
 
-    def _digit_bits(self, digit: int) -> Iterator[int | None]:
-        """Yield the bits of the encoded operand that make a digit, the lowest first; ``None`` below the lowest bit."""
-        for bit in range(2 * digit - 1, 2 * digit + 2):
-            yield None if bit < 0 else min(bit, self.encoded.bits - 1)
+    @property
+    def _chains(self) -> Iterator[tuple[int, _Chain]]:
+        """Chains of one output channel, and the position from which their cycles count."""
+        return ((start, chain) for _, start, group in self.groups for chain in group.chains)
 
-    # Sums
-
-    @cached_property
-    def _graph(self) -> AdderGraph:
-        """Adder trees of all output channels, which add the sums of the channels' chains."""
-        dots = self.dots
-        operands = [Operand(chain.low, chain.high, chain.end) for chain in self.chains] * dots.channels
-        graph = AdderGraph(operands)
-        for channel, bits in enumerate(dots.sum_bits):
-            first = channel * len(self.chains)
-            terms = [Term(first + index, 2 * chain.first_digit, 1) for index, chain in enumerate(self.chains)]
-            graph.add_sum(terms, dots.bias[channel] if dots.bias else 0, bits)
+    def _graph(self, sums: Sequence[tuple[int, int]]) -> AdderGraph:
+        """Return the adder trees of some output channels, given by the width of each sum and its bias."""
+        chains = list(self._chains)
+        operands = [Operand(chain.low, chain.high, start + chain.end) for start, chain in chains]
+        graph = AdderGraph(operands * len(sums))
+        for channel, (bits, bias) in enumerate(sums):
+            first = channel * len(chains)
+            terms = [Term(first + index, 2 * chain.first_digit, 1) for index, (_, chain) in enumerate(chains)]
+            graph.add_sum(terms, bias, bits)
         return graph
 
-    @property
+    @cached_property
+    def _sums(self) -> list[tuple[int, int]]:
+        """Width and bias of each output channel's sum."""
+        return list(zip(self.dots.sum_bits, self.dots.bias or (0,) * self.dots.channels, strict=True))
+
+    @cached_property
     def latency(self) -> int:
-        return self._graph.latency
+        return max(self._graph([total]).latency for total in set(self._sums))
 
     # Resources
 
     @cached_property
     def cost(self) -> Cost:
         """LUTs and flip-flops of the dot products."""
-        cost, channels = Cost(), self.dots.channels
-        shared, own = (1, channels) if self.encodes_weights else (channels, 1)
-        for delays in self.multiplicand_cycles:
-            _count_line(cost, shared * self.multiplicand.bits, delays)
-        for groups in self.encoded_cycles:
-            for delays, bits in groups.items():
-                _count_line(cost, own * len(bits), delays)
-        for channel in range(channels):
-            for chain in self.chains:
-                self._count_chain(cost, chain, channel)
-        self._graph.count(cost)
+        cost = self._cost_of_chains
+        for total, channels in Counter(self._sums).items():
+            tree = Cost()
+            self._graph([total]).count(tree)
+            _add_cost(cost, tree, channels)
         return cost
 
-    def _count_chain(self, cost: Cost, chain: _Chain, channel: int) -> None:
-        for index, row in enumerate(chain.rows):
-            bits = self.row_bits(row, channel)
-            if not bits:
-                return
-            cost.lut += bits
-            passed = 2 if chain.ends_digit(index) else 0
-            _count_line(cost, passed, [chain.end - row.cycle])
-            after = chain.rows[index + 1].cycle if index + 1 < len(chain.rows) else chain.end
-            _count_line(cost, max(bits - passed, 1), [after - row.cycle])
+    @property
+    def _cost_of_chains(self) -> Cost:
+        """LUTs and flip-flops of all chains, without the adder trees."""
+        cost = Cost()
+        encoded, multiplied = (self.dots.channels, 1) if self.encodes_weights else (1, self.dots.channels)
+        for group, count in Counter(group for _, _, group in self.groups).items():
+            chains = Cost()
+            group.count_encoded(chains, encoded)
+            group.count_multiplicands(chains, multiplied)
+            for bits, channels in Counter(self.dots.sum_bits).items():
+                channel = Cost()
+                group.count_chains(channel, bits)
+                _add_cost(chains, channel, channels)
+            _add_cost(cost, chains, count)
+        return cost
+
+    @property
+    def rough_cost(self) -> float:
+        """Estimated cost of the dot products, in LUTs: every adder of a tree is as wide as the widest chain's sum.
+
+        A tree of ternary adders has half as many adders as operands.
+        """
+        chains = list(self._chains)
+        width = max(_bits(chain.low, chain.high) for _, chain in chains)
+        tree = self.dots.channels * (len(chains) - 1) / 2 * width
+        return _weighed(self._cost_of_chains) + _weighed(Cost(lut=tree, ff=round(tree)))
 
     # Circuit
 
@@ -315,69 +378,88 @@ class _Layout:
         self, m: Module, activations: Sequence[Value], weights: Sequence[Sequence[Value]], names: Sequence[str]
     ) -> list[Signal]:
         """Add the circuit to a module, and return the registered sum of each output channel."""
-        shared = f"{names[0]}_activation"
-        if self.encodes_weights:
-            multiplicands = [self._multiplicands(m, activations, shared)] * len(names)
-            digits = [self._digits(m, channel, f"{name}_weight") for channel, name in zip(weights, names, strict=True)]
-        else:
-            digits = [self._digits(m, activations, shared)] * len(names)
-            multiplicands = [
-                self._multiplicands(m, channel, f"{name}_weight") for channel, name in zip(weights, names, strict=True)
-            ]
-        sums = [
-            self._add_chain(m, chain, channel, multiplicands[channel], digits[channel], f"{name}_chain_{index}")
-            for channel, name in enumerate(names)
-            for index, chain in enumerate(self.chains)
-        ]
-        return self._graph.add_to(m, sums, names[0], names)
+        own_names = [f"{name}_weight" for name in names]
+        by_channel: list[list[Value]] = []
+        channels = list(zip(weights, own_names, strict=True))
+        shared = [(activations, f"{names[0]}_activation")]
+        encoded, multiplied = (channels, shared) if self.encodes_weights else (shared, channels)
+        digits = [self._digits(m, operands, name) for operands, name in encoded]
+        multiplicands = [self._multiplicands(m, operands, name) for operands, name in multiplied]
+        for channel, name in enumerate(names):
+            own_digits, own_multiplicands = digits[channel % len(digits)], multiplicands[channel % len(multiplicands)]
+            by_channel.append([])
+            for first, _, group in self.groups:
+                for chain in group.chains:
+                    adder = _ChainCircuit(
+                        m, group, chain, self.dots.sum_bits[channel], f"{name}_chain_{len(by_channel[-1])}"
+                    )
+                    last = first + len(group.positions)
+                    by_channel[-1].append(adder.add(own_digits[first:last], own_multiplicands[first:last]))
+        sums = [total for totals in by_channel for total in totals]
+        return self._graph(self._sums).add_to(m, sums, names[0], names)
 
     def _multiplicands(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[int, Value]]:
         """Add the delays of the terms' multiplicands, and return each one's value at each delay that is read."""
         return [
-            _line(m, operand, delays, f"{name}_{term}")
-            for term, (operand, delays) in enumerate(zip(operands, self.multiplicand_cycles, strict=True))
+            _line(m, operands[first + term], delays, f"{name}_{first + term}")
+            for first, _, group in self.groups
+            for term, delays in enumerate(group.multiplicand_delays)
         ]
 
     def _digits(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[tuple[int, int], Value]]:
         """Add the delays of the terms' encoded operands, and return each one's bits, by bit and delay."""
         found = []
-        for term, (operand, groups) in enumerate(zip(operands, self.encoded_cycles, strict=True)):
-            bits: dict[tuple[int, int], Value] = {}
-            for delays, members in groups.items():
-                value = Cat(operand[bit] for bit in members)
-                for delay, tap in _line(m, value, delays, f"{name}_{term}_bits_{members[0]}").items():
-                    bits |= {(bit, delay): tap[index] for index, bit in enumerate(members)}
-            found.append(bits)
+        for first, _, group in self.groups:
+            for term, by_delays in enumerate(group.encoded_delays, start=first):
+                bits: dict[tuple[int, int], Value] = {}
+                for delays, members in by_delays.items():
+                    value = Cat(operands[term][bit] for bit in members)
+                    for delay, tap in _line(m, value, delays, f"{name}_{term}_bits_{members[0]}").items():
+                        bits |= {(bit, delay): tap[index] for index, bit in enumerate(members)}
+                found.append(bits)
         return found
 
-    def _add_chain(
-        self,
-        m: Module,
-        chain: _Chain,
-        channel: int,
-        multiplicands: Sequence[Mapping[int, Value]],
-        digits: Sequence[Mapping[tuple[int, int], Value]],
-        name: str,
+
+@dataclass(frozen=True)
+class _ChainCircuit:
+    """Circuit of a chain in an output channel whose sums have ``sum_bits`` bits."""
+
+    m: Module
+    group: _Group
+    chain: _Chain
+    sum_bits: int
+    name: str
+
+    def add(
+        self, digits: Sequence[Mapping[tuple[int, int], Value]], multiplicands: Sequence[Mapping[int, Value]]
     ) -> Value:
-        """Add a chain of rows, and return its registered sum."""
+        """Add the rows and their registers, and return the registered sum.
+
+        Parameters
+        ----------
+        digits : sequence of mapping
+            Bits of the encoded operand of each term, by bit and delay.
+        multiplicands : sequence of mapping
+            Multiplicand of each term, by delay.
+        """
+        m, chain, name = self.m, self.chain, self.name
         running: Value = Const(0, signed(1))
         complete: list[Value] = []
         for index, row in enumerate(chain.rows):
-            bits = self.row_bits(row, channel)
+            bits = row.bits_of(self.sum_bits)
             if not bits:
                 break
-            delay = row.cycle - self.positions[row.term]
+            delay = row.cycle - self.group.positions[row.term]
             digit = Cat(
-                Const(0, 1) if bit is None else digits[row.term][bit, delay] for bit in self._digit_bits(row.digit)
+                Const(0, 1) if bit is None else digits[row.term][bit, delay] for bit in self.group.digit_bits(row.digit)
             )
-            config = BoothRowConfig(bits=bits, multiplicand_bits=self.multiplicand.bits)
+            config = BoothRowConfig(bits=bits, multiplicand_bits=self.group.multiplicand.bits)
             running = config.add_to(m, digit, multiplicands[row.term][delay], running, f"{name}_row_{index}")
             if chain.ends_digit(index):
                 low = Cat(running[min(bit, bits - 1)] for bit in range(2))
                 complete.append(_delayed(m, f"{name}_low_{row.digit}", low, chain.end - row.cycle))
                 running = running[min(2, bits - 1) :].as_signed()
-            after = chain.rows[index + 1].cycle if index + 1 < len(chain.rows) else chain.end
-            running = _delayed(m, f"{name}_sum_{index}", running, after - row.cycle)
+            running = _delayed(m, f"{name}_sum_{index}", running, chain.next_cycle(index) - row.cycle)
         return Cat(*complete, running).as_signed()
 
 
@@ -420,11 +502,27 @@ def _count_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
         cost.ff += bits * fast
 
 
+def _add_cost(cost: Cost, other: Cost, times: int) -> None:
+    cost.lut += times * other.lut
+    cost.ff += times * other.ff
+
+
+def _weighed(cost: Cost) -> float:
+    """Return the cost of LUTs and flip-flops, in LUTs."""
+    return cost.lut + cost.ff / FLIP_FLOPS_OF_A_LUT
+
+
+@lru_cache(maxsize=1 << 12)
+def _group(encoded: _Number, multiplicand: _Number, positions: tuple[int, ...], digits: int) -> _Group:
+    """Return a group, the same object for equal parameters, so that its chains are computed once."""
+    return _Group(encoded, multiplicand, positions, digits)
+
+
 def _layouts(dots: DotProducts) -> Iterator[_Layout]:
     """Yield the layouts among which the multiplier chooses."""
     terms = sum(dots.terms)
     for encodes_weights in (True, False):
-        digits = _Layout(dots, encodes_weights, 1, 1).encoded.digits
+        digits = _Layout(dots, encodes_weights, 1, 1).numbers[0].digits
         for group in range(1, min(terms, LARGEST_GROUP) + 1):
             for chain_digits in sorted({-(-digits // chains) for chains in range(1, digits + 1)}):
                 yield _Layout(dots, encodes_weights, group, chain_digits)
@@ -432,7 +530,6 @@ def _layouts(dots: DotProducts) -> Iterator[_Layout]:
 
 @lru_cache(maxsize=1 << 10)
 def _best_layout(dots: DotProducts) -> _Layout:
-    """Return the layout with the fewest LUTs, where `FLIP_FLOPS_OF_A_LUT` more flip-flops outweigh a LUT."""
-    return min(
-        _layouts(dots), key=lambda layout: (layout.cost.lut + layout.cost.ff / FLIP_FLOPS_OF_A_LUT, layout.latency)
-    )
+    """Return the layout with the lowest cost in LUTs, of the `CANDIDATES` with the lowest estimated costs."""
+    candidates = sorted(_layouts(dots), key=lambda layout: layout.rough_cost)[:CANDIDATES]
+    return min(candidates, key=lambda layout: (_weighed(layout.cost), layout.latency))
