@@ -102,6 +102,7 @@ class Bounds(Weights):
 
     @property
     def values(self) -> memoryview:
+        """Raise AttributeError, because a stand-in knows no weights."""
         raise AttributeError("nothing is known of these weights but their bounds")
 
     @property

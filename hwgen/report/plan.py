@@ -154,7 +154,8 @@ def summary(plan: Plan) -> list[str]:
     lines = []
     with_marks = (group for group in plan.groups if "DSP" in legend.of(group.template.name)[0])
     chosen = {layer.macs_per_dsp for group in with_marks for layer in group.layers}
-    lines += [multiplier.legend for name, multiplier in MULTIPLIERS.items() if name in chosen and multiplier.legend]
+    legends = [multiplier.legend for name, multiplier in MULTIPLIERS.items() if name in chosen and multiplier.legend]
+    lines += dict.fromkeys(legends)  # kinds with the same mark share a legend
     for group in plan.groups:
         lines += group.template.summary(group)
     interval = "" if plan.interval is None else f", interval {plan.interval:,} cycles"

@@ -99,11 +99,6 @@ class Multiplier(ABC):
         """Multiplier to use instead for layers that this multiplier cannot compute."""
         return self
 
-    @property
-    def channelwise_form(self) -> Multiplier:
-        """Multiplier to use instead for depthwise convolutions, if it accepts them."""
-        return self
-
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
         """Return whether the multiplier can compute a layer with this weight range and activation width.
 

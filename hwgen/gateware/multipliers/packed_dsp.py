@@ -16,7 +16,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.multipliers.dsp import DspSlice
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier
 from hwgen.gateware.multipliers.packing import PackedFields
-from hwgen.gateware.multipliers.pixel_pair import PixelPair
 
 __all__ = ["PackedDspSlice"]
 
@@ -40,10 +39,6 @@ class PackedDspSlice(PackedFields):
     @property
     def fallback(self) -> Multiplier:
         return DspSlice()
-
-    @property
-    def channelwise_form(self) -> Multiplier:
-        return PixelPair()
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
         smallest, largest = weight_range

@@ -42,10 +42,6 @@ class QuadDspSlice(PackedFields):
     def fallback(self) -> Multiplier:
         return PackedDspSlice()
 
-    @property
-    def channelwise_form(self) -> Multiplier:
-        return PixelPair()
-
     def for_size(self, lanes: int, pixels: int) -> Multiplier:
         if lanes >= self.lanes:
             return self if pixels >= self.pixels else PackedDspSlice()
