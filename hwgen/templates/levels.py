@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hwgen.gateware.lookup import DEEPEST_LUT_ROM
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.network.maps import IntegerType
@@ -61,9 +62,11 @@ def replaces(config: ThresholdConfig, requantiser: RequantiseConfig) -> bool:
     """Return whether thresholds take less than a requantiser with the same outputs.
 
     Few thresholds do, as the requantiser would need a DSP slice or a product in LUTs. More of them do where a product
-    in LUTs takes more LUTs.
+    in LUTs takes more LUTs. None do whose tables are deeper than a ROM in LUTs.
     """
     count = len(config.thresholds[0])
+    if len(config.beats) << max(config.levels - 1, 0) > DEEPEST_LUT_ROM:
+        return False
     in_luts = requantiser.products_in == "lut"
     return count <= FEW_THRESHOLDS or (in_luts and config.resources.lut < requantiser.resources.lut)
 

@@ -5,7 +5,9 @@ All scales are powers of two, so that the package's float sums are exact, and ev
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,14 +18,16 @@ from counted import counted
 from dialects import QONNX, Dialect, by_qonnx, maps, simulate_model, tensors_by_qonnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from low_bits import CNV, PADDED_CNV, SMALL_CNV, CNVShape, cnv, cnv_frames, low_bit_network
+from low_bits import CNV, PADDED_CNV, SMALL_CNV, CNVShape, cnv, cnv_frames, four_convolutions, low_bit_network
 from onnx import helper
 
+import hwgen
 from hwgen.api import Model
 from hwgen.errors import HwgenError
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
+from hwgen.network.onnx.layers import RuntimeLayers
 from hwgen.network.ops import Conv, Lookup
 from hwgen.network.quantise import prepare_inputs
 
@@ -141,6 +145,7 @@ NETS: dict[str, tuple[Callable[[Dialect], Dialect], list[str]]] = {
     ),
     "behind a map": (lambda net: power_conv(bipolar(net), 4).act(3), ["int3", "uint1", "uint3"]),
     "an addition": (lambda net: joined(bipolar(power_conv(net, 4))), ["int3", "int2", "int2", "int4"]),
+    "a pool at the end": (lambda net: bipolar(power_conv(net, 5)).pool(), ["int3", "int2", "int2"]),
     "depthwise": (lambda net: bipolar(depthwise(bipolar(power_conv(net, 4)))), ["int3", "uint1", "uint1"]),
 }
 
@@ -200,6 +205,57 @@ def test_low_bit_network(dialect: str, bits: int) -> None:
     shapes = [layer.output.shape for layer in network.layers]
     assert shapes == [(8, 8, 8), (16, 8, 8), (16, 4, 4), (16, 4, 4), (16, 2, 2), (10, 1, 1)]
     assert {layer.output.type.bits for layer in network.layers} == {bits}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_four_convolutions(bits: int) -> None:
+    network = to_network(four_convolutions(bits), "network")
+    assert maps(network) == [f"uint{bits}"] * 5
+    assert {layer.weight_bits for layer in network.layers} == {bits}
+
+
+def one_bit_ends() -> Dialect:
+    """One bit comes in from memory, and one bit goes out."""
+    net = Dialect("qonnx", 3, shape=(4, 8, 8))
+    net.tensor = net.quantised(net.tensor, 1, 1, signed=False)
+    return bipolar(power_conv(bipolar(power_conv(net, 5, 1)).pool(), 6))
+
+
+@pytest.mark.parametrize("how", [{}, {"template": "pyramid", "tile": (2, 2)}], ids=["stream", "pyramid"])
+def test_one_bit_ends(how: dict, tmp_path: Path) -> None:
+    """The streams at both ends, with the emitted test bench; and tiles."""
+    net = one_bit_ends()
+    onnx.save(net.model(), tmp_path / "network.onnx")
+    model, frames = hwgen.load(tmp_path / "network.onnx"), net.frames(3)
+    assert maps(model.network) == ["uint1"] * 4
+    design = model.plan("zedboard", dsp=40, **how)
+    result = design.simulate(frames, simulator="amaranth")
+    assert result.mismatches == 0
+    assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
+    np.testing.assert_array_equal(result.outputs, by_qonnx(net.fixed(3), frames))
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is missing: apt install iverilog")
+def test_bench_of_one_bit_ends(tmp_path: Path) -> None:
+    """Memory has a byte for each value of one bit."""
+    net = one_bit_ends()
+    onnx.save(net.model(), tmp_path / "network.onnx")
+    hwgen.load(tmp_path / "network.onnx").plan("zedboard", dsp=40).build(tmp_path / "made")
+    done = subprocess.run(["make", "-C", tmp_path / "made"], capture_output=True, text=True, check=False)
+    assert re.search(r"PASS: 72 output beats .* 768 bytes read, 72 written", done.stdout), done.stdout + done.stderr
+
+
+def test_layers_by_runtime() -> None:
+    """ONNX Runtime runs the translated model, layer by layer: also a map of one bit is the golden model's."""
+    model, x = cnv(1, PADDED_CNV, batch=FRAMES), cnv_frames(PADDED_CNV, FRAMES)
+    network = to_network(model, "network")
+    _, theirs = RuntimeLayers(model, network, "network").run([x])
+    compared = 0
+    for layer, integers in golden.trace(network, prepare_inputs(network, x)):
+        if layer.name in theirs:
+            np.testing.assert_array_equal(integers, theirs[layer.name])
+            compared += 1
+    assert compared == len(network.layers) - 1
 
 
 def test_float_ends() -> None:

@@ -85,6 +85,13 @@ def test_few_thresholds(bits: int, expected: bool) -> None:
     assert replaces(levels, config) == expected
 
 
+@pytest.mark.parametrize(("channels", "expected"), [(512, True), (513, False)])
+def test_deep_tables(channels: int, expected: bool) -> None:
+    """The second comparison has two entries for each of a lane's channels, at most 1,024."""
+    config, levels = configs(3, 2, accumulator_bits=12, channels=channels, lanes=1)
+    assert replaces(levels, config) == expected
+
+
 @pytest.mark.parametrize("bits", [3, 4])
 def test_thresholds_against_luts(bits: int) -> None:
     """Fewer LUTs than a product in LUTs decide."""

@@ -249,13 +249,17 @@ class _Rewriting:
         """Return whether all layers behind a feature map can take up an offset of its values in their bias.
 
         Operators that pass values unchanged can be in between. A convolution with padding can't, because it pads with
-        zeros, to which no offset is added.
+        zeros, to which no offset is added. At the model's end the host adds the offset, but it runs no max pool.
         """
-        waiting = [tensor]
+        ends = {value.name for value in self._model.graph.output}
+        waiting = [(tensor, False)]
         while waiting:
-            for reader in self._readers.get(waiting.pop(), []):
+            name, pooled = waiting.pop()
+            if pooled and name in ends:
+                return False
+            for reader in self._readers.get(name, []):
                 if reader.op_type in _PASSING:
-                    waiting += reader.output
+                    waiting += [(output, pooled or reader.op_type == "MaxPool") for output in reader.output]
                 elif reader.op_type not in _PRODUCTS or _pads(reader):
                     return False
         return True
