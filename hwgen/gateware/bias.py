@@ -12,6 +12,7 @@ from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig, be
 from hwgen.gateware.cost import (
     Cost,
     Resources,
+    constant_adder_luts,
     counter_bits,
 )
 from hwgen.gateware.lookup import delayed
@@ -71,12 +72,18 @@ class AddBiasConfig(ChannelsConfig):
     def resources(self) -> Resources:
         cost = Cost()
         sums = self.lanes * self.pixels
-        beat = counter_bits(len(self.beats))
+        varies = any(len(set(column)) > 1 for table in self.tables.values() for column in table)
+        beat = counter_bits(len(self.beats)) * varies
         # Output bits above the width of the sum are copies of its sign, and need one register.
         total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
         cost.ff += beat + self.latency + sums * (self.accumulator_bits + min(total, self.bits))
         cost.ff += sums * self.accumulator_bits * self.tables_in_block_ram
-        cost.lut += beat + sums * self.accumulator_bits
+        cost.lut += beat
+        for column, present in zip(self.tables["bias"], self.present, strict=True):
+            # A lane that some beats leave out is masked, in the LUTs of the adder.
+            varying = len({*column}) > 1 or len({*present}) > 1
+            bits = self.accumulator_bits
+            cost.lut += self.pixels * (bits if varying else constant_adder_luts(column[0], bits))
         for name in ("bias", "present"):
             self._count_table(cost, name)
         return cost.resources
