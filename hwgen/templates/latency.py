@@ -7,6 +7,7 @@ that input row ends. FIFOs and line buffers count as unlimited, and a pipeline a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,15 +17,37 @@ from hwgen.templates.work import LayerWork, Unroll
 #: Cycles from a window's last step to its first beat at the next layer, without the latency of the chains.
 _PIPELINE = 16
 
+RowTimes = tuple[np.ndarray, np.ndarray]
+"""Cycles in which each output row of a layer starts, and in which it ends."""
+
 
 def estimate_latency(works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll]) -> float:
     """Estimate the cycles from the first input to the last output of one frame of a group."""
-    rows: list[tuple[np.ndarray, np.ndarray]] = []  # starts and ends of each layer's output rows
-    for index, (work, window, unroll) in enumerate(zip(works, windows, unrolls, strict=True)):
+    return last_end(works, row_times(works, windows, unrolls))
+
+
+def row_times(
+    works: Sequence[LayerWork], windows: Sequence[Window], unrolls: Sequence[Unroll], first: Sequence[RowTimes] = ()
+) -> list[RowTimes]:
+    """Estimate the cycles in which each layer's output rows start and end.
+
+    Parameters
+    ----------
+    first : sequence of (array, array)
+        Known times of the first layers.
+    """
+    rows = list(first)
+    for index in range(len(first), len(works)):
+        work, unroll = works[index], unrolls[index]
         (starts, ends), *others = (rows[index - back] if back <= index else _coming(work, unroll) for back in work.back)
         for other in others:  # a map that is spread counts with its last row
             starts, ends = (np.maximum(*both) for both in zip((starts, ends), _rows(other, len(ends)), strict=True))
-        rows.append(_through(work, window, unroll, starts, ends))
+        rows.append(_through(work, windows[index], unroll, starts, ends))
+    return rows
+
+
+def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
+    """Return the cycle in which the last row of all layers that no other layer reads ends."""
     read_layers = {index - back for index, work in enumerate(works) for back in work.back}
     return float(max(ends[-1] for index, (_, ends) in enumerate(rows) if index not in read_layers))
 
@@ -49,11 +72,7 @@ def _through(
     pixel_cycles = float(work.pixel_cycles(unroll))
     row = pixel_cycles * -(-work.width // unroll.tp)
     output_rows = np.arange(work.height)
-    needed = np.clip(
-        output_rows * window.stride[0] - window.padding[0] + window.extent[0] - 1, 0, work.input_height - 1
-    )
-    if work.in_step:
-        needed = output_rows * work.input_height // work.height
+    needed = _last_input_rows(work, window)
     column = min(max(window.extent[1] - window.padding[1], 1), work.input_width) / work.input_width
     ready = starts[needed] + column * (ends[needed] - starts[needed])
     earliest = np.maximum(ready + row, ends[needed] + pixel_cycles)
@@ -62,3 +81,13 @@ def _through(
     delay = min(unroll.tn * unroll.tk, 16) + _PIPELINE
     begun = np.maximum(ready, np.concatenate([[-np.inf], done[:-1]]))
     return begun + delay + pixel_cycles, done + delay
+
+
+@lru_cache(maxsize=1 << 10)
+def _last_input_rows(work: LayerWork, window: Window) -> np.ndarray:
+    """Return the index of the last input row that each output row needs."""
+    output_rows = np.arange(work.height)
+    if work.in_step:
+        return output_rows * work.input_height // work.height
+    last = output_rows * window.stride[0] - window.padding[0] + window.extent[0] - 1
+    return np.clip(last, 0, work.input_height - 1)

@@ -51,7 +51,8 @@ class MixedSearch(GroupSearch):
 
     def best(self) -> Group | Refusal:
         search = self._corrected()
-        for _ in range(MOST_CORRECTIONS):
+        group: Group | Refusal = Refusal("no group was tried")
+        for count in range(MOST_CORRECTIONS):
             unrolling = search.quick()
             group = unrolling if isinstance(unrolling, Refusal) else search._of(unrolling)
             if not isinstance(group, Refusal):
@@ -60,8 +61,10 @@ class MixedSearch(GroupSearch):
                 return group
             if group.resource != "LUTs":
                 return search._with_moves(group)
-            search = replace(search, other_luts=search.other_luts + int(group.needed) - self.board.lut)
-        return group
+            # Other factors can have other LUTs in excess. Twice as many are left each time.
+            excess = int(group.needed) - self.board.lut
+            search = replace(search, other_luts=search.other_luts + (excess << count))
+        return search._with_moves(group)
 
     def _corrected(self) -> MixedSearch:
         """Return this search with the LUTs that the composed group has beyond those that the search counts.
@@ -104,30 +107,27 @@ class MixedSearch(GroupSearch):
     def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
         return (self.mixed,)
 
-    def _interval(self, unrolling: Unrolling) -> int:
-        return interval(self.mixed.works, unrolling.unrolls)
-
     def _soonest(self, fastest: Unrolling) -> Unrolling:
         """Speed up layers with spare slices and LUTs, and return the unroll factors with the lowest latency found.
 
         Both resources count as one cost, with the weights that bound the shortest interval. The factors that are found
         are then divided between slices and LUTs again.
         """
-        weights = self.mixed.weights(self._interval(fastest))
-        budget = weights.limit
+        cycles = interval(self.mixed.works, fastest.unrolls)
+        weights, prices = self.mixed.weights(cycles), self.task.prices
+        search = Search(
+            self.mixed.works,
+            lambda work, unroll: prices.weighted(work, unroll, weights.slices, weights.luts),
+        )
+        start = search.cheapest(cycles)
         candidates = [fastest]
-        for _ in range(MOST_CORRECTIONS):
-            search = Search(
-                self.mixed.works,
-                lambda work, unroll: self.task.prices.weighted(work, unroll, weights.slices, weights.luts),
-            )
-            start = search.cheapest(self._interval(fastest))
-            climbed = [] if start is None else self._climbed(search, start, budget)
-            divided = [self.mixed.divided(unrolling.unrolls) for unrolling in climbed[:EXACT_UNROLLINGS]]
+        for share in range(MOST_CORRECTIONS if start is not None else 0):
+            assert start is not None
+            climbed = self._climbed(search, start, weights.limit * (1 - share * SLACK))[:EXACT_UNROLLINGS]
+            divided = [self.mixed.divided(unrolling.unrolls) for unrolling in climbed]
             candidates += [unrolling for unrolling in divided if unrolling is not None]
             if len(candidates) > 1:
                 break
-            budget *= 1 - SLACK
         return min(candidates, key=lambda unrolling: (self._exact_latency(unrolling), unrolling.order))
 
 

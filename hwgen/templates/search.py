@@ -20,7 +20,7 @@ from hwgen.schedule.solve import Schedule
 from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import shortage
-from hwgen.templates.latency import estimate_latency
+from hwgen.templates.latency import last_end, row_times
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
@@ -398,12 +398,13 @@ def climb(
         Cycles of the off-chip transfers, below which no latency counts as shorter.
     """
     works = search.works
-    best = max(estimate_latency(works, windows, unrolling.unrolls), floor)
+    rows = row_times(works, windows, unrolling.unrolls)
+    best = max(last_end(works, rows), floor)
     while True:
         gains = []
         for index, unroll, rank in _faster(search, unrolling, budget - unrolling.cost):
             unrolls = (*unrolling.unrolls[:index], unroll, *unrolling.unrolls[index + 1 :])
-            latency = max(estimate_latency(works, windows, unrolls), floor)
+            latency = max(last_end(works, row_times(works, windows, unrolls, rows[:index])), floor)
             work, before = works[index], unrolling.unrolls[index]
             extra = rank[0] - unrolling.ranks[index][0] + _pool_slices(work, unroll) - _pool_slices(work, before)
             if budget * (best - latency) > LEAST_GAIN * best * max(extra, 1):
@@ -414,6 +415,7 @@ def climb(
             return best, unrolling
         _, best, unrolling = max(gains, key=lambda gain: gain[0])
         unrolling = replace(unrolling, cost=sum(rank[0] for rank in unrolling.ranks))
+        rows = row_times(works, windows, unrolling.unrolls)
 
 
 def _pool_slices(work: LayerWork, unroll: Unroll) -> float:

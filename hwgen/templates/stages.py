@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -96,6 +96,14 @@ class MaxPoolStage(WindowStage[MaxPool | Crop]):
         return MaxPoolConfig(window=window), None
 
 
+@lru_cache(maxsize=1 << 8)
+def _luts(multiplier: LutMultiplier, dots: DotProducts) -> float:
+    """Return the LUTs of some dot products."""
+    cost = Cost()
+    multiplier.count(cost, dots)
+    return cost.lut
+
+
 @dataclass(frozen=True)
 class ConvStage(WindowStage[Conv]):
     """Configuration and costs of a convolution's multiply-add chains, and of its requantiser, if it has one."""
@@ -148,15 +156,16 @@ class ConvStage(WindowStage[Conv]):
 
     def lut_product(self, words: int | None) -> tuple[float, bool]:
         if words not in self._lut_products:
-            multiplier, cost = self._lut_multiplier(words), Cost()
+            multiplier = self._lut_multiplier(words)
             assert multiplier is not None
             dots = self._sample(multiplier, words or 1)
-            multiplier.count(cost, dots)
-            self._lut_products[words] = cost.lut / dots.products, multiplier.stores_weights
+            self._lut_products[words] = _luts(multiplier, dots) / dots.products, multiplier.stores_weights
         return self._lut_products[words]
 
     def _sample(self, multiplier: LutMultiplier, words: int) -> DotProducts:
         """Return dot products of a few output channels and terms, as a sample for the LUTs of a product.
+
+        Weights that a memory stores have their type's range, so that many layers have the same sample.
 
         Parameters
         ----------
@@ -165,19 +174,20 @@ class ConvStage(WindowStage[Conv]):
         """
         op = self.op
         weights = op.weights.reshape(op.outputs, -1)[:, :SAMPLE_TERMS].astype(int)
-        channels, terms = min(1 if self.channelwise else SAMPLE_CHANNELS, op.outputs), weights.shape[1]
+        terms, half = weights.shape[1], 1 << (op.weight_bits - 1)
+        operand = multiplier.operand(self._operands.activation)
         chains = -(-terms // CHAIN)
         positions = -(-terms // chains)
-        steps = [np.take(weights, range(first, first + channels), axis=0, mode="wrap") for first in range(words)]
+        sums = min(1 if multiplier.stores_weights or self.channelwise else SAMPLE_CHANNELS, op.outputs)
+        steps = [np.take(weights, range(first, first + sums), axis=0, mode="wrap") for first in range(words)]
+        constants = tuple(tuple(map(tuple, rows)) for rows in np.stack(steps, axis=-1).tolist())
         return DotProducts(
-            operand=multiplier.operand(self._operands.activation),
+            operand=operand,
             weight_bits=op.weight_bits,
-            weight_range=self._weight_range,
+            weight_range=(-half, half - 1) if multiplier.stores_weights else self._weight_range,
             terms=(terms - chains * (positions - 1), *(chains for _ in range(positions - 1))),
-            sum_bits=(self.sum_bits(multiplier),) * channels,
-            constants=None
-            if multiplier.stores_weights
-            else tuple(tuple(map(tuple, of)) for of in np.stack(steps, axis=-1).tolist()),
+            sum_bits=(operand.width + op.weight_bits + terms.bit_length(),) * sums,
+            constants=None if multiplier.stores_weights else constants,
         )
 
     @property
