@@ -23,7 +23,7 @@ from hwgen.templates.unroll import FactorSearch, Search, Unrolling, interval
 #: Maximum number of searches, each with a budget of LUTs that the group of the search before has corrected.
 MOST_CORRECTIONS = 6
 
-#: Share of the budget of LUTs that may remain unused because of an estimate, before the search is repeated.
+#: Share of the budget of LUTs that is left for buffers, and that an estimate may leave unused.
 SLACK = 0.01
 
 
@@ -69,18 +69,19 @@ class MixedSearch(GroupSearch):
     def _corrected(self) -> MixedSearch:
         """Return this search with the LUTs that the composed group has beyond those that the search counts.
 
-        The composed group has the smallest buffers.
+        The composed group has the smallest buffers. A small share of the LUTs is left for larger ones.
         """
-        search, budget = self, self.board.lut
+        buffers = int(SLACK * self.board.lut)
+        search, budget = replace(self, other_luts=buffers), self.board.lut - buffers
         for _ in range(MOST_CORRECTIONS):
             unrolling = search.quick()
             if isinstance(unrolling, Refusal):
                 break
             luts = search._smallest(unrolling).resources.lut
-            unused = budget - search.other_luts - unrolling.luts  # because no factors use it
+            unused = self.board.lut - search.other_luts - unrolling.luts  # because no factors use it
             if luts <= budget and luts + unused >= budget * (1 - SLACK):
                 break
-            search = replace(search, other_luts=luts - unrolling.luts)
+            search = replace(search, other_luts=luts - unrolling.luts + buffers)
         return search
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
@@ -123,9 +124,10 @@ class MixedSearch(GroupSearch):
         candidates = [fastest]
         for share in range(MOST_CORRECTIONS if start is not None else 0):
             assert start is not None
-            climbed = self._climbed(search, start, weights.limit * (1 - share * SLACK))[:EXACT_UNROLLINGS]
+            budget = weights.limit * (1 - SLACK * share * (share + 1) / 2)
+            climbed = self._climbed(search, start, budget)[:EXACT_UNROLLINGS]
             divided = [self.mixed.divided(unrolling.unrolls) for unrolling in climbed]
-            candidates += [unrolling for unrolling in divided if unrolling is not None]
+            candidates += [divisible for divisible in divided if divisible is not None and not self._lack(divisible)]
             if len(candidates) > 1:
                 break
         return min(candidates, key=lambda unrolling: (self._exact_latency(unrolling), unrolling.order))
