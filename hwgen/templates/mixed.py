@@ -23,6 +23,9 @@ from hwgen.templates.unroll import FactorSearch, Search, Unrolling, interval
 #: Maximum number of searches, each with a budget of LUTs that the group of the search before has corrected.
 MOST_CORRECTIONS = 6
 
+#: Approximate number of unrollings, slower than the fastest one, from which layers are sped up for a low latency.
+STARTS = 3
+
 #: Share of the budget of LUTs that is left for buffers, and that an estimate may leave unused.
 SLACK = 0.01
 
@@ -102,8 +105,13 @@ class MixedSearch(GroupSearch):
         return int(unrolling.cost)
 
     def _with_moves(self, refusal: Refusal) -> Group | Refusal:
-        """Return the best group with as few memories moved into LUTs as needed, or a refusal."""
-        return replace(self, moves=True)._slower(refusal)
+        """Return the best group with as few memories moved into LUTs as needed, or a refusal.
+
+        If the factors with the fewest DSP slices lack block RAM as well, no other factors are tried.
+        """
+        moved = replace(self, moves=True)
+        least = moved.least_lack()
+        return least if least is not None and least.resource == refusal.resource else moved._slower(refusal)
 
     def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
         return (self.mixed,)
@@ -122,10 +130,11 @@ class MixedSearch(GroupSearch):
         )
         start = search.cheapest(cycles)
         candidates = [fastest]
-        for share in range(MOST_CORRECTIONS if start is not None else 0):
+        for share in range(1, MOST_CORRECTIONS if start is not None else 1):
             assert start is not None
+            # What is left is for lanes that can't be divided.
             budget = weights.limit * (1 - SLACK * share * (share + 1) / 2)
-            climbed = self._climbed(search, start, budget)[:EXACT_UNROLLINGS]
+            climbed = self._climbed(search, start, budget, STARTS)[:EXACT_UNROLLINGS]
             divided = [self.mixed.divided(unrolling.unrolls) for unrolling in climbed]
             candidates += [divisible for divisible in divided if divisible is not None and not self._lack(divisible)]
             if len(candidates) > 1:

@@ -288,21 +288,26 @@ class GroupSearch:
         """Window of each layer."""
         return [layer.window for layer in self.network.layers]
 
-    def _climbed(self, search: Search, fastest: Unrolling, budget: float) -> list[Unrolling]:
-        """Return unrollings that use the whole budget for a low latency, the lowest estimated latency first."""
-        unrollings = self._slower_unrollings(search, fastest)
+    def _climbed(
+        self, search: Search, fastest: Unrolling, budget: float, count: int = LATENCY_UNROLLINGS
+    ) -> list[Unrolling]:
+        """Return unrollings that use the whole budget for a low latency, the lowest estimated latency first.
+
+        They begin at ``fastest`` and about ``count`` slower unrollings.
+        """
+        unrollings = self._slower_unrollings(search, fastest, count)
         climbed = [climb(search, self._windows, unrolling, budget, 0) for unrolling in unrollings]
         climbed.sort(key=lambda entry: (entry[0], entry[1].order))
         return [unrolling for _, unrolling in climbed]
 
-    def _slower_unrollings(self, search: Search, fastest: Unrolling) -> Iterator[Unrolling]:
+    def _slower_unrollings(self, search: Search, fastest: Unrolling, count: int) -> Iterator[Unrolling]:
         """Yield ``fastest``, then unrollings with up to 1.2 times its interval, which leave more slices to spare."""
         yield fastest
         cycles = interval(search.works, fastest.unrolls)
-        slower = [count for count in search.intervals if cycles < count <= 1.2 * cycles]
+        slower = [max_cycles for max_cycles in search.intervals if cycles < max_cycles <= 1.2 * cycles]
         seen = {fastest.unrolls}
-        for count in slower[:: max(len(slower) // LATENCY_UNROLLINGS, 1)]:
-            unrolling = search.cheapest(count)
+        for max_cycles in slower[:: max(len(slower) // count, 1)]:
+            unrolling = search.cheapest(max_cycles)
             if unrolling is not None and unrolling.unrolls not in seen:
                 seen.add(unrolling.unrolls)
                 yield unrolling
