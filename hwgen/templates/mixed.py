@@ -38,13 +38,16 @@ class MixedSearch(GroupSearch):
     ----------
     other_luts : int
         Number of LUTs of the composed group beyond those that the search for unroll factors counts.
+    kept_luts : int
+        Number of LUTs of the budget that are kept free.
     """
 
     other_luts: int = 0
+    kept_luts: int = 0
 
     @property
     def board(self) -> Board:
-        return replace(self.task.board, lut=min(self.goal.lut, self.task.board.lut))
+        return replace(self.task.board, lut=min(self.goal.lut, self.task.board.lut) - self.kept_luts)
 
     @cached_property
     def mixed(self) -> TwoPriceSearch:
@@ -72,20 +75,28 @@ class MixedSearch(GroupSearch):
     def _corrected(self) -> MixedSearch:
         """Return this search with the LUTs that the composed group has beyond those that the search counts.
 
-        The composed group has the smallest buffers. A small share of the LUTs is left for larger ones.
+        The composed group has the smallest buffers. A small share of the LUTs is left for larger ones. The number of
+        other LUTs is bracketed: with too few of them the group is too large, with too many it wastes LUTs.
         """
-        buffers = int(SLACK * self.board.lut)
-        search, budget = replace(self, other_luts=buffers), self.board.lut - buffers
+        tolerance = int(SLACK * self.board.lut)
+        too_few, enough, other = 0, self.board.lut, tolerance
         for _ in range(MOST_CORRECTIONS):
+            search = replace(self, other_luts=other)
             unrolling = search.quick()
             if isinstance(unrolling, Refusal):
+                enough = other
+            else:
+                luts = search._smallest(unrolling).resources.lut + tolerance
+                unused = self.board.lut - other - unrolling.luts  # because no factors use it
+                too_few, enough = (too_few, other) if luts <= self.board.lut else (other, enough)
+                if enough == other and luts + unused >= self.board.lut - tolerance:
+                    return search
+                other = luts - unrolling.luts
+            if not too_few < other < enough:
+                other = (too_few + enough) // 2
+            if enough - too_few <= tolerance:
                 break
-            luts = search._smallest(unrolling).resources.lut
-            unused = self.board.lut - search.other_luts - unrolling.luts  # because no factors use it
-            if luts <= budget and luts + unused >= budget * (1 - SLACK):
-                break
-            search = replace(search, other_luts=luts - unrolling.luts + buffers)
-        return search
+        return replace(self, other_luts=enough)
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
         fastest = self.mixed.fastest_within(self._floor)
@@ -112,6 +123,10 @@ class MixedSearch(GroupSearch):
         moved = replace(self, moves=True)
         least = moved.least_lack()
         return least if least is not None and least.resource == refusal.resource else moved._slower(refusal)
+
+    def _fits(self, unrolling: Unrolling) -> bool:
+        """Return whether the group of given factors fits with the smallest buffers, and with LUTs for larger ones."""
+        return GroupSearch._fits(replace(self, kept_luts=int(2 * SLACK * self.board.lut)), unrolling)
 
     def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
         return (self.mixed,)

@@ -96,6 +96,17 @@ class MaxPoolStage(WindowStage[MaxPool | Crop]):
         return MaxPoolConfig(window=window), None
 
 
+def _mean_digits(weights: np.ndarray) -> float:
+    """Return the mean number of terms, powers of two or their negatives, of a weight's shortest sum."""
+    magnitudes = np.abs(weights.astype(np.int64))
+    digits = magnitudes ^ (3 * magnitudes)
+    return sum(float((digits >> bit & 1).mean()) for bit in range(int(digits.max()).bit_length()))
+
+
+def _nested(constants: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    return tuple(tuple(map(tuple, rows)) for rows in constants.tolist())
+
+
 @lru_cache(maxsize=1 << 8)
 def _luts(multiplier: LutMultiplier, dots: DotProducts) -> float:
     """Return the LUTs of some dot products."""
@@ -159,35 +170,35 @@ class ConvStage(WindowStage[Conv]):
             multiplier = self._lut_multiplier(words)
             assert multiplier is not None
             dots = self._sample(multiplier, words or 1)
-            self._lut_products[words] = _luts(multiplier, dots) / dots.products, multiplier.stores_weights
+            luts = _luts(multiplier, dots) / dots.products
+            if dots.constants is not None and words == 1:
+                luts *= _mean_digits(self.op.weights) / _mean_digits(np.array(dots.constants))
+            self._lut_products[words] = luts, multiplier.stores_weights
         return self._lut_products[words]
 
     def _sample(self, multiplier: LutMultiplier, words: int) -> DotProducts:
         """Return dot products of a few output channels and terms, as a sample for the LUTs of a product.
 
-        Weights that a memory stores have their type's range, so that many layers have the same sample.
+        Weights are random, so that many layers have the same sample.
 
         Parameters
         ----------
         words : int
             Number of weights of each product.
         """
-        op = self.op
-        weights = op.weights.reshape(op.outputs, -1)[:, :SAMPLE_TERMS].astype(int)
-        terms, half = weights.shape[1], 1 << (op.weight_bits - 1)
-        operand = multiplier.operand(self._operands.activation)
+        op, half = self.op, 1 << (self.op.weight_bits - 1)
+        operand, terms = multiplier.operand(self._operands.activation), min(op.weights[0].size, SAMPLE_TERMS)
         chains = -(-terms // CHAIN)
         positions = -(-terms // chains)
         sums = min(1 if multiplier.stores_weights or self.channelwise else SAMPLE_CHANNELS, op.outputs)
-        steps = [np.take(weights, range(first, first + sums), axis=0, mode="wrap") for first in range(words)]
-        constants = tuple(tuple(map(tuple, rows)) for rows in np.stack(steps, axis=-1).tolist())
+        constants = np.random.default_rng(0).integers(1 - half, half, (sums, terms, words), endpoint=half == 1)
         return DotProducts(
             operand=operand,
             weight_bits=op.weight_bits,
-            weight_range=(-half, half - 1) if multiplier.stores_weights else self._weight_range,
+            weight_range=(-half, half - 1),
             terms=(terms - chains * (positions - 1), *(chains for _ in range(positions - 1))),
             sum_bits=(operand.width + op.weight_bits + terms.bit_length(),) * sums,
-            constants=None if multiplier.stores_weights else constants,
+            constants=None if multiplier.stores_weights else _nested(constants),
         )
 
     @property
