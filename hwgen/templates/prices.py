@@ -22,6 +22,9 @@ from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div, lanes_o
 #: LUTs that add the sum of a chain of multiplier units to another one, as in `hwgen.templates.work.Walk.luts`.
 CHAIN_LUTS = 18
 
+#: LUTs of an activation that is in use, as in `hwgen.templates.work.Walk.luts`.
+ACTIVATION_LUTS = 30
+
 #: Rough number of LUTs of a requantiser for each channel that is finished per cycle.
 FINISH_LUTS = 60
 
@@ -50,6 +53,8 @@ class StagePrices(Prices):
     ):
         self._stages, self._resource = stages, resource
         self._multipliers, self._in_luts = multipliers, in_luts
+        self._windows: dict[str, dict[int, tuple[float, int]]] = {}
+        """LUTs of a layer's line buffer, by name and ``Tk``: of each further activation of a tap, and of one alone."""
 
     def forms(self, work: LayerWork) -> Sequence[Form]:
         if not work.weighted:
@@ -59,7 +64,7 @@ class StagePrices(Prices):
 
     def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
         lanes = unroll.tp * lanes_out(work, unroll)
-        luts = fabric(work, unroll) + FINISH_LUTS * lanes * work.weighted
+        luts = fabric(work, unroll) + (FINISH_LUTS * lanes + self._window(work, unroll)) * work.weighted
         if form.multiplier is None:
             slices = lanes * self.finish(work, unroll, PLAIN)
             return Terms(0, slices, slices, 0, _integers(luts))
@@ -72,6 +77,25 @@ class StagePrices(Prices):
             lane_luts=_integers(per_lane) if form.in_luts else 0,
             luts=_integers(luts),
         )
+
+    def _window(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Return the LUTs of a line buffer beyond those that `fabric` counts for activations.
+
+        They are counted for one input channel and for two. Further channels take as many each. Several pixels take at
+        least as many as so many line buffers.
+        """
+        stage, most = self._stages[work.name], min(2, work.group_channels)
+        taps, indices = np.unique(unroll.tk, return_inverse=True)
+        if work.name not in self._windows:
+            self._windows[work.name] = {}
+        known = self._windows[work.name]
+        for tk in taps.tolist():
+            if tk not in known:
+                one, two = (stage.window_luts(tn, tk) for tn in (1, most))
+                known[tk] = (two - one) / max(most - 1, 1) if most > 1 else one, one
+        each, one = (np.array([known[tk][index] for tk in taps.tolist()])[indices] for index in (0, 1))
+        of_pixel, rule = one + (unroll.tn - 1) * each, ACTIVATION_LUTS * unroll.tn * unroll.tk
+        return of_pixel - rule if unroll.tp == 1 else unroll.tp * np.maximum(of_pixel - rule, 0)
 
     def weighted(self, work: LayerWork, unroll: Unroll, slice_weight: float, lut_weight: float) -> Any:
         """Return the lowest weighted cost of a layer with all products in slices, or all in LUTs."""

@@ -74,6 +74,10 @@ class Stage(ABC, Generic[Kind]):
         """Return the maximum number of multipliers in a chain of the layer, if the plan allows ``chain``."""
         return chain
 
+    def window_luts(self, tn: int, tk: int) -> int:
+        """Return the LUTs of a line buffer that sends ``Tn`` channels of ``Tk`` taps of a pixel per cycle."""
+        return 0
+
     @property
     def lut_multipliers(self) -> frozenset[LutMultiplier]:
         """Multipliers in LUTs that the layer can have, depending on the words of its weight memories."""
@@ -218,9 +222,10 @@ class WindowStage(Stage[Kind]):
             Channels in each beat of an output pixel.
         """
 
-    def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
-        op, (source,) = self.op, sources
-        window = LineBufferConfig(
+    def window(self, plan: LayerPlan, source: BeatFormat) -> LineBufferConfig:
+        """Return the configuration of the line buffer in front of the layer's arithmetic."""
+        op = self.op
+        return LineBufferConfig(
             input=source,
             kernel=op.window.kernel,
             stride=op.window.stride,
@@ -234,6 +239,25 @@ class WindowStage(Stage[Kind]):
             dilation=op.window.dilation,
             memory_in=plan.line_in,
         )
+
+    def window_luts(self, tn: int, tk: int) -> int:
+        source = beat_format(self.op.input, tn, 1, self.groups)
+        outputs = tn if self.channelwise else 1
+        plan = LayerPlan(
+            name=self.op.name,
+            kind=self.op.kind,
+            tn=tn,
+            tm=outputs,
+            tk=tk,
+            chain=1,
+            line_rows=self.least_rows,
+            fifo_depths=(),
+        )
+        return self.window(plan, source).resources.lut
+
+    def layer(self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]) -> LayerConfig:
+        op, (source,) = self.op, sources
+        window = self.window(plan, source)
         fifo_lanes = plan.fifo_lanes or -(-plan.tm // window.steps)
         beats = UnloadConfig(
             channels=op.output.channels,
