@@ -1,4 +1,4 @@
-"""The reference layer: cycles, LUTs, DSP slices and block RAM with four amounts of hardware, beside FINN's.
+"""The reference layer: cycles, LUTs, DSP slices and block RAM with five amounts of hardware, beside FINN's.
 
 Usage: python bench/reference_layer.py [--json FILE] [ROW ...]
 
@@ -54,11 +54,17 @@ class Row:
     dsp: int
     first: int | None = None
     finn: str = ""
+    lut_lanes: int = 0
 
     @property
     def name(self) -> str:
-        """Number of multipliers and multiply-adds per DSP slice, as text."""
-        return f"{self.multipliers}x{self.macs_per_dsp}"
+        """Number of multipliers, and of multiply-adds per DSP slice (or ``lut``), as text."""
+        return f"{self.multipliers}x{'lut' if self.lut_lanes else self.macs_per_dsp}"
+
+    @property
+    def label(self) -> str:
+        """Number of multipliers, and of multiply-adds per DSP slice (or "in LUTs"), as cells of the tables."""
+        return f"{self.multipliers:,}, {'in LUTs' if self.lut_lanes else self.macs_per_dsp}"
 
 
 ROWS = (
@@ -71,6 +77,7 @@ ROWS = (
         multipliers=256, macs_per_dsp=2, tn=16, tm=16, tk=1, cycles=9_216, lut=4_200, dsp=128,
         finn="9,280 cycles, 9,598 LUT, 128 DSP",
     ),
+    Row(multipliers=256, macs_per_dsp=1, tn=16, tm=16, tk=1, cycles=9_216, lut=16_000, dsp=0, lut_lanes=16),
     Row(
         multipliers=2_304, macs_per_dsp=2, tn=16, tm=16, tk=9, cycles=1_024, lut=18_000, dsp=1_152, first=50,
         finn="1,157 cycles, 85,632 LUT, 1,152 DSP; first output 79",
@@ -108,6 +115,7 @@ def configure(row: Row, weights_in: str | None = None) -> AcceleratorConfig:
         line_rows=ample_rows(layer.window, layer.input.width, -(-layer.input.channels // row.tn)),
         fifo_depths=(256,),
         macs_per_dsp=row.macs_per_dsp,
+        lut_lanes=row.lut_lanes,
     )
     rows, depths = size_buffers(compose(net, (plan,)))
     config = compose(net, with_buffers((plan,), rows, depths))
@@ -196,7 +204,7 @@ def table(rows: list[Row], results: list[dict[str, Any]]) -> str:
     lines = [f"| {head.replace('|', ' | ')} |", "| --- " * 3 + "| --- " + "| ---: " * 6 + "| --- |"]
     for row, result in zip(rows, results, strict=True):
         for one in result["builds"]:
-            cells = [f"{row.multipliers:,}, {row.macs_per_dsp}", f"{result['interval']:,}", str(result["first"])]
+            cells = [row.label, f"{result['interval']:,}", str(result["first"])]
             if "lut" in one:
                 cells += [one["weights_in"], f"{one['lut']:,}", f"{row.lut:,}", f"{one['ff']:,}", f"{one['dsp']:,}"]
                 cells += [f"{one['cascaded']:,}", f"{one['bram36']:g}"]
@@ -217,7 +225,7 @@ def path_table(rows: list[Row], results: list[dict[str, Any]]) -> str:
             if not any(length.values()):
                 continue
             figures = " | ".join(str(value) for value in length.values())
-            lines.append(f"| {row.multipliers:,}, {row.macs_per_dsp} | {name} | {figures} |")
+            lines.append(f"| {row.label} | {name} | {figures} |")
     return "\n".join(lines)
 
 

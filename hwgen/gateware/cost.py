@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from hwgen.devices import DEFAULT
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, default_memory
+from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, MOST_FLIP_FLOPS, default_memory
 
 #: Sizes of LUTs, multiplexers and shift registers of the default FPGA family, for which all circuits are made.
 LOGIC = DEFAULT.logic
@@ -66,6 +66,12 @@ class Cost:
             self.ff += bits * cycles
         else:
             self.lut += bits * -(-cycles // LOGIC.shift_register_cycles)
+
+    def delay_apart(self, bits: int, cycles: int) -> None:
+        """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_apart`."""
+        ends = cycles if cycles <= MOST_FLIP_FLOPS else 2
+        self.ff += bits * ends
+        self.delay(bits, cycles - ends)
 
     def shift_register(self, bits: int, registers: int) -> None:
         """Recount a chain of ``registers`` flip-flops per bit as LUT shift registers if the chain is long enough."""

@@ -126,6 +126,23 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
     return value
 
 
+#: Longest delay line, in cycles, of `delayed_apart` that has flip-flops only, because these are plentiful beside LUTs.
+MOST_FLIP_FLOPS = 4
+
+
+def delayed_apart(m: Module, name: str, value: Value, cycles: int) -> Value:
+    """Add a delay line of ``cycles`` cycles that is no part of a longer shift register; return its output.
+
+    Synthesis makes a shift register in LUTs of a long delay line, with the registers in front of it and behind it. A
+    register with a reset is not part of a shift register. Short lines have such registers only, and longer lines have
+    one at each end. `Cost.delay_apart` counts them.
+    """
+    if cycles <= MOST_FLIP_FLOPS:
+        return delayed(m, name, value, cycles, reset_less=False)
+    first = delayed(m, f"{name}_first", value, 1, reset_less=False)
+    return delayed_fast(m, name, first, cycles - 1)
+
+
 def delayed_fast(m: Module, name: str, value: Value, cycles: int) -> Value:
     """Add a delay line of ``cycles`` cycles whose output is a flip-flop, not a shift register; return the output.
 

@@ -34,6 +34,7 @@ from hwgen.gateware.multipliers import (
     multiplier_of,
     operand_kind,
 )
+from hwgen.gateware.multipliers.packing import peak
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.product_sums import LAST_LEVEL, Chains, ProductSums
 from hwgen.gateware.weights import Bounds, Weights
@@ -300,7 +301,7 @@ class MultiplyConfig:
 
     def dot_products(self, lanes: Sequence[int]) -> DotProducts:
         """Return the description of the dot products of output lanes with products in LUTs, which share activations."""
-        bits = [self.sum_bits] * len(lanes)
+        bits = [min(self.sum_bits, self._dot_bits) if self.accumulates else self.sum_bits] * len(lanes)
         constants, bias = None, ()
         if not self.lut_multiplier.stores_weights:
             constants = tuple(self._constants(lane) for lane in lanes)
@@ -319,6 +320,12 @@ class MultiplyConfig:
             constants=constants,
             bias=bias,
         )
+
+    @property
+    def _dot_bits(self) -> int:
+        """Number of bits that hold every sum of the products of one cycle."""
+        largest = self.products * max(map(abs, self.lut_multiplier.weight_range(self.weight_bits)))
+        return (largest * peak(self.operand)).bit_length() + 1
 
     def _constants(self, lane: int) -> tuple[tuple[int, ...], ...]:
         """Return the weights of an output lane by product, ordered by position, and step."""
@@ -414,11 +421,15 @@ class MultiplyConfig:
 
     @cached_property
     def luts_to_sum(self) -> int:
-        """Cycles from the operands of one cycle to the cycle before the sum of their products in LUTs.
+        """Cycles from the operands of one cycle to the cycle before the last sum of their products in LUTs.
 
         There is a register in front of the operands.
         """
-        return self.lut_multiplier.latency(self.dot_products(self.lut_blocks[0]))
+        return max(self.lut_latency(lanes) for lanes in self.lut_blocks)
+
+    def lut_latency(self, lanes: Sequence[int]) -> int:
+        """Return the cycles from operands to the sums of output lanes with products in LUTs, one of ``lut_blocks``."""
+        return self.lut_multiplier.latency(self.dot_products(lanes))
 
     @property
     def weight_memory(self) -> str:
@@ -634,7 +645,7 @@ class MultiplyConfig:
         else:
             self._count_slices(cost)
         for lanes in self.lut_blocks:
-            self._count_dots(cost, self.dot_products(lanes))
+            self._count_dots(cost, lanes)
         return cost.resources
 
     def _count_whole(self, cost: Cost) -> None:
@@ -643,7 +654,7 @@ class MultiplyConfig:
             multiplier = self.multiplier.for_rest(len(unit), self.multiplier.pixels)
             for index, lane in enumerate(unit):
                 self._count_whole_sums(cost, lane, *self._sums_of(multiplier, index))
-                cost.delay(self.window.pixels * self.whole_bits[lane], self.to_sum - self.slices_to_sum)
+                cost.delay_apart(self.window.pixels * self.whole_bits[lane], self.to_sum - self.slices_to_sum)
 
     def _count_slices(self, cost: Cost) -> None:
         """Add to ``cost`` the adder trees and accumulators of the lanes in DSP slices."""
@@ -656,17 +667,18 @@ class MultiplyConfig:
         for (lanes, pixels, index), count in sorted(sums.items()):
             self._count_sums(cost, count, *self._sums_of(self.multiplier.for_rest(lanes, pixels), index))
 
-    def _count_dots(self, cost: Cost, dots: DotProducts) -> None:
-        """Add to ``cost`` the dot products in LUTs of all pixels, and the accumulators of their sums."""
-        one = Cost()
+    def _count_dots(self, cost: Cost, lanes: Sequence[int]) -> None:
+        """Add to ``cost`` the dot products in LUTs of some lanes, at all pixels, and the accumulators of their sums."""
+        one, dots = Cost(), self.dot_products(lanes)
         self.lut_multiplier.count(one, dots)
         pixels = self.window.pixels
         cost.lut += pixels * one.lut
         cost.ff += pixels * one.ff
-        cost.delay(pixels * sum(dots.sum_bits), self.to_sum - self.luts_to_sum)
+        if self.weight_memory == "block":
+            cost.ff += dots.products * self.lut_multiplier.unit_bits(self.operands)
+        cost.delay_apart(pixels * sum(dots.sum_bits), self.to_sum - self.lut_latency(lanes))
         if self.accumulates:
-            cost.ff += pixels * sum(dots.sum_bits)
-            cost.lut += pixels * sum(dots.sum_bits)
+            self._count_accumulators(cost, pixels * len(lanes), max(dots.sum_bits))
 
     def component(self) -> Multiply:
         return Multiply(self)
@@ -809,11 +821,15 @@ class MultiplyConfig:
                 )
         cost.delay(sums * widths[0], levels_waited)
         cost.delay(sums * carries, self.tree_levels)
-        cost.delay(sums * (widths[0] + carries), self.to_sum - self.slices_to_sum)
+        cost.delay_apart(sums * (widths[0] + carries), self.to_sum - self.slices_to_sum)
         if self.accumulates:
-            cost.ff += sums * self.sum_bits
-            # The adder's LUTs include the multiplexer of 0 and the accumulator only if the other operand is narrower.
-            cost.lut += sums * self.sum_bits * (2 if widths[0] == self.sum_bits else 1)
+            self._count_accumulators(cost, sums, widths[0])
+
+    def _count_accumulators(self, cost: Cost, sums: int, addend_bits: int) -> None:
+        """Add to ``cost`` a number of accumulators of addends with ``addend_bits`` bits."""
+        cost.ff += sums * self.sum_bits
+        # The adder's LUTs include the multiplexer of 0 and the accumulator only if the other operand is narrower.
+        cost.lut += sums * self.sum_bits * (2 if addend_bits == self.sum_bits else 1)
 
     def _count_whole_sums(self, cost: Cost, lane: int, widths: list[int], carries: int) -> None:
         """Add to ``cost`` the adder tree of one output lane in a layer that computes a window per cycle."""

@@ -13,7 +13,7 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In
 
-from hwgen.gateware.lookup import delayed, delayed_fast
+from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast
 from hwgen.gateware.multipliers import Multiplier
 from hwgen.gateware.naming import named
 from hwgen.gateware.part import Part
@@ -123,8 +123,8 @@ class ProductSums:
             else:
                 total, left = self._elaborate_tree(m, values, carries, lane_name)
             wait = config.to_sum - config.slices_to_sum
-            total = delayed(m, f"{lane_name}_total", total, wait)
-            left = [delayed(m, f"{lane_name}_last_carry", carry, wait) for carry in left]
+            total = delayed_apart(m, f"{lane_name}_total", total, wait)
+            left = [delayed_apart(m, f"{lane_name}_last_carry", carry, wait) for carry in left]
             yield lane, pixel, total, left
 
     def _name(self, name: str, group: tuple[int, ...]) -> str:
@@ -170,8 +170,9 @@ class ProductSums:
             )
         operands = [[activations[chain, p] for chain in chains] for p, chains in enumerate(positions)]
         sums = multiplier.sums(m, dots, operands, weights, self._step(m), names)
+        wait = config.to_sum - config.lut_latency(lanes)
         for lane, name, total in zip(lanes, names, sums, strict=True):
-            yield lane, pixel, delayed(m, f"{name}_total", total, config.to_sum - config.luts_to_sum), []
+            yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
 
     def _step(self, m: Module) -> Value:
         """Return the index of the step whose operands are at the first position, if constants depend on it."""
@@ -247,8 +248,9 @@ class ProductSums:
             weight = multiplier.spread(stored, config.weight_bits)
             if config.weight_memory == "block":
                 # The output register of block RAM. Yosys cannot infer that register. It absorbs this one, which is in
-                # front of the DSP slice, into the slice.
-                weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1)
+                # front of the DSP slice, into the slice. In front of LUTs, it is not part of a shift register.
+                in_slice = multiplier.slices > 0
+                weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1, reset_less=in_slice)
             self._weights[key] = weight
         return self._weights[key]
 

@@ -27,8 +27,8 @@ from amaranth import Cat, Const, Module, Signal, Value, signed
 
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
 from hwgen.gateware.arithmetic.booth_row import BoothRowConfig
-from hwgen.gateware.cost import LOGIC, Cost
-from hwgen.gateware.lookup import delayed, delayed_fast
+from hwgen.gateware.cost import Cost
+from hwgen.gateware.lookup import delayed_apart
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
 
@@ -457,9 +457,9 @@ class _ChainCircuit:
             running = config.add_to(m, digit, multiplicands[row.term][delay], running, f"{name}_row_{index}")
             if chain.ends_digit(index):
                 low = Cat(running[min(bit, bits - 1)] for bit in range(2))
-                complete.append(_delayed(m, f"{name}_low_{row.digit}", low, chain.end - row.cycle))
+                complete.append(delayed_apart(m, f"{name}_low_{row.digit}", low, chain.end - row.cycle))
                 running = running[min(2, bits - 1) :].as_signed()
-            running = _delayed(m, f"{name}_sum_{index}", running, chain.next_cycle(index) - row.cycle)
+            running = delayed_apart(m, f"{name}_sum_{index}", running, chain.next_cycle(index) - row.cycle)
         return Cat(*complete, running).as_signed()
 
 
@@ -481,25 +481,14 @@ def _line(m: Module, value: Value, delays: Iterable[int], name: str) -> dict[int
     """Add the registers of a delay line, and return the value at each delay."""
     taps = {0: value}
     for delay, length in _steps(delays):
-        value = taps[delay] = _delayed(m, f"{name}_cycle_{delay}", value, length)
+        value = taps[delay] = delayed_apart(m, f"{name}_cycle_{delay}", value, length)
     return taps
-
-
-def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
-    """Return a value, delayed by registers, of which the last one is a flip-flop and not part of a shift register.
-
-    The register in front of the delay line, or one behind it, could make a shift register of two registers.
-    """
-    add = delayed_fast if cycles >= LOGIC.shortest_shift_register - 1 else delayed
-    return add(m, name, value, cycles)
 
 
 def _count_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
     """Count the registers of a delay line of ``bits`` bits that is read at some delays, in cycles."""
     for _, length in _steps(delays):
-        fast = length >= LOGIC.shortest_shift_register
-        cost.delay(bits, length - fast)
-        cost.ff += bits * fast
+        cost.delay_apart(bits, length)
 
 
 def _add_cost(cost: Cost, other: Cost, times: int) -> None:
