@@ -7,8 +7,8 @@ powers of two, seed 0), accumulators out. Each row is the accelerator of this on
 multipliers, accumulators, bias and output FIFO. Yosys synthesises it (``synth_xilinx -family xc7 -flatten``), with the
 weights in LUTs and again in block RAM; the cycles are Verilator's, of three random frames, every output compared with
 the golden model. Fails if an output or a cycle count is not as planned, a limit is missed by both ways to hold the
-weights, a DSP slice lacks MREG or PREG, or a path between registers has more than 4 LUTs, one carry chain (two in products of
-LUTs), or 32 carries.
+weights, a DSP slice lacks MREG or PREG, or a path between registers has more than 4 LUTs, one carry chain (two if
+products are in LUTs), or 32 carries.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ ROWS = (
         multipliers=256, macs_per_dsp=2, tn=16, tm=16, tk=1, cycles=9_216, lut=4_200, dsp=128,
         finn="9,280 cycles, 9,598 LUT, 128 DSP",
     ),
-    Row(multipliers=256, macs_per_dsp=1, tn=16, tm=16, tk=1, cycles=9_216, lut=16_000, dsp=0, lut_lanes=16, most_chains=2),
+    Row(
+        multipliers=256, macs_per_dsp=1, tn=16, tm=16, tk=1, cycles=9_216, lut=16_000, dsp=0, lut_lanes=16,
+        most_chains=2,
+    ),
     Row(
         multipliers=2_304, macs_per_dsp=2, tn=16, tm=16, tk=9, cycles=1_024, lut=18_000, dsp=1_152, first=50,
         finn="1,157 cycles, 85,632 LUT, 1,152 DSP; first output 79",
