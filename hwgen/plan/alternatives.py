@@ -9,10 +9,11 @@ from hwgen import boards
 from hwgen.blocking import on_board
 from hwgen.boards import Board
 from hwgen.network.ops import Op
-from hwgen.options import DSP
+from hwgen.options import DEFAULT_MULTIPLIERS, DSP, LUT_SHARE
 from hwgen.plan.choose import can_be_built, may_fit, task_of
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
+from hwgen.templates.base import Group
 from hwgen.templates.budget import weight_shortage, weights_of
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.task import Task
@@ -21,17 +22,20 @@ from hwgen.templates.task import Task
 QUICK_MACS = 10_000_000
 
 
-def headroom(task: Task) -> list[str]:
-    """Return a note on the LUTs that a plan with products in LUTs leaves unused; none if it may use all of the board's.
+def multiplier_notes(task: Task, group: Group) -> list[str]:
+    """Return notes on the LUTs that a group leaves unused, with the options that use more of them.
 
-    The note has the option that allows more.
+    A group with products in LUTs uses a share of the board's. Other groups can have products in LUTs if the user has
+    ruled that out.
     """
     goal, board = task.goal, task.board
-    if goal.multipliers == DSP or goal.lut >= board.lut:
-        return []
-    return [
-        f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that Vivado can route: --lut {board.lut} allows all"
-    ]
+    if any(layer.lut_lanes for layer in group.layers) and goal.lut < board.lut:
+        limit = f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that Vivado can route"
+        return [f"{limit}: --lut {board.lut} allows all"]
+    if goal.multipliers == DSP != DEFAULT_MULTIPLIERS and group.template.streams:
+        idle = int(LUT_SHARE * board.lut) - group.resources.lut
+        return [f"{idle:,} LUTs are idle: --multipliers auto multiplies in LUTs as well"] if idle > 0 else []
+    return []
 
 
 def is_quick(layers: Sequence[Op]) -> bool:

@@ -85,15 +85,17 @@ class PlanSearch:
 
     def _one(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
         """Return the plan of a single group, with some notes, or the refusal that stands for the group."""
-        return group if isinstance(group, Refusal) else plan_of(self.task, (group,), (*self._notes, *notes))
+        if isinstance(group, Refusal):
+            return group
+        return plan_of(self.task, (group,), (*self._notes, *notes, *alternatives.multiplier_notes(self.task, group)))
 
     @cached_property
     def _notes(self) -> tuple[str, ...]:
         """Notes on the layers with weights that can't use the requested multiplier, and the reason."""
-        task, notes = self.task, list(alternatives.headroom(self.task))
+        task, notes = self.task, []
         wanted = task.multiplier
         if wanted is None:
-            return tuple(notes)
+            return ()
         alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
         for depthwise in (False, True):
             names = [work.name for work in alone if work.channelwise == depthwise]

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted import counted as counted_cases
 from graphs import graphs, unrolls
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hwgen import boards
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.multipliers import PLAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
@@ -136,3 +138,34 @@ def test_random_graphs(data):
         task = tasks[plan.macs_per_dsp]
         unroll = Unroll(plan.tn, plan.tm, plan.tk, plan.tp)
         assert int(task.slices(task.works[number], unroll)) >= layer.multipliers, layer.name
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def check_with_luts(data):
+    """Layers of all kinds whose products are divided between slices, packed as well as they can be, and LUTs."""
+    network = data.draw(graphs(most_steps=2))
+    plans = data.draw(unrolls(network))
+    goal = Goal(objective="interval", dsp=220, macs_per_dsp="auto", multipliers="auto", lut=40_000)
+    task, divided = Task(network, BOARD, goal), []
+    for plan, layer in zip(plans, network.layers, strict=True):
+        multiplier, lut_lanes = task.multipliers[layer.name], 0
+        if stage_of(layer).lut_multipliers:
+            lut_lanes = data.draw(st.sampled_from([0, plan.tm, data.draw(st.integers(0, plan.tm))]))
+        kind = multiplier.for_size(plan.tm - lut_lanes, plan.tp) if lut_lanes < plan.tm else PLAIN
+        weighted = replace(plan, lut_lanes=lut_lanes, macs_per_dsp=kind.name, requantise_in="dsp", weights_in=None)
+        divided.append(replace(weighted, weights_joined=False) if layer.weight_count else plan)
+    assume(any(plan.lut_lanes for plan in divided))
+    for work, plan, layer in zip(task.works, divided, compose(network, divided).layers, strict=True):
+        (form,) = task.prices.forms(work)
+        terms = task.prices.terms(work, Unroll(plan.tn, plan.tm, plan.tk, plan.tp), form)
+        slice_lanes = plan.tm - plan.lut_lanes
+        finish = max(terms.finish_slices * (slice_lanes > 0), terms.lut_finish_slices * (plan.lut_lanes > 0))
+        slices = -(-slice_lanes // form.lanes) * terms.unit_slices + finish
+        if plan.requantise_in == "dsp":
+            assert int(slices) >= layer.resources.dsp, layer.name
+
+
+def test_random_divisions():
+    with counted_cases(check_with_luts):
+        check_with_luts()
