@@ -135,6 +135,25 @@ def test_many(block, case, seed, patterns, share):
     check_reset(case, seed, patterns, share, circuit)
 
 
+@settings(max_examples=8)
+@given(case=cases(narrow=True, most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
+def test_widths(case, seed, patterns):
+    """Maps and weights of 1 to 8 bits, and all kinds of multipliers, in DSP slices and in LUTs."""
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(8))
+@settings(max_examples=25)
+@given(case=cases(narrow=True, most_side=6), seed=SEEDS, patterns=stalls())
+def test_many_widths(block, case, seed, patterns):
+    circuit = circuit_of(case)
+    check_exact(case, seed, circuit)
+    check_stalled(case, seed, patterns, circuit)
+
+
 def small(**changes) -> AcceleratorConfig:
     """A pool behind a convolution, 3 x 5 x 7 in."""
     before = FeatureMap(channels=3, height=5, width=7, type=INT8)

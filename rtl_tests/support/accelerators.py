@@ -21,7 +21,7 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.join import Join
 from hwgen.gateware.line_buffer import LineBuffer
-from hwgen.gateware.multipliers import multiplier_of
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, multiplier_of
 from hwgen.gateware.multipliers.packed_dsp import LARGEST_WEIGHT
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
@@ -151,8 +151,9 @@ def networks(
     most_side: int = 7,
     last_raw: bool | None = None,
     packed: bool = False,
+    narrow: bool = False,
 ) -> Network:
-    """Draw a chain of convolutions and pools.
+    """Draw a chain of convolutions and pools, with ``narrow`` of 1 to 8 bits.
 
     With ``last_raw``, a last convolution keeps its accumulators. With ``packed``, a DSP slice can do two multiply-adds
     per cycle in at least one convolution.
@@ -168,10 +169,11 @@ def networks(
     paired = draw(st.integers(0, len(kinds) - 1)) if packed else None
     if paired is not None:
         kinds[paired] = "conv"
-    bits = [8, 8, 8, 4, *([] if packed else [11, 16])]
+    bits = [1, 2, 3, 4, 8] if narrow else [8, 8, 8, 4, *([] if packed else [11, 16])]
 
     def a_map(channels: int, height: int, width: int) -> FeatureMap:
         kind = IntegerType(bits=int(rng.choice(bits)), signed=bool(rng.integers(2)))
+        kind = IntegerType(bits=1, signed=False) if kind.bits == 1 else kind
         zero = int(rng.integers(kind.minimum, kind.maximum + 1)) if rng.random() < 0.6 else 0
         return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero)
 
@@ -209,6 +211,7 @@ def networks(
             # Sums that leave as they are fit int32; two multiply-adds a slice leave out -128.
             small = raw or number == paired or rng.random() < 0.7
             limit = 1 << int(rng.integers(1, 8 if number == paired else 9) if small else rng.integers(9, 17))
+            limit = 1 << int(rng.choice([0, 1, 2, 3, 7])) if narrow else limit
             low = max(-limit, -LARGEST_WEIGHT) if number == paired else -limit
             layer = Conv(
                 name=name,
@@ -255,16 +258,17 @@ def unrolls(
 @st.composite
 def choices(draw, stage: Stage, unroll: Unroll, source: int, readers: int = 1, *, packed: bool = False) -> LayerPlan:
     """Any other choices for a layer, with ample buffers; ``source``: pixels of an input beat."""
-    layer = stage.op
-    pairs = (
-        isinstance(layer, Conv)
-        and not stage.channelwise
-        and unroll.tm > 1
-        and stage.multiplier(multiplier_of(2)) is multiplier_of(2)
-    )
-    plan = layer_plan(
-        stage, unroll, source, multiplier_of((2 if packed else draw(st.integers(1, 2))) if pairs else 1), readers
-    )
+    kinds = [kind for kind in MULTIPLIERS.values() if isinstance(stage.op, Conv) and stage.multiplier(kind) is kind]
+    kinds = [kind for kind in kinds if kind.for_size(unroll.tm, unroll.tp) is kind]
+    pair = multiplier_of(2)
+    if packed and pair in kinds:
+        kinds = [pair]
+    elif kinds and not packed and draw(st.integers(0, 2)) == 0:
+        unroll = replace(unroll, lut_lanes=draw(st.integers(1, unroll.tm)))
+        lanes = max(unroll.tm - unroll.lut_lanes, 1)
+        kinds = [kind for kind in kinds if kind.for_size(lanes, unroll.tp) is kind]
+    kind = draw(st.sampled_from(kinds)) if kinds else PLAIN
+    plan = layer_plan(stage, unroll, source, kind, readers)
     return replace(
         plan,
         chain=draw(st.sampled_from([1, 2, 3, 5, 16])),
