@@ -591,9 +591,9 @@ class MultiplyConfig:
     @property
     def circuit(self) -> MultiplyConfig:
         """Configuration with only a weight range, equal for all convolutions whose `Chains` have the same circuit."""
-        return replace(
-            self, weights=Bounds(len(self.weights), self.kinds[0].representative(self.operands), self._weights_nonzero)
-        )
+        smallest, largest = zip(*(kind.representative(self.operands) for kind in self.kinds), strict=True)
+        extremes = max(smallest), min(largest)  # of all kinds, because another kind may compute a wider range
+        return replace(self, weights=Bounds(len(self.weights), extremes, self._weights_nonzero))
 
     @cached_property
     def _output_weights(self) -> int:

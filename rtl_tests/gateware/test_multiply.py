@@ -177,12 +177,18 @@ def test_extremes_of_packed_pixels(drawn, extreme):
 
 
 @st.composite
-def with_lut_lanes(draw) -> tuple[MultiplyConfig, np.ndarray]:
-    """A configuration of any multiplier, the last of whose lanes have their products in LUTs, and its weights."""
+def with_lut_lanes(draw, signs: bool | None = None) -> tuple[MultiplyConfig, np.ndarray]:
+    """A configuration of any multiplier, the last of whose lanes have their products in LUTs, and its weights.
+
+    ``signs``: all weights are -1 or 1, in block RAM.
+    """
     config, weights = draw(st.one_of(multiplies(), multiplies(packed=True), packed_pixels()))
+    if draw(st.sampled_from([False, False, True])) if signs is None else signs:
+        weights = np.where(weights > 0, 1, -1)
+        config = replace(config, weights=Weights(weights.ravel().tolist()))
     lut_lanes = draw(st.integers(1, config.lanes))
     kind = config.multiplier.for_size(max(config.lanes - lut_lanes, 1), config.window.pixels)
-    weights_in = draw(st.sampled_from([None, None, "block"]))
+    weights_in = "block" if signs else draw(st.sampled_from([None, None, "block"]))
     mixed = replace(config, macs_per_dsp=kind.name, lut_lanes=lut_lanes, sum_bits=32, weights_in=weights_in)
     low, high = value_range(config.window)
     bits = sum_bits(weights, low - mixed.operand_offset, high - mixed.operand_offset)
@@ -522,6 +528,15 @@ def test_circuit(drawn, ends):
             for each in (config, other)
         )
         assert (other.circuit == config.circuit) == (one == two or config.macs_per_dsp == 1)
+
+
+@settings(max_examples=25)
+@given(drawn=with_lut_lanes(signs=True))
+def test_circuit_of_lut_lanes(drawn):
+    """What stands for the weights has the multipliers in LUTs of the weights, also beside slices of any kind."""
+    config, _ = drawn
+    assert config.circuit.kinds == config.kinds
+    assert config.circuit.unit_bits == config.unit_bits
 
 
 @settings(max_examples=100)
