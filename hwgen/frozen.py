@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-__all__ = ["class_name", "field_name", "frozen", "text"]
+__all__ = ["added", "class_name", "field_name", "frozen", "is_digested", "text"]
 
-_KEY = "frozen_name"
+_KEY, _ADDED = "frozen_name", "added"
 
 
 def frozen(name: str) -> dict[str, str]:
@@ -24,9 +24,19 @@ def frozen(name: str) -> dict[str, str]:
     return {_KEY: name}
 
 
+def added() -> dict[str, bool]:
+    """Return the metadata of a dataclass field that was added later: digests leave it out while it has its default."""
+    return {_ADDED: True}
+
+
 def field_name(field: Field[Any]) -> str:
     """Return the name of a dataclass field in digests: its Python name, or its old one if it was renamed."""
     return field.metadata.get(_KEY, field.name)
+
+
+def is_digested(value: Any, field: Field[Any]) -> bool:
+    """Return whether digests include a field of a dataclass: not one that was added later and has its default."""
+    return not field.metadata.get(_ADDED) or getattr(value, field.name) != field.default
 
 
 def class_name(cls: type) -> str:
@@ -46,7 +56,11 @@ def text(value: Any) -> str:
     if type(value) is dict:
         return f"{{{', '.join(f'{text(key)}: {text(entry)}' for key, entry in value.items())}}}"
     if is_dataclass(value) and not isinstance(value, type) and _has_generated_repr(value):
-        entries = (f"{field_name(field)}={text(getattr(value, field.name))}" for field in fields(value) if field.repr)
+        entries = (
+            f"{field_name(field)}={text(getattr(value, field.name))}"
+            for field in fields(value)
+            if field.repr and is_digested(value, field)
+        )
         return f"{class_name(type(value))}({', '.join(entries)})"
     return repr(value)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, connect
 
+from hwgen import frozen
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic
@@ -102,7 +103,7 @@ class MultiplyConfig:
     sum_bits: int
     chain: int = CHAIN
     macs_per_dsp: int | str = 1
-    lut_lanes: int = 0
+    lut_lanes: int = field(default=0, metadata=frozen.added())
     weights_in: str | None = None
     weights_joined: bool = False
     bias: tuple[int, ...] = ()

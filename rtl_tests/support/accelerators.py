@@ -251,15 +251,18 @@ def unrolls(
         source = plans[-1].tp if plans else tp
         tk = taps if widest or stage(layer).whole_windows else draw(st.integers(1, taps))
         unroll = Unroll(tn, tn if stage(layer).channelwise else tm, tk, tp)
-        plans.append(draw(choices(stage(layer), unroll, source, packed=packed)))
+        plans.append(draw(choices(stage(layer), unroll, source, packed=packed, in_rows=stage is stage_of)))
     return tuple(plans)
 
 
 @st.composite
-def choices(draw, stage: Stage, unroll: Unroll, source: int, readers: int = 1, *, packed: bool = False) -> LayerPlan:
-    """Any other choices for a layer, with ample buffers; ``source``: pixels of an input beat."""
+def choices(
+    draw, stage: Stage, unroll: Unroll, source: int, readers: int = 1, *, packed: bool = False, in_rows: bool = True
+) -> LayerPlan:
+    """Any other choices for a layer, with ample buffers; ``source``: pixels of an input beat; ``in_rows``: it computes
+    several pixels at once, as layers in tiles don't."""
     kinds = [kind for kind in MULTIPLIERS.values() if isinstance(stage.op, Conv) and stage.multiplier(kind) is kind]
-    kinds = [kind for kind in kinds if kind.for_size(unroll.tm, unroll.tp) is kind]
+    kinds = [kind for kind in kinds if kind.for_size(unroll.tm, unroll.tp if in_rows else 1) is kind]
     pair = multiplier_of(2)
     if packed and pair in kinds:
         kinds = [pair]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hwgen import boards
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.multipliers import PLAIN
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
@@ -133,10 +133,10 @@ def test_random_graphs(data):
     network = data.draw(graphs(most_steps=2))
     plans = data.draw(unrolls(network))
     in_luts = frozenset(plan.name for plan in plans if plan.requantise_in == "lut")
-    tasks = {macs: task_of(network, macs, in_luts) for macs in (1, 2)}
+    tasks = {macs: task_of(network, macs, in_luts) for macs in MULTIPLIERS}
     for number, (plan, layer) in enumerate(zip(plans, compose(network, plans).layers, strict=True)):
         task = tasks[plan.macs_per_dsp]
-        unroll = Unroll(plan.tn, plan.tm, plan.tk, plan.tp)
+        unroll = Unroll(plan.tn, plan.tm, plan.tk, plan.tp, plan.lut_lanes)
         assert int(task.slices(task.works[number], unroll)) >= layer.multipliers, layer.name
 
 

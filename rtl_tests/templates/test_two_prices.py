@@ -177,18 +177,23 @@ def check_against_integer_program(works, multiplier, product_luts, finish, budge
     found = search.fastest_within()
     program = Program(works, prices, budget)
     assert (found[0] if found else None) == program.least(program.interval)
-    if found is None:
-        return
-    unrolling = found[1]
+    if found is not None:
+        check_found(works, prices, budget, search, *found)
+
+
+def check_found(works, prices, budget, search, cycles, unrolling):
+    """The factors of the shortest interval have the lowest price, and the fewest slices are found at this interval."""
+    program, slice_price = Program(works, prices, budget), budget.slice_price
+    program.model.add(program.interval <= cycles)
     check_solution(works, prices, budget, unrolling)
-    assert interval(works, unrolling.unrolls) <= found[0]
-    fewest = search.under(replace(budget, slice_price=1 << 20)).cheapest(found[0])
+    assert interval(works, unrolling.unrolls) <= cycles
+    fewest = search.under(replace(budget, slice_price=1 << 20)).cheapest(cycles)
     assert fewest is not None
     check_solution(works, prices, budget, fewest)
     assert fewest.cost == program.least(program.slices)
     assert fewest.luts == program.least(program.luts)
     priced = Program(works, prices, budget)
-    priced.model.add(priced.interval <= found[0])
+    priced.model.add(priced.interval <= cycles)
     assert budget.price(int(unrolling.cost), unrolling.luts) == priced.least(slice_price * priced.slices + priced.luts)
 
 

@@ -35,6 +35,8 @@ def fields_of(config: Any) -> dict[str, str]:
 def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if is_dataclass(value):
         for field in fields(value):
+            if not frozen.is_digested(value, field):
+                continue
             name = frozen.field_name(field)
             yield from _fields(getattr(value, field.name), f"{path}.{name}" if path else name)
         return

@@ -55,7 +55,7 @@ def read(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"{path}: can't be read: {error.strerror or line(error)}") from None
     except (DecodeError, ValueError, TypeError) as error:
-        raise ModelError(f"{path}: not an ONNX file, or cut short ({line(error)})") from None
+        raise ModelError(f"{path}: not an ONNX file, or cut short ({_first_clause(error)})") from None
     if not model.ByteSize():
         raise ModelError(f"{path}: an empty file, not an ONNX model")
     if not all(isinstance(name, str) for name in _texts(model)):
@@ -196,3 +196,8 @@ def line(error: BaseException) -> str:
     """Return the first non-empty line of an error's text."""
     lines = map(str.strip, str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)[:300]
+
+
+def _first_clause(error: Exception) -> str:
+    """Return an error's message up to the detail that only some versions of the library add to it."""
+    return line(error).split("': ")[0].rstrip("'") + "'" if "': " in line(error) else line(error)
