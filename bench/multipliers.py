@@ -151,19 +151,22 @@ def synthesised(design: Design) -> Resources:
     """Return the resources of a design by Yosys. Fail if a plan may not use as many."""
     measured = sum((row.measured for row in synthesis.synthesise(design.config).rows), Resources())
     board, name = design.board, design.network.name
-    most = int(LUT_SHARE * board.lut)
-    if measured.lut > most or measured.dsp > board.dsp or measured.bram36 > board.bram36:
-        raise SystemExit(f"{name}: Yosys finds {measured}, more than {most:,} LUTs or than the board has")
+    max_luts = int(LUT_SHARE * board.lut)
+    if measured.lut > max_luts or measured.dsp > board.dsp or measured.bram36 > board.bram36:
+        raise SystemExit(f"{name}: Yosys finds {measured}, more than {max_luts:,} LUTs or than the board has")
     return measured
 
 
 def row(figures: Figures) -> str:
     """Return the table row of a case."""
-    most = LUT_SHARE * boards.load(figures.board).lut
     reached = figures.latency if figures.objective == "latency" else figures.interval
     cells = [figures.name, figures.board, figures.objective, f"{figures.slices_alone:,}", f"{reached:,}"]
     cells += [f"{figures.slices_alone / reached:.1f}", f"{figures.interval:,}", f"{figures.dsp}", f"{figures.bram36:g}"]
-    cells += [f"{figures.lut:,}", f"{figures.estimated:,}", f"{100 * LUT_SHARE * figures.lut / most:.0f} %"]
+    cells += [
+        f"{figures.lut:,}",
+        f"{figures.estimated:,}",
+        f"{100 * figures.lut / boards.load(figures.board).lut:.0f} %",
+    ]
     return "| " + " | ".join(cells) + " |"
 
 

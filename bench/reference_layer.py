@@ -184,23 +184,23 @@ def fits(row: Row, one: dict[str, Any]) -> bool:
 
 def faults(row: Row, result: dict[str, Any]) -> list[str]:
     """Return texts of the expectations that a result misses."""
-    found = []
+    misses = []
     if result["interval"] != row.cycles:
-        found.append(f"{row.name}: {result['interval']:,} cycles a frame, not {row.cycles:,}")
+        misses.append(f"{row.name}: {result['interval']:,} cycles a frame, not {row.cycles:,}")
     if row.first is not None and result["first"] > row.first:
-        found.append(f"{row.name}: first output after {result['first']} cycles, not {row.first}")
+        misses.append(f"{row.name}: first output after {result['first']} cycles, not {row.first}")
     if not any(fits(row, one) for one in result["builds"]):
-        found.append(f"{row.name}: more than {row.lut:,} LUT, {row.dsp:,} DSP slices or {MOST_BRAM} RAMB36")
+        misses.append(f"{row.name}: more than {row.lut:,} LUT, {row.dsp:,} DSP slices or {MOST_BRAM} RAMB36")
     for one in result["builds"]:
         if "lut" not in one:
             continue
         name = f"{row.name}, weights in {one['weights_in']}"
         if one["registered"] != one["dsp"]:
-            found.append(f"{name}: {one['dsp'] - one['registered']} DSP slices lack MREG or PREG")
+            misses.append(f"{name}: {one['dsp'] - one['registered']} DSP slices lack MREG or PREG")
         longest = Length(**one["longest"])
         if longest.luts > MOST_LUTS or longest.chains > row.most_chains or longest.bits > MOST_CARRIES:
-            found.append(f"{name}: paths with {longest}")
-    return found
+            misses.append(f"{name}: paths with {longest}")
+    return misses
 
 
 def table(rows: list[Row], results: list[dict[str, Any]]) -> str:
@@ -246,8 +246,8 @@ def main() -> None:
     print(table(rows, results), path_table(rows, results), sep="\n\n")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
-    if found := [fault for row, result in zip(rows, results, strict=True) for fault in faults(row, result)]:
-        raise SystemExit("\n".join(found))
+    if misses := [fault for row, result in zip(rows, results, strict=True) for fault in faults(row, result)]:
+        raise SystemExit("\n".join(misses))
 
 
 if __name__ == "__main__":

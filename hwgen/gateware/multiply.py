@@ -26,6 +26,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
 from hwgen.gateware.lookup import check_memory, default_memory, delayed, rom_attributes
 from hwgen.gateware.multipliers import (
+    PLAIN,
     Demand,
     DotProducts,
     LutMultiplier,
@@ -374,7 +375,7 @@ class MultiplyConfig:
         The bias is an input of the tree, and the last level of the tree adds all remaining values.
         """
         constant = self.rom_depth == 1 and self.weights_in != "block" and not self.loaded
-        return constant and all(kind.computes_windows for kind in self.kinds)
+        return constant and all(multiplier.computes_windows for multiplier in self.kinds)
 
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
@@ -473,7 +474,9 @@ class MultiplyConfig:
     @cached_property
     def extremes(self) -> tuple[int, int]:
         """Smallest and largest weight that is stored or can be loaded at run time."""
-        return self.multiplier.weight_range(self.weight_bits) if self.loaded else self.weights.extremes
+        if not self.loaded:
+            return self.weights.extremes
+        return (self.multiplier if self.slice_lanes else PLAIN).weight_range(self.weight_bits)
 
     @cached_property
     def unit_bits(self) -> tuple[int, ...]:
@@ -592,7 +595,7 @@ class MultiplyConfig:
     @property
     def circuit(self) -> MultiplyConfig:
         """Configuration with only a weight range, equal for all convolutions whose `Chains` have the same circuit."""
-        smallest, largest = zip(*(kind.representative(self.operands) for kind in self.kinds), strict=True)
+        smallest, largest = zip(*(multiplier.representative(self.operands) for multiplier in self.kinds), strict=True)
         extremes = max(smallest), min(largest)  # of all kinds, because another kind may compute a wider range
         return replace(self, weights=Bounds(len(self.weights), extremes, self._weights_nonzero))
 
@@ -908,7 +911,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
     def elaborate(self, platform):
         m, config = Module(), self.config
-        if config.whole or not all(kind.stores_weights for kind in config.kinds):
+        if config.whole or not all(multiplier.stores_weights for multiplier in config.kinds):
             # It depends on the weights, so that no other layer shares it, and Yosys optimises it better here.
             words = [Signal(width, name=f"weight_word_{position}") for position, width in enumerate(config.rom_widths)]
             ProductSums(config, self.i, self.o, words).add_to(m)

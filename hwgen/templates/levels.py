@@ -76,12 +76,12 @@ def first_accumulators(rule: Rule, accumulator_bits: int, bias: Sequence[int], f
 
     It is one more than the largest accumulator where no accumulator has the output.
     """
-    most = (1 << (accumulator_bits - 1)) - 1
+    largest = (1 << (accumulator_bits - 1)) - 1
     biases = np.array(bias, np.int64)[:, None]
-    bound = int(np.abs(biases).max()) + ((most + 1) << fraction)
+    bound = int(np.abs(biases).max()) + ((largest + 1) << fraction)
     levels = np.arange(rule.low + 1, rule.high + 1)[None, :]
-    before = np.full((len(biases), levels.size), -most - 2)
-    first = np.full((len(biases), levels.size), most + 1)
+    before = np.full((len(biases), levels.size), -largest - 2)
+    first = np.full((len(biases), levels.size), largest + 1)
     while (searching := first - before > 1).any():
         middle = (before + first) // 2
         reached = rule.outputs((middle << fraction) + biases, bound) >= levels

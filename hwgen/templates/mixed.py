@@ -121,8 +121,8 @@ class MixedSearch(GroupSearch):
         If the factors with the fewest DSP slices lack block RAM as well, no other factors are tried.
         """
         moved = replace(self, moves=True)
-        least = moved.least_lack()
-        return least if least is not None and least.resource == refusal.resource else moved._slower(refusal)
+        lack = moved.least_lack()
+        return lack if lack is not None and lack.resource == refusal.resource else moved._slower(refusal)
 
     def _fits(self, unrolling: Unrolling) -> bool:
         """Return whether the group of given factors fits with the smallest buffers, and with LUTs for larger ones."""

@@ -84,17 +84,17 @@ class StagePrices(Prices):
         They are counted for one input channel and for two. Further channels take as many each. Several pixels take at
         least as many as so many line buffers.
         """
-        stage, most = self._stages[work.name], min(2, work.group_channels)
+        stage, channels = self._stages[work.name], min(2, work.group_channels)
         taps, indices = np.unique(unroll.tk, return_inverse=True)
         if work.name not in self._windows:
             self._windows[work.name] = {}
         known = self._windows[work.name]
         for tk in taps.tolist():
             if tk not in known:
-                one, two = (stage.window_luts(tn, tk) for tn in (1, most))
-                known[tk] = (two - one) / max(most - 1, 1) if most > 1 else one, one
-        each, one = (np.array([known[tk][index] for tk in taps.tolist()])[indices] for index in (0, 1))
-        of_pixel, rule = one + (unroll.tn - 1) * each, ACTIVATION_LUTS * unroll.tn * unroll.tk
+                one, two = (stage.window_luts(tn, tk) for tn in (1, channels))
+                known[tk] = two - one if channels > 1 else one, one
+        further, first = (np.array([known[tk][index] for tk in taps.tolist()])[indices] for index in (0, 1))
+        of_pixel, rule = first + (unroll.tn - 1) * further, ACTIVATION_LUTS * unroll.tn * unroll.tk
         return of_pixel - rule if unroll.tp == 1 else unroll.tp * np.maximum(of_pixel - rule, 0)
 
     def weighted(self, work: LayerWork, unroll: Unroll, slice_weight: float, lut_weight: float) -> Any:
@@ -123,8 +123,8 @@ class StagePrices(Prices):
         extra = unroll.tp * CHAIN_LUTS * (ceil_div(products, longest) - ceil_div(products, work.chain)) * unroll.tm
         depth = np.asarray(work.pixel_cycles(unroll))
         memory = products * stage.op.weight_bits * np.where((depth > 1) & (depth <= LUT_WORDS[-1]), 1, 0)
-        each, with_memory = self._lut_products(work, depth)
-        per_lane = unroll.tp * products * each - adders - memory * ~with_memory
+        product_luts, with_memory = self._lut_products(work, depth)
+        per_lane = unroll.tp * products * product_luts - adders - memory * ~with_memory
         return per_lane, luts + extra + memory * unroll.tm
 
     def _lut_products(self, work: LayerWork, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -150,13 +150,13 @@ class StagePrices(Prices):
         stage = self._stages[work.name]
         if work.name in self._in_luts:
             return stage.least_finish_slices
-        return max(stage.finish_slices(kind) for kind in stage.lut_multipliers)
+        return max(map(stage.finish_slices, stage.lut_multipliers))
 
 
 def best_packing(stage: Stage[Any]) -> Multiplier:
     """Return the multiplier of a layer that computes the most products per DSP slice; the first of equal ones."""
     kinds = [stage.multiplier(multiplier) for multiplier in MULTIPLIERS.values()]
-    return max(kinds, key=lambda kind: kind.lanes * kind.pixels / max(kind.slices, 1))
+    return max(kinds, key=lambda multiplier: multiplier.lanes * multiplier.pixels / max(multiplier.slices, 1))
 
 
 def _integers(luts: Any) -> np.ndarray:

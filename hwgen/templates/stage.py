@@ -86,14 +86,14 @@ class Stage(ABC, Generic[Kind]):
     def lut_product(self, words: int | None) -> tuple[float, bool]:
         """Return the LUTs of a product in LUTs, its share of adders included, and whether a memory stores its weight.
 
-        Only for layers that `lut_multipliers` has multipliers for.
+        A layer without weights has no products.
 
         Parameters
         ----------
         words : int or None
             Number of words of the memories of the weights; ``None`` if they have many.
         """
-        raise NotImplementedError
+        return 0.0, False
 
     @property
     def whole_windows(self) -> bool:

@@ -125,10 +125,10 @@ class ConvStage(WindowStage[Conv]):
         return 1 < self.op.groups == self.op.channels == self.op.outputs
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
-        kind = wanted
-        while not kind.accepts(self.op.weight_range, self.op.input.type.bits, self.channelwise):
-            kind = kind.fallback
-        return kind
+        multiplier = wanted
+        while not multiplier.accepts(self.op.weight_range, self.op.input.type.bits, self.channelwise):
+            multiplier = multiplier.fallback
+        return multiplier
 
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
         activation = Shape(self.op.input.type.bits, self.op.input.type.signed)
@@ -158,7 +158,7 @@ class ConvStage(WindowStage[Conv]):
         ``words`` is ``None`` for many words.
         """
         steps = None if self.op.loaded else words
-        return next((kind for kind in LUT_MULTIPLIERS if kind.computes(self._operands, steps)), None)
+        return next((multiplier for multiplier in LUT_MULTIPLIERS if multiplier.computes(self._operands, steps)), None)
 
     @cached_property
     def _lut_products(self) -> dict[int | None, tuple[float, bool]]:

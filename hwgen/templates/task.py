@@ -64,7 +64,7 @@ class Goal(Steering):
     def products(self) -> int:
         """Maximum number of multiply-adds per cycle."""
         kinds = MULTIPLIERS.values() if self.macs_per_dsp == AUTO else [multiplier_of(self.macs_per_dsp)]
-        return self.dsp * max(kind.lanes for kind in kinds)
+        return self.dsp * max(multiplier.lanes for multiplier in kinds)
 
 
 class Task:

@@ -193,8 +193,8 @@ class _Table:
 
     def _front(self, choices: np.ndarray) -> _Front:
         """Return the front of the given choices, with all divisions of their output channels."""
-        fewest, most = self._fewest_units[choices], self._most_units[choices]
-        counts = most - fewest + 1
+        fewest = self._fewest_units[choices]
+        counts = self._most_units[choices] - fewest + 1
         entry = np.repeat(np.arange(len(choices)), counts)
         units = np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts) + fewest[entry]
         choice = choices[entry]
@@ -620,7 +620,7 @@ class _States:
         pairs: dict[tuple[int, int], int] = {}
         fronts: list[tuple[_Table, _Front]] = []
         front_of = np.full(len(self.different), -1)
-        for number, (option, source) in enumerate(self.different):
+        for edge, (option, source) in enumerate(self.different):
             table, limit = tables[option], max_cycles // work.input_steps(source)
             limit_class = int(np.searchsorted(table.different_beats, limit, side="right"))
             if (option, limit_class) not in pairs:
@@ -629,7 +629,7 @@ class _States:
                 if front is not None and len(front.slices):
                     pairs[option, limit_class] = len(fronts)
                     fronts.append((table, front))
-            front_of[number] = pairs[option, limit_class]
+            front_of[edge] = pairs[option, limit_class]
         if not fronts:
             return None
         of_edges = front_of[self.sources]
@@ -706,8 +706,8 @@ def _cheapest(graph: _Graph, budget: Budget) -> _Path | None:
         weights, best = _priced(graph, budget, best, path, Weights(slices, luts, limit))
         limits.append(weights)
     for max_labels in (MAX_LABELS, None):
-        most = budget.price(best.slices, best.luts)
-        priced = [replace(weights, limit=(most + weights.limit) * (1 + ROUNDING)) for weights in limits]
+        known_price = budget.price(best.slices, best.luts)
+        priced = [replace(weights, limit=(known_price + weights.limit) * (1 + ROUNDING)) for weights in limits]
         best = graph.within([*bounds[:2], bounds[-1], *priced], price, max_labels) or best
     return best
 

@@ -44,7 +44,7 @@ class PrimitivePlatform:
         name = this.module_name
         if name not in self.primitives:
             self.primitives[name] = text_of(this, self.device)
-        ports: dict[str, Any] = {f"{way}_{port}": signal for port, (way, signal) in _ports(this).items()}
+        ports: dict[str, Any] = {f"{direction}_{port}": signal for port, (direction, signal) in _ports(this).items()}
         return Instance(f"{_MARK}{name}", **ports)
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from amaranth import Shape
-from dot_products import DotProductsConfig, dot_products, simulated, wrapped
+from dot_products import DotProductsConfig, constant_dot_products, measured
+from dot_products import check as check_sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.multipliers.constant import ConstantMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
 from hwgen.gateware.multipliers.selected import SelectedMultiplier
 
 CONSTANT, SELECTED = ConstantMultiplier(), SelectedMultiplier()
-#: Nanoseconds of logic between registers at most: docs/explanation/architecture.md.
-LONGEST = 3.3
 
 
 def random_weights(rng: np.random.Generator, shape: tuple[int, ...], bits: int, zeros: float = 0.0) -> np.ndarray:
@@ -48,10 +46,7 @@ def cases(draw, most_steps: int) -> tuple[np.random.Generator, np.ndarray, dict]
 
 def check(multiplier, weights: np.ndarray, operands: np.ndarray, steps: np.ndarray, **more) -> None:
     """All sums equal NumPy's, in the cycle that the latency says."""
-    config = DotProductsConfig(multiplier, dot_products(weights, **more))
-    expected = np.einsum("mtn,nt->nm", weights[:, :, steps], operands) + np.array(config.dots.bias or 0)
-    expected = wrapped(expected, np.array(config.dots.sum_bits))
-    np.testing.assert_array_equal(simulated(config, operands, steps), expected)
+    check_sums(DotProductsConfig(multiplier, constant_dot_products(weights, **more)), operands, steps=steps)
 
 
 def random_operands(rng: np.random.Generator, terms: int, bits: int) -> np.ndarray:
@@ -92,7 +87,9 @@ def test_extremes(multiplier, bits):
 @pytest.mark.parametrize("multiplier", [CONSTANT, SELECTED])
 def test_weights_that_cost_nothing(multiplier):
     """Sums of zero weights are constants without a register."""
-    config = DotProductsConfig(multiplier, dot_products(np.zeros((3, 4, 1), int), sum_bits=12, bias=(5, 0, -3)))
+    config = DotProductsConfig(
+        multiplier, constant_dot_products(np.zeros((3, 4, 1), int), sum_bits=12, bias=(5, 0, -3))
+    )
     assert config.resources == Resources()
     assert multiplier.latency(config.dots) == 1
     check(multiplier, np.zeros((3, 4, 1), int), np.ones((5, 4), int), np.zeros(5, int), sum_bits=12, bias=(5, 0, -3))
@@ -101,10 +98,10 @@ def test_weights_that_cost_nothing(multiplier):
 def test_powers_of_two_are_wires():
     """A sum of one operand has only a register: no LUT, and one register for all its multiples."""
     weights = np.array([[[64], [0]], [[1], [0]], [[0], [-128]]])
-    config = DotProductsConfig(CONSTANT, dot_products(weights[:2]))
+    config = DotProductsConfig(CONSTANT, constant_dot_products(weights[:2]))
     assert config.resources == Resources(ff=8)
     # A negative multiple is subtracted from 0; one LUT serves both highest bits, which extend the operand's sign.
-    config = DotProductsConfig(CONSTANT, dot_products(weights[2:]))
+    config = DotProductsConfig(CONSTANT, constant_dot_products(weights[2:]))
     assert config.resources == Resources(lut=8, ff=9)
 
 
@@ -114,7 +111,7 @@ def test_sums_share_terms():
     The last sum has 14 bits. Two bits of c pass by, and the two highest bits share a LUT.
     """
     weights = np.array([[[5], [3], [0]], [[10], [6], [0]], [[-20], [-12], [1]]])
-    (one, two, three) = (DotProductsConfig(CONSTANT, dot_products(weights[:n])).resources for n in (1, 2, 3))
+    (one, two, three) = (DotProductsConfig(CONSTANT, constant_dot_products(weights[:n])).resources for n in (1, 2, 3))
     assert two.lut <= one.lut
     assert three.lut == two.lut + 14 - 2 - 1
 
@@ -132,18 +129,6 @@ def test_weights_that_each_computes(steps, bits, weight_bits, constant, selected
     assert SELECTED.computes(operands, steps) == selected
 
 
-def measured(configs: list[DotProductsConfig]) -> list[Resources]:
-    """Check LUTs and flip-flops within 5 % of Yosys, and the logic between registers; return what Yosys counts."""
-    resources, paths = synthesis.measure_paths(configs)
-    for config, found, path in zip(configs, resources, paths, strict=True):
-        expected = config.resources
-        assert found.dsp == found.bram36 == 0
-        assert abs(expected.lut - found.lut) <= max(0.05 * found.lut, 1), (config, expected, found)
-        assert abs(expected.ff - found.ff) <= max(0.05 * found.ff, 1), (config, expected, found)
-        assert path is None or path.delay <= LONGEST, (config, path)
-    return resources
-
-
 def test_constant_resources():
     """27 terms of 8 bits by 8-bit weights, to 4 channels; fewer bits, wide operands, several positions, a bias."""
     rng = np.random.default_rng(1)
@@ -156,7 +141,7 @@ def test_constant_resources():
         (16, 8, 2, (5, 4), {"sum_bits": 32}),
     ):
         weights = random_weights(rng, (channels, sum(terms), 1), weight_bits, 0.1)
-        configs.append(DotProductsConfig(CONSTANT, dot_products(weights, bits=bits, terms=terms, **more)))
+        configs.append(DotProductsConfig(CONSTANT, constant_dot_products(weights, bits=bits, terms=terms, **more)))
     assert measured(configs)[0].lut <= 22 * 4 * 27
 
 
@@ -172,7 +157,7 @@ def test_selected_resources():
         (16, 8, 1, (5, 4), 4, {"sum_bits": 32}),
     ):
         weights = random_weights(rng, (channels, sum(terms), steps), weight_bits, 0.1)
-        configs.append(DotProductsConfig(SELECTED, dot_products(weights, bits=bits, terms=terms, **more)))
+        configs.append(DotProductsConfig(SELECTED, constant_dot_products(weights, bits=bits, terms=terms, **more)))
     assert measured(configs)[0].lut <= 40 * 27
 
 
@@ -188,7 +173,7 @@ def test_random_resources(multiplier, seed):
         steps = 1 if multiplier is CONSTANT else int(rng.integers(2, 5))
         bias = rng.integers(-1 << 16, 1 << 16, channels).tolist() if rng.integers(2) else ()
         weights = random_weights(rng, (channels, terms, steps), weight_bits, float(rng.choice([0, 0.5])))
-        configs.append(DotProductsConfig(multiplier, dot_products(weights, bits=bits, bias=bias)))
+        configs.append(DotProductsConfig(multiplier, constant_dot_products(weights, bits=bits, bias=bias)))
     measured(configs)
 
 
@@ -197,5 +182,5 @@ def test_random_resources(multiplier, seed):
 def test_luts_of_a_multiply_add(channels, terms):
     """Random 8-bit weights, all of which are multiplied in each cycle, share most of their additions."""
     weights = random_weights(np.random.default_rng(0), (channels, terms, 1), 8)
-    (found,) = measured([DotProductsConfig(CONSTANT, dot_products(weights))])
+    (found,) = measured([DotProductsConfig(CONSTANT, constant_dot_products(weights))])
     assert found.lut <= 22 * weights.size

@@ -234,11 +234,15 @@ def test_joined_sums(drawn, seed, gaps):
     check_random(joined, weights, seed, gaps)
 
 
-@settings(max_examples=20)
-@given(drawn=multiplies(packed=True), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
-def test_whole(drawn, wrap, seed, gaps):
-    """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap."""
+@settings(max_examples=30)
+@given(drawn=multiplies(packed=True), data=st.data(), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
+def test_whole(drawn, data, wrap, seed, gaps):
+    """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap.
+
+    Lanes are in packed slices, in LUTs, or in both.
+    """
     part, _ = drawn
+    lut_lanes = data.draw(st.sampled_from([0, part.lanes, *range(1, part.lanes - 1)]))
     kernel, source = part.window.kernel, part.window.input
     channels = min(source.channels, 20 // (kernel[0] * kernel[1]) + 1)
     source = replace(source, channels=channels, lanes=channels, groups=1)
@@ -255,6 +259,8 @@ def test_whole(drawn, wrap, seed, gaps):
         weights=Weights(weights.ravel().tolist()),
         sum_bits=bits - 1 if wrap else 32,
         bias=tuple(bias.tolist()),
+        macs_per_dsp=2 if lut_lanes < part.lanes else 1,
+        lut_lanes=lut_lanes,
     )
     assert config.whole
     windows = windows_for(window, 40, seed)

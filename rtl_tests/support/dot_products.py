@@ -4,18 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from amaranth import Module, Shape, Signal, signed
-from amaranth.lib import wiring
+from amaranth import Cat, Module, Shape, Signal, signed
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
+from hwgen.emit import synthesis
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.multiplier import Operands
+from hwgen.gateware.part import Part
+
+#: Nanoseconds of logic between registers at most: docs/explanation/architecture.md.
+LONGEST = 3.3
 
 
-def dot_products(
+def stored_dot_products(
+    terms: Sequence[int],
+    channels: int = 1,
+    *,
+    operand: Shape = signed(8),  # noqa: B008
+    weight_bits: int = 8,
+    weight_range: tuple[int, int] | None = None,
+    sum_bits: int | None = None,
+    bias: Sequence[int] = (),
+) -> DotProducts:
+    """Dot products of weights that a memory stores; by default weights have any value, and sums don't wrap."""
+    low, high = weight_range or (-1 << (weight_bits - 1), (1 << (weight_bits - 1)) - 1)
+    peak = sum(terms) * max(-low, high) << (operand.width - operand.signed)
+    return DotProducts(
+        operand=operand,
+        weight_bits=weight_bits,
+        weight_range=(low, high),
+        terms=tuple(terms),
+        sum_bits=(sum_bits or 1 + (peak + max(map(abs, bias), default=0)).bit_length(),) * channels,
+        bias=tuple(bias),
+    )
+
+
+def constant_dot_products(
     weights: np.ndarray,
     *,
     bits: int = 8,
@@ -41,12 +70,32 @@ def dot_products(
 
 @dataclass(frozen=True)
 class DotProductsConfig:
-    """A multiplier with constants, and its dot products."""
+    """A multiplier and its dot products, as a component."""
 
     multiplier: LutMultiplier
     dots: DotProducts
 
     @property
+    def operands(self) -> Operands:
+        dots = self.dots
+        return Operands(
+            activation=dots.operand,
+            weight_bits=dots.weight_bits,
+            weight_range=dots.weight_range,
+            positions=len(dots.terms),
+        )
+
+    @property
+    def stored_bits(self) -> int:
+        """Bits of a weight in memory."""
+        return self.multiplier.unit_bits(self.operands)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """Position of each term."""
+        return np.repeat(np.arange(len(self.dots.terms)), self.dots.terms)
+
+    @cached_property
     def resources(self) -> Resources:
         cost = Cost()
         self.multiplier.count(cost, self.dots)
@@ -56,69 +105,104 @@ class DotProductsConfig:
         return DotProductsUnit(self)
 
 
-class DotProductsUnit(wiring.Component):
-    """All dot products: operands by term, and sums by output channel, side by side."""
+class DotProductsUnit(Part[DotProductsConfig]):
+    """Operands by term, stored weights by output channel and term, and sums by output channel, side by side."""
+
+    operands: Signal
+    weights: Signal
+    step: Signal
+    sums: Signal
 
     def __init__(self, config: DotProductsConfig):
-        self.config = config
         dots = config.dots
         super().__init__(
-            {"operands": In(sum(dots.terms) * dots.operand.width), "step": In(2), "sums": Out(sum(dots.sum_bits))}
+            config,
+            {
+                "operands": In(sum(dots.terms) * dots.operand.width),
+                "weights": In(dots.products * config.stored_bits),
+                "step": In(2),
+                "sums": Out(sum(dots.sum_bits)),
+            },
         )
 
-    def elaborate(self, platform):
+    def circuit(self) -> Module:
         m = Module()
-        dots, width = self.config.dots, self.config.dots.operand.width
-        # Registers need a clock, also where there are none.
-        m.d.sync += Signal(name="clocked").eq(1)
-        operands = [self.operands[first : first + width].as_signed() for first in range(0, len(self.operands), width)]
-        positions = []
-        for terms in dots.terms:
-            positions.append(operands[:terms])
-            operands = operands[terms:]
-        names = [f"lane_{channel}" for channel in range(dots.channels)]
-        sums = self.config.multiplier.sums(m, dots, positions, [], self.step, names)
-        assert [value.shape() for value in sums] == [signed(bits) for bits in dots.sum_bits]
-        first = 0
-        for value in sums:
-            m.d.comb += self.sums[first : first + len(value)].eq(value)
-            first += len(value)
+        dots, multiplier = self.config.dots, self.config.multiplier
+        if not multiplier.stores_weights:
+            # Registers need a clock, also where constants leave none.
+            m.d.sync += Signal(name="clocked").eq(1)
+        operands = parts(self.operands, dots.operand.width)
+        operands = [operand.as_signed() if dots.operand.signed else operand for operand in operands]
+        words = parts(self.weights, self.config.stored_bits) if multiplier.stores_weights else []
+        weights = [multiplier.spread(word, dots.weight_bits) for word in words]
+        terms = sum(dots.terms)
+        sums = multiplier.sums(
+            m,
+            dots,
+            self.by_position(operands),
+            [self.by_position(weights[first : first + terms]) for first in range(0, len(weights), terms)],
+            self.step,
+            [f"lane_{channel}" for channel in range(dots.channels)],
+        )
+        assert [total.shape() for total in sums] == [signed(bits) for bits in dots.sum_bits]
+        m.d.comb += self.sums.eq(Cat(*sums))
         return m
 
+    def by_position(self, values: list) -> list[list]:
+        terms = self.config.dots.terms
+        ends = np.cumsum(terms).tolist()
+        return [values[end - count : end] for end, count in zip(ends, terms, strict=True)]
 
-def simulated(config: DotProductsConfig, operands: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Sums ``(cases, channels)`` of operands ``(cases, terms)``, of which a case arrives in each cycle.
 
-    The operands of a position arrive one cycle later than those before it, and the step with those of the first one.
+def parts(signal: Signal, width: int) -> list:
+    return [signal[first : first + width] for first in range(0, len(signal), width)]
+
+
+def word(values: np.ndarray, cases: np.ndarray, bits: int) -> int:
+    """Values by case and term in one word: of each term the case that ``cases`` names, 0 where there is none."""
+    total = 0
+    for term, case in enumerate(cases):
+        if 0 <= case < len(values):
+            total |= (int(values[case, term]) & ((1 << bits) - 1)) << (term * bits)
+    return total
+
+
+def simulated(
+    config: DotProductsConfig, operands: np.ndarray, weights: np.ndarray | None, steps: np.ndarray | None
+) -> np.ndarray:
+    """Sums ``(cases, channels)``: a case arrives in each cycle, and each position one cycle after the position before.
+
+    ``operands`` are ``(cases, terms)``, stored ``weights`` ``(cases, channels, terms)``, and ``steps`` ``(cases,)``.
     """
     dots, design = config.dots, config.component()
-    width, latency = dots.operand.width, config.multiplier.latency(dots)
-    position = np.repeat(np.arange(len(dots.terms)), dots.terms)
-    sums: list[int] = []
+    latency, position = config.multiplier.latency(dots), config.positions
+    if weights is not None:
+        flat = weights.reshape(len(weights), -1).tolist()
+        stored = np.array([config.multiplier.stored([case], config.operands) for case in flat])
+    sums: list[list[int]] = []
 
     async def bench(ctx):
         for cycle in range(len(operands) + latency):
-            word = 0
-            for term, case in enumerate(cycle - position):
-                if 0 <= case < len(operands):
-                    word |= (int(operands[case, term]) & (1 << width) - 1) << term * width
-            ctx.set(design.operands, word)
-            ctx.set(design.step, int(steps[cycle]) if cycle < len(steps) else 0)
+            ctx.set(design.operands, word(operands, cycle - position, dots.operand.width))
+            if weights is not None:
+                ctx.set(design.weights, word(stored, cycle - np.tile(position, dots.channels), config.stored_bits))
+            if steps is not None:
+                ctx.set(design.step, int(steps[cycle]) if cycle < len(steps) else 0)
             if cycle >= latency:
-                sums.append(ctx.get(design.sums))
+                sums.append(unpacked(ctx.get(design.sums), dots.sum_bits))
             await ctx.tick()
 
     simulator = Simulator(design)
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    return np.array([_unpacked(word, dots.sum_bits) for word in sums])
+    return np.array(sums)
 
 
-def _unpacked(word: int, sum_bits: Sequence[int]) -> list[int]:
+def unpacked(word: int, sum_bits: Sequence[int]) -> list[int]:
     values = []
     for bits in sum_bits:
-        values.append(wrapped(word & (1 << bits) - 1, bits))
+        values.append(wrapped(word & ((1 << bits) - 1), bits))
         word >>= bits
     return values
 
@@ -127,3 +211,32 @@ def wrapped(value, bits):
     """A value, or an array of values, in two's complement of ``bits`` bits."""
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
+
+
+def check(
+    config: DotProductsConfig,
+    operands: np.ndarray,
+    *,
+    weights: np.ndarray | None = None,
+    steps: np.ndarray | None = None,
+) -> None:
+    """All sums equal NumPy's, in the cycle that the latency says. Constants are those of ``steps``."""
+    factors = weights
+    if steps is not None:
+        factors = np.array(config.dots.constants)[:, :, steps].transpose(2, 0, 1)
+    assert factors is not None
+    expected = np.einsum("nct,nt->nc", factors, operands) + np.array(config.dots.bias or 0)
+    expected = wrapped(expected, np.array(config.dots.sum_bits))
+    np.testing.assert_array_equal(simulated(config, operands, weights, steps), expected)
+
+
+def measured(configs: Sequence[DotProductsConfig]) -> list[Resources]:
+    """Resources by Yosys: equal to the count within 5 %, and no path longer than `LONGEST`."""
+    resources, paths = synthesis.measure_paths(configs)
+    for config, found, path in zip(configs, resources, paths, strict=True):
+        expected = config.resources
+        assert found.dsp == found.bram36 == 0
+        assert abs(expected.lut - found.lut) <= max(0.05 * found.lut, 1), (config, expected, found)
+        assert abs(expected.ff - found.ff) <= max(0.05 * found.ff, 1), (config, expected, found)
+        assert path is None or path.delay <= LONGEST, (config, path)
+    return resources

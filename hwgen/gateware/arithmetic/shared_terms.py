@@ -67,8 +67,8 @@ def shared_terms(graph: AdderGraph, weights: Sequence[Sequence[int]], sum_bits: 
             for row, bits in zip(weights, sum_bits, strict=True)
         ]
         _Search(graph, sums).run()
-        for terms, found in zip(remaining, sums, strict=True):
-            terms += [Term(node, shift, sign) for (node, shift), sign in found.items()]
+        for terms, coefficients in zip(remaining, sums, strict=True):
+            terms += [Term(node, shift, sign) for (node, shift), sign in coefficients.items()]
     graph.join(term.node for terms in remaining for term in terms)
     return remaining
 

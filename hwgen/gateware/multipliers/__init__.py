@@ -75,7 +75,7 @@ def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:
 
     All kinds of a layer's multipliers read the same operands. Without an offset, the first kind decides.
     """
-    return next((kind for kind in kinds if kind.offset(activation)), kinds[0])
+    return next((multiplier for multiplier in kinds if multiplier.offset(activation)), kinds[0])
 
 
 def lut_multiplier_of(operands: Operands, constant_steps: int | None) -> LutMultiplier:

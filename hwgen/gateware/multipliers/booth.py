@@ -45,6 +45,7 @@ FLIP_FLOPS_OF_A_LUT = 16
 LARGEST_GROUP = 7
 
 
+@dataclass(frozen=True)
 class BoothMultiplier(LutMultiplier):
     """Multiplier in LUTs for weights and activations of any value and width, with one LUT per bit of a Booth row."""
 
@@ -70,9 +71,7 @@ class BoothMultiplier(LutMultiplier):
         return layout.add_to(m, _flat(activations), [_flat(channel) for channel in weights], names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
-        found = _best_layout(_circuit(dots)).cost
-        cost.lut += found.lut
-        cost.ff += found.ff
+        _add_cost(cost, _best_layout(_circuit(dots)).cost, 1)
 
 
 def _circuit(dots: DotProducts) -> DotProducts:
@@ -408,7 +407,7 @@ class _Layout:
 
     def _digits(self, m: Module, operands: Sequence[Value], name: str) -> list[Mapping[tuple[int, int], Value]]:
         """Add the delays of the terms' encoded operands, and return each one's bits, by bit and delay."""
-        found = []
+        terms = []
         for first, _, group in self.groups:
             for term, by_delays in enumerate(group.encoded_delays, start=first):
                 bits: dict[tuple[int, int], Value] = {}
@@ -416,8 +415,8 @@ class _Layout:
                     value = Cat(operands[term][bit] for bit in members)
                     for delay, tap in _line(m, value, delays, f"{name}_{term}_bits_{members[0]}").items():
                         bits |= {(bit, delay): tap[index] for index, bit in enumerate(members)}
-                found.append(bits)
-        return found
+                terms.append(bits)
+        return terms
 
 
 @dataclass(frozen=True)

@@ -135,13 +135,15 @@ class Multiplier(ABC):
             If the convolution has other operands, or fewer output channels at once, than the multiplier needs.
         """
 
-    def too_few(self, lanes: int, pixels: int) -> str:
-        """Return the error message for a plan whose output channels and pixels at once are too few to fill a unit."""
+    def too_few(self, lanes: int, pixels: int, lut_lanes: int = 0) -> str:
+        """Return the error message for a plan whose output channels and pixels at once are too few to fill a unit.
+
+        ``lanes`` output channels are in DSP slices, and ``lut_lanes`` further ones in LUTs.
+        """
         must = f"macs_per_dsp must be {self.for_size(lanes, pixels).name}"
         if lanes < self.lanes:
-            return (
-                f"{must} with unroll out {lanes}, not {self.name}: {_COUNTS[self.lanes]} output channels share a slice"
-            )
+            out = f"unroll out {lanes + lut_lanes}{f' and lut_lanes {lut_lanes}' if lut_lanes else ''}"
+            return f"{must} with {out}, not {self.name}: {_COUNTS[self.lanes]} output channels share a slice"
         return f"{must} with unroll pixels {pixels}, not {self.name}: {_COUNTS[self.pixels]} pixels share a slice"
 
     # Operands

@@ -13,9 +13,14 @@ from typing import ClassVar
 
 from amaranth import Cat, Const, Shape, Signal, Value
 
-from hwgen.gateware.multipliers.multiplier import Multiplier, Operands
+from hwgen.errors import ConfigError
+from hwgen.gateware.multipliers.dsp import DspSlice
+from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
-__all__ = ["PackedFields", "peak"]
+__all__ = ["LARGEST_BITS", "LARGEST_WEIGHT", "BytePair", "PackedFields", "peak"]
+
+#: Maximum magnitude of a weight, and maximum width of an activation and of a weight, in bits, of a `BytePair`.
+LARGEST_WEIGHT, LARGEST_BITS = 127, 8
 
 
 def peak(shape: Shape) -> int:
@@ -135,3 +140,45 @@ class PackedFields(Multiplier):
             )
             for shift in self.shifts
         ]
+
+
+class BytePair(PackedFields):
+    """Base class of multipliers that compute two products of 8-bit operands in one slice; activations are signed."""
+
+    mark = "*"
+    legend = "*: two multiply-adds a slice"
+    detail = ", two multiply-adds each"
+
+    @property
+    def fallback(self) -> Multiplier:
+        return DspSlice()
+
+    def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
+        return max(map(abs, weight_range)) <= LARGEST_WEIGHT and activation_bits <= LARGEST_BITS
+
+    def reason(self, channelwise: bool) -> str:
+        return "weights below -127 or more than 8 bits"
+
+    def check(self, demand: Demand) -> None:
+        operands = demand.operands
+        for name, bits in (("activations", operands.activation.width), ("weights", operands.weight_bits)):
+            if bits > LARGEST_BITS:
+                raise self.refused(f"where {name} have more than {LARGEST_BITS} bits (these have {bits})")
+        worst = max(*operands.weight_range, key=abs)
+        if abs(worst) > LARGEST_WEIGHT:
+            why = f"it takes one MAC a DSP, only weights from -{LARGEST_WEIGHT} to {LARGEST_WEIGHT} take two"
+            raise self.refused(f"with weight {worst} of {demand.locate(worst)}", why)
+
+    def refused(self, where: str, why: str = "") -> ConfigError:
+        """Return the error for a convolution that needs one product per slice."""
+        return ConfigError(f"macs_per_dsp must be 1 {where}, not {self.name}{': ' * bool(why)}{why}")
+
+    def weight_range(self, weight_bits: int) -> tuple[int, int]:
+        half = 1 << (weight_bits - 1)
+        return max(-half, -LARGEST_WEIGHT), half - 1
+
+    def offset(self, activation: Shape) -> int:
+        return 0 if activation.signed else 1 << (activation.width - 1)
+
+    def operand(self, activation: Shape) -> Shape:
+        return Shape(activation.width, signed=True)

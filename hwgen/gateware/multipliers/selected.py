@@ -181,8 +181,8 @@ class _Tables:
 
     def _divided(self, dots: DotProducts) -> Iterator[_Table]:
         """Yield the tables: several for a wide activation, or one for several narrow activations."""
-        most, width = LUT_INPUTS - counter_bits(self._steps), self._width
-        pieces, joined = -(-width // most), max(most // width, 1)
+        address_bits, width = LUT_INPUTS - counter_bits(self._steps), self._width
+        pieces, joined = -(-width // address_bits), max(address_bits // width, 1)
         start = 0
         for position, terms in enumerate(dots.terms):
             for term in range(0, terms, joined):

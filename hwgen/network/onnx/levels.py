@@ -119,11 +119,11 @@ class _Fit:
         assert isinstance(rule, Requantisation)
         factor = np.ldexp(rule.significand.astype(np.float64), self.step.fraction - rule.shift)[:, None]
         ties = (self._levels - rule.zero_point - 0.5) / factor
-        least = np.where(first > self._highest, -np.inf, ties - first).max(axis=1)
-        most = np.where(first <= self._lowest, np.inf, ties - first + 1).min(axis=1)
+        low_end = np.where(first > self._highest, -np.inf, ties - first).max(axis=1)
+        high_end = np.where(first <= self._lowest, np.inf, ties - first + 1).min(axis=1)
         for fraction in range(self.step.fraction, _MOST_FRACTION + 1):
-            bias = np.rint(np.ldexp(_middle(least, most), fraction))
-            fits = (np.ldexp(bias, -fraction) > least) & (np.ldexp(bias, -fraction) < most)
+            bias = np.rint(np.ldexp(_middle(low_end, high_end), fraction))
+            fits = (np.ldexp(bias, -fraction) > low_end) & (np.ldexp(bias, -fraction) < high_end)
             if (fits | ~wrong).all():
                 self._move(wrong, bias, fraction)
                 return
@@ -168,8 +168,8 @@ class _Fit:
         step.fraction = fraction
 
 
-def _middle(least: np.ndarray, most: np.ndarray) -> np.ndarray:
+def _middle(low_end: np.ndarray, high_end: np.ndarray) -> np.ndarray:
     """Return the middle of each interval, or a number half a step inside if the other end is infinite."""
-    low = np.where(np.isfinite(least), least, most - 1)
-    high = np.where(np.isfinite(most), most, low + 1)
+    low = np.where(np.isfinite(low_end), low_end, high_end - 1)
+    high = np.where(np.isfinite(high_end), high_end, low + 1)
     return (low + high) / 2
