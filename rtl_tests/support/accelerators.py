@@ -22,7 +22,7 @@ from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.join import Join
 from hwgen.gateware.line_buffer import LineBuffer
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, multiplier_of
-from hwgen.gateware.multipliers.packed_dsp import LARGEST_WEIGHT
+from hwgen.gateware.multipliers.packing import LARGEST_WEIGHT
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import WholeMap

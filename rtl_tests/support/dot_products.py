@@ -101,11 +101,11 @@ class DotProductsConfig:
         self.multiplier.count(cost, self.dots)
         return cost.resources
 
-    def component(self) -> DotProductsUnit:
-        return DotProductsUnit(self)
+    def component(self) -> DotProductsPart:
+        return DotProductsPart(self) if self.multiplier.stores_weights else ConstantDotProducts(self)
 
 
-class DotProductsUnit(Part[DotProductsConfig]):
+class DotProductsPart(Part[DotProductsConfig]):
     """Operands by term, stored weights by output channel and term, and sums by output channel, side by side."""
 
     operands: Signal
@@ -115,11 +115,12 @@ class DotProductsUnit(Part[DotProductsConfig]):
 
     def __init__(self, config: DotProductsConfig):
         dots = config.dots
+        stored = {"weights": In(dots.products * config.stored_bits)} if config.multiplier.stores_weights else {}
         super().__init__(
             config,
             {
                 "operands": In(sum(dots.terms) * dots.operand.width),
-                "weights": In(dots.products * config.stored_bits),
+                **stored,
                 "step": In(2),
                 "sums": Out(sum(dots.sum_bits)),
             },
@@ -152,6 +153,13 @@ class DotProductsUnit(Part[DotProductsConfig]):
         terms = self.config.dots.terms
         ends = np.cumsum(terms).tolist()
         return [values[end - count : end] for end, count in zip(ends, terms, strict=True)]
+
+
+class ConstantDotProducts(DotProductsPart):
+    """Dot products of constants, which may be in memories, as no part has them."""
+
+    def elaborate(self, platform) -> Module:
+        return self.circuit()
 
 
 def parts(signal: Signal, width: int) -> list:
