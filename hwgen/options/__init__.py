@@ -182,8 +182,8 @@ class Aim:
     macs_per_dsp: int | str | None = option(
         Choice(1, 2, 4, "auto"),
         ARITHMETIC,
-        "multiply-adds per DSP slice and cycle: 1, 2 (8 bits), 4 (4 bits), or auto, the best of them (default: 1 with "
-        "--multipliers dsp, else auto)",
+        "multiply-adds per DSP slice and cycle: 1, 2 (8 bits), 4 (4 bits), or auto, the best of them (default: auto "
+        "if LUTs multiply as well, else 1)",
         swept="multiply-adds per DSP slice and cycle",
     )
     requantise: str = option(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hwgen import boards
 from hwgen.blocking import on_board
 from hwgen.boards import Board
+from hwgen.network.loaded import is_loaded
 from hwgen.network.ops import Op
 from hwgen.options import DEFAULT_MULTIPLIERS, DSP, LUT_SHARE
 from hwgen.plan.choose import can_be_built, may_fit, task_of
@@ -32,7 +33,8 @@ def multiplier_notes(task: Task, group: Group) -> list[str]:
     if any(layer.lut_lanes for layer in group.layers) and goal.lut < board.lut:
         limit = f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that Vivado can route"
         return [f"{limit}: --lut {board.lut} allows all"]
-    if goal.multipliers == DSP != DEFAULT_MULTIPLIERS and group.template.streams:
+    can_use_luts = group.template.multiplies_in_luts and not is_loaded(task.network)
+    if goal.multipliers == DSP != DEFAULT_MULTIPLIERS and can_use_luts:
         idle = int(LUT_SHARE * board.lut) - group.resources.lut
         return [f"{idle:,} LUTs are idle: --multipliers auto multiplies in LUTs as well"] if idle > 0 else []
     return []
@@ -163,5 +165,5 @@ def _larger(board: Board, than: Board) -> bool:
 
 def _has_room(task: Task, board: Board) -> bool:
     """Return whether all layers of a task as one group may fit a board, found without planning them."""
-    goal = replace(task.goal, dsp=board.dsp)
+    goal = replace(task.in_slices.goal, dsp=board.dsp)
     return may_fit(Task(task.network, board, goal), len(task.works))

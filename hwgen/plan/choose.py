@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from hwgen.boards import Board
-from hwgen.gateware.multipliers import MULTIPLIERS
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
 from hwgen.network.graph import Network
 from hwgen.options import AUTO, DSP
 from hwgen.plan.placement import placement_of
@@ -21,13 +21,24 @@ from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import Unrolling
 
 
-def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
+def task_of(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str | None) -> Task:
     """Make the planning task of a network with the multiplier that ``macs_per_dsp`` names, or (``auto``) the best.
 
-    With ``auto``, another multiplier than the first is chosen only if it lowers `objective_bound`. If LUTs multiply as
-    well, ``auto`` stands for the best packing of each layer.
+    If LUTs multiply as well, ``auto`` stands for the best packing of each layer. It is then the default. Groups that
+    can multiply in DSP slices only are planned as if the goal named these alone (`Task.in_slices`).
     """
-    if macs_per_dsp != AUTO or goal.multipliers != DSP:
+    in_slices = _task_in_slices(network, board, replace(goal, multipliers=DSP), macs_per_dsp or PLAIN.name)
+    if goal.multipliers == DSP:
+        return in_slices
+    return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp or AUTO), in_slices)
+
+
+def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: int | str) -> Task:
+    """Make the planning task of a network whose products are computed in DSP slices only.
+
+    With ``auto``, another multiplier than the first is chosen only if it lowers `objective_bound`.
+    """
+    if macs_per_dsp != AUTO:
         return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp))
     best, *others = (Task(network, board, replace(goal, macs_per_dsp=name)) for name in MULTIPLIERS)
     for task in others:
@@ -66,7 +77,8 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
     refusal: Refusal | None = None
     for template in _templates(True) if requested is None else (TEMPLATES[requested],):
         lacking = sure_shortage(task.network.layers[begin:end], task.board) if template.holds_weights else None
-        group = lacking or attempt(template.search, task, begin, end, in_turn)
+        its_task = task if template.multiplies_in_luts else task.in_slices
+        group = lacking or attempt(template.search, its_task, begin, end, in_turn)
         if not isinstance(group, Refusal):
             return group
         refusal = refusal or group
@@ -130,7 +142,7 @@ def may_fit(task: Task, count: int) -> bool:
     """
     if sure_shortage(task.network.layers[:count], task.board) is not None:
         return False
-    return attempt(GroupSearch(task, 0, count, False, Stream()).may_fit) is True
+    return attempt(GroupSearch(task.in_slices, 0, count, False, Stream()).may_fit) is True
 
 
 def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan | Refusal:

@@ -17,6 +17,7 @@ from hwgen.options import (
     ENGINE,
     LUT_SHARE,
     PYRAMID,
+    RUNTIME,
     STREAM,
     Options,
     Steering,
@@ -53,8 +54,6 @@ class Request(Options):
         if self.fps is not None and (self.objective != "dsp" or self.interval is not None):
             other = "an interval" if self.objective == "dsp" else f"the objective {self.objective}"
             raise PlanError(f"fps, a bound of frames a second, goes with the objective dsp alone, not with {other}")
-        if self.macs_per_dsp is None:
-            object.__setattr__(self, "macs_per_dsp", 1 if self.multipliers == DSP else AUTO)
         self._check_template()
         self._check_weights()
 
@@ -172,7 +171,7 @@ class Request(Options):
             dsp=budget,
             interval=self.max_cycles(board),
             template=requested_template(vars(self)) if self.weights == CONSTANT else STREAM,
-            multipliers=self.multipliers,
+            multipliers=DSP if self.weights == RUNTIME and self.multipliers == AUTO else self.multipliers,
             lut=int(LUT_SHARE * board.lut) if self.lut is None else int(self.lut),
             **{**steering, "bus_bits": self._bus_bits(board)},
         )

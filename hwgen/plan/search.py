@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from math import sqrt
 
@@ -62,11 +61,11 @@ class PlanSearch:
         if self.groups is not None:
             return self._in_given_groups(self.groups)
         if self.in_turn:
-            return alternatives.weights_refusal(self.task) or self._cut(())
+            return alternatives.weights_refusal(self._in_slices) or self._cut(())
         lacking = weight_shortage(weights_of(self.task.network.layers), self.task.board)
         if lacking is not None and (plan := self._off_chip(lacking)) is not None:
             return plan
-        return alternatives.weights_refusal(self.task) or self._free()
+        return alternatives.weights_refusal(self._in_slices) or self._free()
 
     def _free(self) -> Plan | Refusal:
         """Return the best plan, or a refusal, if no groups are requested and each layer's weights may fit the chip."""
@@ -76,7 +75,7 @@ class PlanSearch:
         if not plan.over_budget or not self.task.network.cuts:
             return plan
         return self._off_chip(plan) or self._cut(
-            (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self.task))
+            (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self._in_slices))
         )
 
     def _whole(self) -> Plan | Refusal:
@@ -87,21 +86,14 @@ class PlanSearch:
         """Return the plan of a single group, with some notes, or the refusal that stands for the group."""
         if isinstance(group, Refusal):
             return group
-        return plan_of(self.task, (group,), (*self._notes, *notes, *alternatives.multiplier_notes(self.task, group)))
+        task = self.task if any(layer.lut_lanes for layer in group.layers) else self._in_slices
+        multiplier_notes = alternatives.multiplier_notes(self.task, group)
+        return plan_of(self.task, (group,), (*_notes(task), *notes, *multiplier_notes))
 
-    @cached_property
-    def _notes(self) -> tuple[str, ...]:
-        """Notes on the layers with weights that can't use the requested multiplier, and the reason."""
-        task, notes = self.task, []
-        wanted = task.multiplier
-        if wanted is None:
-            return ()
-        alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
-        for depthwise in (False, True):
-            names = [work.name for work in alone if work.channelwise == depthwise]
-            if names:
-                notes.append(f"one multiply-add a slice, for {wanted.reason(depthwise)}: {', '.join(names)}")
-        return tuple(notes)
+    @property
+    def _in_slices(self) -> Task:
+        """Task of groups in turn, and of plans from off-chip memory, which multiply in DSP slices."""
+        return self.task.in_slices
 
     def _in_given_groups(self, groups: str) -> Plan | Refusal:
         """Return the plan of the requested groups, each by the first template with which it fits, or a refusal.
@@ -114,9 +106,9 @@ class PlanSearch:
         if len(spans) == 1:
             plan = self._one(any_group(self.task, *spans[0]))
         else:
-            plan = Turns(self.task, spans, self._notes, any_group).best(self.in_turn)
+            plan = Turns(self._in_slices, spans, _notes(self._in_slices), any_group).best(self.in_turn)
         if isinstance(plan, Refusal) and plan.over_budget:
-            return alternatives.weights_refusal(self.task) or plan  # says more, if a single layer does not fit
+            return alternatives.weights_refusal(self._in_slices) or plan  # says more, if a single layer does not fit
         return plan
 
     def _off_chip(self, refusal: Refusal) -> Plan | None:
@@ -147,12 +139,12 @@ class PlanSearch:
         latency = self.task.goal.objective == "latency"
         if self.task.goal.objective not in ("interval", "latency") or len(plan.layers) == 1:
             return plan
-        spans = grouping.faster(self.task, _frame(plan, latency))
+        spans = grouping.faster(self._in_slices, _frame(plan, latency))
         if spans is None:
             return plan
         option = f"--groups {shlex.quote(text([layer.name for layer in self.task.network.layers], spans))}"
         for shared in (False, True):
-            other = Turns(self.task, spans).best(shared)
+            other = Turns(self._in_slices, spans).best(shared)
             if not isinstance(other, Refusal) and _frame(other, latency) < _frame(plan, latency):
                 what = "a latency" if latency else "an interval"
                 cycles = other.latency if latency else other.interval
@@ -163,14 +155,27 @@ class PlanSearch:
 
     def _cut(self, notes: tuple[str, ...]) -> Plan | Refusal:
         """Return the plan of the best groups in turn, with fewer DSP slices where another resource runs out."""
-        task = self.task
-        plan = _cut_once(task, (*self._notes, *notes))
+        task = self._in_slices
+        plan = _cut_once(task, (*_notes(task), *notes))
         for _ in range(MAX_TRIES - 1):
             if not isinstance(plan, Refusal) or plan.resource in ("", "DSP slices"):
                 break
             task = task.aiming(dsp=max(task.goal.dsp * 2 // 3, 1))
-            plan = _cut_once(task, (*self._notes, *notes))
+            plan = _cut_once(task, (*_notes(task), *notes))
         return plan
+
+
+def _notes(task: Task) -> tuple[str, ...]:
+    """Return notes on the layers with weights that can't use the requested multiplier, and the reason."""
+    wanted, notes = task.multiplier, []
+    if wanted is None:
+        return ()
+    alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
+    for depthwise in (False, True):
+        names = [work.name for work in alone if work.channelwise == depthwise]
+        if names:
+            notes.append(f"one multiply-add a slice, for {wanted.reason(depthwise)}: {', '.join(names)}")
+    return tuple(notes)
 
 
 def _cut_once(task: Task, notes: tuple[str, ...]) -> Plan | Refusal:

@@ -34,6 +34,8 @@ class Template(ABC):
     """Name of the template in plans, options and messages."""
     holds_weights: ClassVar[bool] = True
     """Whether the chip stores all weights of a group while the group runs."""
+    multiplies_in_luts: ClassVar[bool] = False
+    """Whether the products of a group can be computed in LUTs as well as in DSP slices."""
 
     @classmethod
     @abstractmethod

@@ -162,9 +162,8 @@ def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Temp
 
     Its products are in the resources that the goal asks for. Groups in turn multiply in DSP slices only.
     """
+    in_slices = GroupSearch(task.in_slices, begin, end, in_turn, template)
     if in_turn or task.goal.multipliers == DSP:
-        return GroupSearch(task, begin, end, in_turn, template).best()
+        return in_slices.best()
     group = MixedSearch(task, begin, end, in_turn, template).best()
-    if isinstance(group, Refusal) and task.goal.multipliers == AUTO:
-        return GroupSearch(task, begin, end, in_turn, template).best()
-    return group
+    return in_slices.best() if isinstance(group, Refusal) and task.goal.multipliers == AUTO else group

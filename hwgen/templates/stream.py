@@ -24,6 +24,7 @@ class Stream(Template):
     """Template of a group that is computed row by row. It has no choices besides those of each layer."""
 
     name = STREAM
+    multiplies_in_luts = True
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:

@@ -75,10 +75,13 @@ class Task:
     network : Network
     board : Board
     goal : Goal
+    in_slices : Task, optional
+        Task of the same network whose products are computed in DSP slices only; by default this task.
     """
 
-    def __init__(self, network: Network, board: Board, goal: Goal):
+    def __init__(self, network: Network, board: Board, goal: Goal, in_slices: Task | None = None):
         self.network, self.board, self.goal = network, board, goal
+        self._in_slices = in_slices
         copies = {index: copy for index in network.cuts if (copy := network.copy_at(index)) is not None}
         self._stages = {layer.name: stage_of(layer) for layer in (*network.layers, *copies.values())}
         self.multiplier = None if goal.macs_per_dsp == AUTO else multiplier_of(goal.macs_per_dsp)
@@ -119,7 +122,13 @@ class Task:
         """
         other = copy(self)
         other.goal = replace(self.goal, **changes)
+        other._in_slices = None if self._in_slices is None else self._in_slices.aiming(**changes)
         return other
+
+    @property
+    def in_slices(self) -> Task:
+        """Task of the same network for groups whose products are computed in DSP slices only."""
+        return self if self._in_slices is None else self._in_slices
 
     @cached_property
     def search(self) -> Search:
