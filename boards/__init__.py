@@ -124,6 +124,35 @@ class Board:
         """
         return ceil(size * self.clock_mhz / (1000 * self.memory_gb_s))
 
+    def limited(self, **limits: tuple[str, int]) -> LimitedBoard:
+        """Return this board with less of some resources.
+
+        Parameters
+        ----------
+        limits : tuple of (str, int)
+            For each budget, by its field, the option that limits it, and the number that may be used.
+        """
+        names = {field: option for field, (option, _) in limits.items()}
+        return self._with({field: budget for field, (_, budget) in limits.items()}, names)
+
+    def _with(self, budgets: dict[str, int], options: dict[str, str]) -> LimitedBoard:
+        values = {field.name: getattr(self, field.name) for field in fields(Board)}
+        return LimitedBoard(**{**values, **budgets}, limits=tuple(options.items()))
+
+    def option(self, field: str) -> str:
+        """Return the option that limits a budget to less than the board has; empty if the plan may use all."""
+        return ""
+
+    def supply(self, field: str) -> str:
+        """Return a clause with the number of a resource that a plan may use: ``zedboard (XC7Z020) has 53,200``.
+
+        Parameters
+        ----------
+        field : str
+            Field of the resource's budget: ``lut``, ``ff``, ``dsp`` or ``bram36``.
+        """
+        return f"{self.name} ({self.device}) has {getattr(self, field):,}"
+
     @property
     def platform_class(self) -> type[XilinxPlatform]:
         """Amaranth platform class of the board: clock, LEDs, buttons, switches.
@@ -140,6 +169,29 @@ class Board:
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise BoardError(f"board {self.name} has no platform class {self.platform!r}: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitedBoard(Board):
+    """Board of which a plan may use only a part of some resources.
+
+    Parameters
+    ----------
+    limits : tuple of (str, str)
+        Field of each limited budget, and the option that limits it.
+    """
+
+    limits: tuple[tuple[str, str], ...] = ()
+
+    def _with(self, budgets: dict[str, int], options: dict[str, str]) -> LimitedBoard:
+        return super()._with(budgets, {**dict(self.limits), **options})
+
+    def option(self, field: str) -> str:
+        return dict(self.limits).get(field, "")
+
+    def supply(self, field: str) -> str:
+        option = self.option(field)
+        return f"{getattr(self, field):,} may be used on {self.name} ({option})" if option else super().supply(field)
 
 
 def names() -> list[str]:

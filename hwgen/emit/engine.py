@@ -73,7 +73,7 @@ class Circuit:
             "digest": digest(self.engine),
             "engine": asdict(self.engine),
             "memory": asdict(self.memory),
-            "board": asdict(self.board),
+            "board": {field.name: getattr(self.board, field.name) for field in fields(Board)},
             "verilog": {name: _sha(content) for name, content in sorted(self.verilog.items())},
         }
         return (json.dumps(document, indent=1) + "\n").encode()

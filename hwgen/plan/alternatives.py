@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from hwgen import boards
 from hwgen.blocking import on_board
@@ -17,7 +18,12 @@ from hwgen.plan.request import Request
 from hwgen.templates.base import Group
 from hwgen.templates.budget import weight_shortage, weights_of
 from hwgen.templates.refusal import Refusal, attempt
+from hwgen.templates.search import GroupSearch
+from hwgen.templates.stream import Stream
 from hwgen.templates.task import Task
+
+#: Share of the LUTs of the smallest group that is planned, less than which no plan of its layers takes.
+SURE_SHARE = 0.5
 
 #: Maximum number of multiply-adds of layers whose planning mostly takes less than a second.
 QUICK_MACS = 10_000_000
@@ -78,6 +84,39 @@ def first_that_fit(task: Task, count: int) -> str:
     layers = first_layers(task, count, can_be_built if planned else may_fit)
     verb = "may fit" if not planned else "fits" if layers.endswith(" alone") else "fit"
     return f"; {layers} {verb}" if layers else ""
+
+
+def lut_budget_refusal(task: Task) -> Refusal | None:
+    """Return a refusal if the user allows far fewer LUTs than some layer needs alone; ``None`` otherwise.
+
+    Each group is planned with the fewest DSP slices and the smallest buffers, which is quick. No other factors take
+    less than `SURE_SHARE` of its LUTs.
+    """
+    option = task.board.option("lut")
+    if not option:
+        return None
+    boundaries = task.network.boundaries
+    alone = [(_least_luts(task, *span), span) for span in pairwise(boundaries)]
+    luts, (begin, end) = max(alone)
+    if task.board.lut >= SURE_SHARE * luts:
+        return None
+    layers = task.network.layers
+    names = " to ".join(dict.fromkeys((layers[begin].name, layers[end - 1].name)))
+    all_layers = (
+        "" if len(alone) == 1 else f"; one group of all layers takes about {_least_luts(task, 0, boundaries[-1]):,}"
+    )
+    return Refusal(
+        f"{option} {task.board.lut:,} is too few: a group of {names} takes about {luts:,} LUTs with the smallest "
+        f"unroll factors{all_layers}: allow more ({option})",
+        "LUTs",
+        luts,
+    )
+
+
+def _least_luts(task: Task, begin: int, end: int) -> int:
+    """Return the LUTs of some layers as one group with the fewest DSP slices and the smallest buffers; 0 if unknown."""
+    luts = attempt(lambda: GroupSearch(task, begin, end, False, Stream()).least_luts)
+    return 0 if isinstance(luts, Refusal) else luts
 
 
 def weights_refusal(task: Task) -> Refusal | None:

@@ -75,7 +75,7 @@ def best_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gr
     """
     requested = task.goal.template
     refusal: Refusal | None = None
-    for template in _templates(True) if requested is None else (TEMPLATES[requested],):
+    for template in _templates(task, True) if requested is None else (TEMPLATES[requested],):
         lacking = sure_shortage(task.network.layers[begin:end], task.board) if template.holds_weights else None
         its_task = task if template.multiplies_in_luts else task.in_slices
         group = lacking or attempt(template.search, its_task, begin, end, in_turn)
@@ -94,7 +94,7 @@ def off_chip_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -
     If the goal names a template, no other is tried, and the result is a refusal. ``in_turn`` as for `best_group`.
     """
     refusal = Refusal("no template computes from off-chip memory")
-    for template in _templates(False) if task.goal.template is None else ():
+    for template in _templates(task, False) if task.goal.template is None else ():
         group = attempt(template.search, task, begin, end, in_turn)
         if not isinstance(group, Refusal):
             return group
@@ -115,9 +115,13 @@ def any_group(task: Task, begin: int, end: int, *, in_turn: bool = False) -> Gro
     return group if isinstance(other, Refusal) else other
 
 
-def _templates(holds_weights: bool) -> list[type[Template]]:
-    """Return the template classes that store all weights on chip, or (``holds_weights`` false) off chip."""
-    return [template for template in TEMPLATES.values() if template.holds_weights == holds_weights]
+def _templates(task: Task, holds_weights: bool) -> list[type[Template]]:
+    """Return the template classes that store all weights on chip, or (``holds_weights`` false) off chip.
+
+    If the goal needs products in LUTs, classes that can't compute them there are left out.
+    """
+    classes = [template for template in TEMPLATES.values() if template.holds_weights == holds_weights]
+    return [template for template in classes if template.multiplies_in_luts or not task.goal.needs_luts]
 
 
 def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal:

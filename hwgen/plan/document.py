@@ -423,6 +423,11 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     lanes_in_slices = tm - read.lut_lanes
     if lanes_in_slices and multiplier.for_size(lanes_in_slices, read.tp) is not multiplier:
         raise PlanError(f"{where}: {multiplier.too_few(lanes_in_slices, read.tp, read.lut_lanes)}")
+    if not lanes_in_slices and read.macs_per_dsp != PLAIN.name:
+        raise PlanError(
+            f"{where}: macs_per_dsp must be {PLAIN.name} where all products are in LUTs (lut_lanes {tm}), not "
+            f"{shown(read.macs_per_dsp)}"
+        )
     min_lanes = lanes_out(LayerWork.of(layer, **stage.work), Unroll(tn, tm, tk))
     if lanes is not None and not min_lanes <= lanes <= tm:
         raise PlanError(

@@ -15,6 +15,7 @@ from hwgen.options import (
     CONSTANT,
     DSP,
     ENGINE,
+    LUT,
     LUT_SHARE,
     PYRAMID,
     RUNTIME,
@@ -29,6 +30,21 @@ from hwgen.templates.task import Goal
 
 #: Largest bound of an interval, in cycles. A larger bound is replaced by this one, which no plan reaches.
 MAX_CYCLES = 1 << 62
+
+
+def lut_refusal(possible: str, other: str) -> str:
+    """Return the message for products that must be in LUTs, in hardware that computes them in DSP slices.
+
+    Parameters
+    ----------
+    possible : str
+        Noun phrase of the hardware that can compute products in LUTs.
+    other : str
+        Requested hardware, with a verb: ``pyramid, which multiplies``.
+    """
+    return (
+        f"multipliers {LUT} goes with {possible}, not with {other} in DSP slices: ask for multipliers {DSP} or {AUTO}"
+    )
 
 
 @options.documented
@@ -56,6 +72,7 @@ class Request(Options):
             raise PlanError(f"fps, a bound of frames a second, goes with the objective dsp alone, not with {other}")
         self._check_template()
         self._check_weights()
+        self._check_multipliers()
 
     def _check_weights(self) -> None:
         """Raise PlanError if weights are loaded at run time, and another option rules that out."""
@@ -68,6 +85,16 @@ class Request(Options):
             raise PlanError("weights at run time go with one group of all layers, not with groups or in_turn")
         if self.requantise != DSP:
             raise PlanError(f"weights at run time go with requantise dsp, not {self.requantise}")
+
+    def _check_multipliers(self) -> None:
+        """Raise PlanError if all products must be in LUTs, and another option asks for hardware that has none there."""
+        template = TEMPLATES.get(requested_template(vars(self)) or "")
+        if self.multipliers != LUT:
+            return
+        if template is not None and not template.multiplies_in_luts:
+            raise PlanError(lut_refusal(f"the template {STREAM}", f"{template.name}, which multiplies"))
+        if self.in_turn:
+            raise PlanError(lut_refusal("one group of all layers", "in_turn, whose groups multiply"))
 
     def _check_template(self) -> None:
         """Raise PlanError if options that steer a template contradict the template or each other."""
@@ -125,14 +152,17 @@ class Request(Options):
         """
         rates = (("clock_mhz", self.clock), ("memory_gb_s", self.bandwidth))
         changes: dict[str, Any] = {field: float(rate) for field, rate in rates if rate is not None}
+        limits = {}
         for name, field, what in (("lut", "lut", "LUTs"), ("bram", "bram36", "block RAMs")):
             limit, available = getattr(self, name), getattr(board, field)
             if limit is None:
                 continue
             if limit > available:
                 raise PlanError(f"{name} must be between 1 and the {available} {what} of {board.name}, not {limit!r}")
-            changes[field] = int(limit)
-        return replace(board, **changes)
+            if limit < available:
+                limits[field] = name, int(limit)
+        board = replace(board, **changes)
+        return board.limited(**limits) if limits else board
 
     def max_cycles(self, board: Board) -> int | None:
         """Return the largest interval allowed, in cycles between frames, on a board with the requested clock.

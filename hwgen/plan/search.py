@@ -12,6 +12,7 @@ from hwgen.plan import alternatives, grouping
 from hwgen.plan.choose import any_group, best_group, off_chip_group, plan_of
 from hwgen.plan.cuts import Span, text
 from hwgen.plan.plan import Plan
+from hwgen.plan.request import lut_refusal
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
 from hwgen.templates.budget import weight_shortage, weights_of
@@ -58,6 +59,8 @@ class PlanSearch:
         template = TEMPLATES.get(self.task.goal.template or "")
         if template is not None and not template.holds_weights:
             return self._whole()
+        if (refusal := alternatives.lut_budget_refusal(self._in_slices)) is not None:
+            return self._off_chip(refusal) or refusal
         if self.groups is not None:
             return self._in_given_groups(self.groups)
         if self.in_turn:
@@ -70,9 +73,10 @@ class PlanSearch:
     def _free(self) -> Plan | Refusal:
         """Return the best plan, or a refusal, if no groups are requested and each layer's weights may fit the chip."""
         plan = self._whole()
+        needs_luts = self.task.goal.needs_luts
         if not isinstance(plan, Refusal):
-            return self._compared(plan)
-        if not plan.over_budget or not self.task.network.cuts:
+            return plan if needs_luts else self._compared(plan)
+        if not plan.over_budget or needs_luts or not self.task.network.cuts:
             return plan
         return self._off_chip(plan) or self._cut(
             (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self._in_slices))
@@ -103,6 +107,8 @@ class PlanSearch:
         spans = grouping.parse(groups, self.task.network)
         if len(spans) == 1 and self.in_turn:
             return Refusal(f"in_turn needs two groups or more, not the one of --groups {groups}")
+        if len(spans) > 1 and self.task.goal.needs_luts:
+            return Refusal(lut_refusal("one group of all layers", f"groups {groups}, which run in turn and multiply"))
         if len(spans) == 1:
             plan = self._one(any_group(self.task, *spans[0]))
         else:

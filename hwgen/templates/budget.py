@@ -26,18 +26,18 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
             "DSP slices",
             used.dsp,
         )
-    for name, needed, available in (
-        ("BRAM36", used.bram36, board.bram36),
-        ("LUTs", used.lut, board.lut),
-        ("flip-flops", used.ff, board.ff),
+    for name, field, needed in (
+        ("BRAM36", "bram36", used.bram36),
+        ("LUTs", "lut", used.lut),
+        ("flip-flops", "ff", used.ff),
     ):
-        if needed > available:
-            return Refusal(
-                f"plan needs {needed:,.12g} {name}, but {board.name} ({board.device}) has "
-                f"{available:,}: take fewer layers, fewer DSP slices or a larger board",
-                name,
-                needed,
+        if needed > getattr(board, field):
+            option = board.option(field)
+            advice = (
+                f" or fewer DSP slices, or allow more ({option})" if option else ", fewer DSP slices or a larger board"
             )
+            message = f"plan needs {needed:,.12g} {name}, but {board.supply(field)}: take fewer layers{advice}"
+            return Refusal(message, name, needed)
     return None
 
 
@@ -87,7 +87,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
         if bits > memory_bits(board):
             return Refusal(
                 f"{names[0] if len(names) == 1 else f'{names[0]} to {names[-1]}'}: weights need {needed:,} BRAM36, but "
-                f"{board.name} ({board.device}) has {board.bram36:,}",
+                f"{board.supply('bram36')}",
                 "BRAM36",
                 needed,
             )
@@ -100,8 +100,7 @@ def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
         if (needed := stage_of(layer).least_luts) > board.lut:
             return Refusal(
                 f"{layer.name}: {layer.taps} taps that are added up at once in float32 need {needed:,} LUTs, but "
-                f"{board.name} ({board.device}) has {board.lut:,}: GlobalAveragePool, or an input scale that is a "
-                "power of two, takes few",
+                f"{board.supply('lut')}: GlobalAveragePool, or an input scale that is a power of two, takes few",
                 "LUTs",
                 needed,
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hwgen.boards import Board
-from hwgen.options import AUTO, DSP
+from hwgen.options import DSP
 from hwgen.printable import counted
 from hwgen.templates.base import Group, Template
 from hwgen.templates.refusal import Refusal
@@ -47,7 +47,8 @@ class MixedSearch(GroupSearch):
 
     @property
     def board(self) -> Board:
-        return replace(self.task.board, lut=min(self.goal.lut, self.task.board.lut) - self.kept_luts)
+        board = self.task.board
+        return board.limited(lut=("lut", min(self.goal.lut, board.lut) - self.kept_luts))
 
     @cached_property
     def mixed(self) -> TwoPriceSearch:
@@ -112,6 +113,15 @@ class MixedSearch(GroupSearch):
         budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
         return Refusal(f"no unrolling fits {budgets} with products in LUTs", "LUTs")
 
+    def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
+        """Return the refusal of the unroll factors with the fewest LUTs if LUTs run out, otherwise ``refusal``.
+
+        Its number of LUTs is about the smallest with which the group fits.
+        """
+        if refusal.resource != "LUTs":
+            return refusal
+        return self._lack(self.mixed.fewest_luts) or refusal
+
     def _slices(self, unrolling: Unrolling) -> int:
         return int(unrolling.cost)
 
@@ -165,5 +175,8 @@ def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Temp
     in_slices = GroupSearch(task.in_slices, begin, end, in_turn, template)
     if in_turn or task.goal.multipliers == DSP:
         return in_slices.best()
-    group = MixedSearch(task, begin, end, in_turn, template).best()
-    return in_slices.best() if isinstance(group, Refusal) and task.goal.multipliers == AUTO else group
+    mixed = MixedSearch(task, begin, end, in_turn, template)
+    group = mixed.best()
+    if not isinstance(group, Refusal):
+        return group
+    return mixed.fewest_luts_refusal(group) if task.goal.needs_luts else in_slices.best()

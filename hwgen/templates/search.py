@@ -266,6 +266,11 @@ class GroupSearch:
         unrolling = self.quick()
         return not isinstance(unrolling, Refusal) and self._lack(unrolling) is None
 
+    @property
+    def least_luts(self) -> int:
+        """Number of LUTs of the group with the cheapest unroll factors and the smallest buffers."""
+        return self._smallest(self.search.cheapest_of_all).resources.lut
+
     def least_lack(self) -> Refusal | None:
         """Return a refusal if the cheapest factors, with the smallest buffers, exceed the board; else ``None``."""
         return self._lack(self.search.cheapest_of_all)

@@ -12,7 +12,7 @@ from hwgen.boards import Board
 from hwgen.gateware.multipliers import MULTIPLIERS, Multiplier, multiplier_of
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
-from hwgen.options import AUTO, Steering
+from hwgen.options import AUTO, LUT, Steering
 from hwgen.templates.prices import StagePrices, best_packing
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
@@ -59,6 +59,11 @@ class Goal(Steering):
     template: str | None = None
     multipliers: str = "dsp"
     lut: int = 0
+
+    @property
+    def needs_luts(self) -> bool:
+        """Whether all products must be computed in LUTs, so that no group may compute them in DSP slices."""
+        return self.multipliers == LUT
 
     @property
     def products(self) -> int:

@@ -541,6 +541,13 @@ class TwoPriceSearch(FactorSearch):
             self._unrollings[key] = None if graph is None or path is None else self._unrolling(graph, path)
         return self._unrollings[key]
 
+    @property
+    def fewest_luts(self) -> Unrolling:
+        """Unroll factors with the fewest LUTs at the longest interval."""
+        graph = self._graph(self.intervals[-1])
+        assert graph is not None
+        return self._unrolling(graph, graph.best(Weights(ROUNDING, 1)))
+
     def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
         """Return given factors with the cheapest division between slices and LUTs, or ``None`` above the budgets."""
         levels = []

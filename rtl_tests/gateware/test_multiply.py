@@ -658,6 +658,18 @@ ONES = Weights([1] * 90)
             {"macs_per_dsp": 2, "weight_bits": 8, "lanes": 1, "groups": 5, "outputs": 10, "weights": ONES, "folds": 10},
             "macs_per_dsp must be 1 with one lane, not 2: two output channels share a slice",
         ),
+        (
+            {"macs_per_dsp": 4, "fill": 200},
+            "macs_per_dsp must be 1 where operands have more than 4 bits (these have 9), not 4",
+        ),
+        (
+            {"macs_per_dsp": 4, "fill": 3, "weight_bits": 5},
+            "macs_per_dsp must be 1, 2 or 2-pixels where operands have more than 4 bits (these have 8), not 4",
+        ),
+        (
+            {"macs_per_dsp": 4, "fill": 3, "weight_bits": 4, "bits": 4},
+            "macs_per_dsp must be 2 with unroll pixels 1, not 4: two pixels share a slice",
+        ),
     ],
 )
 def test_errors(changes, message):

@@ -61,12 +61,21 @@ class QuadDspSlice(PackedFields):
     def check(self, demand: Demand) -> None:
         bits = max(demand.operands.activation.width, demand.operands.weight_bits)
         if bits > LARGEST_BITS:
-            raise ConfigError(
-                f"macs_per_dsp must be 1 or 2 where operands have more than {LARGEST_BITS} bits (these have {bits}), "
-                "not 4"
-            )
-        if demand.lanes < self.lanes or demand.pixels < self.pixels or demand.channelwise:
-            raise ConfigError("macs_per_dsp must be 1 or 2 with less than two lanes and two pixels, not 4")
+            where = f"where operands have more than {LARGEST_BITS} bits (these have {bits})"
+            raise ConfigError(f"macs_per_dsp must be {self._others(demand)} {where}, not 4")
+        if demand.channelwise:
+            why = "no two outputs share an activation"
+            raise ConfigError(f"macs_per_dsp must be {self._others(demand)} in a channelwise walk, not 4: {why}")
+        if self.for_size(demand.lanes, demand.pixels) is not self:
+            raise ConfigError(self.too_few(demand.lanes, demand.pixels))
+
+    @staticmethod
+    def _others(demand: Demand) -> str:
+        """Return the names of the multipliers in DSP slices that can compute a convolution instead: ``1 or 2``."""
+        weights, bits = demand.operands.weight_range, demand.operands.activation.width
+        kinds = DspSlice(), PackedDspSlice(), PixelPair()
+        *names, last = (str(kind.name) for kind in kinds if kind.accepts(weights, bits, demand.channelwise))
+        return f"{', '.join(names)} or {last}" if names else last
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
         half = 1 << (weight_bits - 1)
