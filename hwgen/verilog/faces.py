@@ -13,6 +13,7 @@ from amaranth.hdl import Fragment
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
+from hwgen import frozen
 from hwgen.gateware.names import reserved, unique
 from hwgen.verilog import rtlil
 from hwgen.verilog.module_text import Face, base, plain
@@ -230,7 +231,11 @@ def _head(name: str, component: Elaboratable | None) -> list[str]:
     lines = _wrapped([f"Module {name}:", *text.split()])
     config = getattr(component, "config", None)
     if dataclasses.is_dataclass(config):
-        values = ((field.name, getattr(config, field.name)) for field in dataclasses.fields(config) if field.repr)
+        values = (
+            (field.name, getattr(config, field.name))
+            for field in dataclasses.fields(config)
+            if field.repr and frozen.is_digested(config, field)
+        )
         texts = [text for key, value in values if (text := _parameter(key, value))]
         lines += [f"  {line}" for line in _wrapped([*(f"{text}," for text in texts[:-1]), *texts[-1:]])]
         lines += _latency(config)

@@ -37,7 +37,7 @@ FLOORS = {
     "explore": "errors installing progress work boards network plan templates",
     "report": "errors fields options installing printable boards network gateware blocking schedule program templates "
     "plan explore",
-    "verilog": "errors printable progress digest cache devices gateware",
+    "verilog": "errors printable progress digest frozen cache devices gateware",
     "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog",
     "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "
     "emit",

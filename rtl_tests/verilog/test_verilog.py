@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -18,14 +19,17 @@ from amaranth import Array, Assert, Cat, ClockDomain, ClockSignal, Module, Mux, 
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
+from dot_products import DotProductsConfig, stored_dot_products
 from hypothesis import given, settings
 from random_circuit import INPUTS, RandomCircuit
 
 import hwgen
+from hwgen import frozen
 from hwgen.emit import engine, synthesis, verilog
 from hwgen.emit.synthesis import SideBySide
 from hwgen.errors import InternalError, ToolError
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.naming import named
 from hwgen.verilog import convert, rtlil
 from hwgen.verilog.expression import const, selected, signed_const
@@ -373,6 +377,54 @@ class Named(wiring.Component):
             m.d.sync += state.eq(0)
         m.d.comb += [self.flag.eq(state[0] & (both > 2)), self.total.eq(both * state), self.again.eq(both)]
         return m
+
+
+@dataclass(frozen=True)
+class SizedConfig:
+    """Sizes of `Sized`, one of them of a later version."""
+
+    width: int
+    later: int = field(default=0, metadata=frozen.added())
+
+
+class Sized(wiring.Component):
+    """Delays."""
+
+    def __init__(self, config: SizedConfig):
+        super().__init__({"before": In(config.width), "after": Out(config.width)})
+        self.config = config
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.after.eq(self.before)
+        return m
+
+
+@pytest.mark.parametrize(("later", "stated"), [(0, "//   width = 4"), (3, "//   width = 4, later = 3")])
+def test_parameters_in_comments(later: int, stated: str):
+    """A parameter that was added later is stated only where it is not the default, as in digests."""
+    text = text_of(convert(Sized(SizedConfig(4, later)), "sized"))
+    assert f"\n{stated}\nmodule sized (" in text
+
+
+def test_two_designs_side_by_side(tmp_path):
+    """Designs with products in LUTs share no module, so that one project can have both."""
+    names, sources = ("left", "right"), ("left.v", "right.v")
+    texts = []
+    for name, terms in zip(names, ((3,), (2, 2)), strict=True):
+        part = DotProductsConfig(BoothMultiplier(), stored_dot_products(terms))
+        files = convert(part.component(), name)
+        lint.written(files, tmp_path)
+        texts.append(text_of(files))
+    left, right = (
+        {module.removeprefix(f"{name}_") for module in modules_of(text)}
+        for name, text in zip(names, texts, strict=True)
+    )
+    assert left & right, "both have the same primitives"
+    assert len({module for text in texts for module in modules_of(text)}) == sum(
+        len(modules_of(text)) for text in texts
+    )
+    lint.check([lint.Design(tmp_path, name, sources) for name in names])
 
 
 def test_names_of_the_source():
