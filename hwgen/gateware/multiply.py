@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, connect
@@ -564,10 +565,12 @@ class MultiplyConfig:
         """
         size = self._output_weights
         weights = [
-            [0] * size if output is None else self.weights.values[output * size : (output + 1) * size].tolist()
+            np.zeros(size, int)
+            if output is None
+            else np.array(self.weights.values[output * size : (output + 1) * size])
             for output in outputs
         ]
-        return multiplier.stored(weights, self.operands)
+        return multiplier.stored(np.array(weights, int), self.operands).tolist()
 
     @cached_property
     def stores(self) -> tuple[LoadedMemory, ...]:
@@ -721,11 +724,53 @@ class MultiplyConfig:
             elif self.weight_memory == "lut":
                 cost.rom(varying_columns(self.contents[position], width), self.rom_depth, width, block=False)
         enabled = self.weight_memory == "block"
-        for width in self.memory_widths if enabled else ():
+        for width in self._block_widths if enabled else ():
             cost.rom((), self.rom_depth, width, block=True)
         address = counter_bits(self.rom_depth)
         cost.ff += (address + enabled) * len(self.memory_widths)
         cost.lut += 1.2 * address + enabled
+
+    @property
+    def _block_widths(self) -> tuple[int, ...]:
+        """Width in bits of each weight memory as synthesis builds it in block RAM.
+
+        Bits that are equal in all words of a memory that is not loaded are constants.
+        """
+        if self.loaded:
+            return self.memory_widths
+        widths = self._varying_bits
+        return (sum(widths),) if self.weights_joined else widths
+
+    @property
+    def _varying_bits(self) -> tuple[int, ...]:
+        """Number of bits that differ between the stored words of each chain position."""
+        folds = tuple(tuple(-1 if channel is None else channel for channel in lanes) for lanes in self._fold_outputs)
+        steps = tuple(tuple(-1 if index is None else index for index in step) for step in self._steps)
+        key = folds, steps, self.unit_multipliers, self.operands
+        bits = self.weights.remembered(key, lambda: self._product_bits(np.array(folds), np.array(steps)))
+        return tuple(
+            sum(bits[lane] for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None)
+            for position in range(self.positions)
+        )
+
+    def _product_bits(self, folds: np.ndarray, steps: np.ndarray) -> list[int]:
+        """Return the number of stored bits that differ between the words of each product, over all output lanes.
+
+        Parameters
+        ----------
+        folds : array
+            Output channel by output fold and lane; -1 for none.
+        steps : array
+            Index of each product into its output channel's weights, by step; -1 for none.
+        """
+        weights = np.zeros((self.outputs + 1, self._output_weights + 1), np.int32)
+        weights[:-1, :-1] = np.array(self.weights.values).reshape(self.outputs, -1)
+        counts = np.zeros(self.products, int)
+        for unit, multiplier, bits in zip(self.units, self.unit_multipliers, self.unit_bits, strict=True):
+            words = multiplier.stored(weights[folds[:, unit].T][..., steps], self.operands).reshape(-1, self.products)
+            varying = np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)
+            counts += (varying[:, None] >> np.arange(bits) & 1).sum(axis=1)
+        return counts.tolist()
 
     def _count_activations(self, cost: Cost, operands: int, position: int) -> None:
         """Add to ``cost`` the delay lines of a number of activations for one chain position.

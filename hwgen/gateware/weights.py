@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+"""Type of what is computed once from the weights of a convolution."""
 
 
 class Weights:
@@ -29,8 +33,8 @@ class Weights:
         return memoryview(self._array).toreadonly()
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the attributes to pickle by name: all but the view ``values``, which cannot be pickled."""
-        return {name: value for name, value in vars(self).items() if name != "values"}
+        """Return the attributes to pickle by name: not the view ``values``, which cannot be pickled, nor results."""
+        return {name: value for name, value in vars(self).items() if name not in ("values", "_results")}
 
     @cached_property
     def extremes(self) -> tuple[int, int]:
@@ -58,6 +62,16 @@ class Weights:
             totals = [(sum(weights), sum(map(abs, weights))) for weights in filters]
             self._sums[channels] = tuple(((total - size) // 2, (total + size) // 2) for total, size in totals)
         return self._sums[channels]
+
+    def remembered(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """Return the result that is known for a key, or compute and keep it, for costs that need all weights."""
+        if key not in self._results:
+            self._results[key] = compute()
+        return self._results[key]
+
+    @cached_property
+    def _results(self) -> dict[Hashable, Any]:
+        return {}
 
     @cached_property
     def digest(self) -> bytes:

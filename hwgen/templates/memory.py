@@ -9,7 +9,7 @@ import numpy as np
 from hwgen.gateware.lookup import MEMORIES
 
 
-def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> Any:
+def weight_block_rams(products: Any, lane_bits: Any, chain: Any, depth: Any) -> Any:
     """Return the number of 36-kbit block RAMs of a convolution's weight memories, one memory per position in a chain.
 
     Parameters
@@ -17,8 +17,8 @@ def weight_block_rams(products: Any, lane_bits: Any, chain: int, depth: Any) -> 
     products : int or array
         Number of products of one output channel per step, ``Tk * Tn``.
     lane_bits : int or array
-        Bits of the weights of all output channels for one product, ``Tm * weight bits``.
-    chain : int
+        Stored bits of the weights of all output channels for one product.
+    chain : int or array
         Maximum number of DSP slices in a chain.
     depth : int or array
         Words of each memory: the steps of one window.

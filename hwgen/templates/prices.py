@@ -122,17 +122,21 @@ class StagePrices(Prices):
         adders = unroll.tp * CHAIN_LUTS * (ceil_div(products, longest) - 1)
         extra = unroll.tp * CHAIN_LUTS * (ceil_div(products, longest) - ceil_div(products, work.chain)) * unroll.tm
         depth = np.asarray(work.pixel_cycles(unroll))
-        memory = products * stage.op.weight_bits * np.where((depth > 1) & (depth <= LUT_WORDS[-1]), 1, 0)
-        product_luts, with_memory = self._lut_products(work, depth)
+        memory = products * stage.stored_weight_bits * np.where((depth > 1) & (depth <= LUT_WORDS[-1]), 1, 0)
+        product_luts, with_memory = self._lut_products(work, depth, stage.is_padded(unroll))
         per_lane = unroll.tp * products * product_luts - adders - memory * ~with_memory
         return per_lane, luts + extra + memory * unroll.tm
 
-    def _lut_products(self, work: LayerWork, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the LUTs of a product, and whether its weight is in a memory, by the words of a memory."""
-        stage = self._stages[work.name]
+    def _lut_products(self, work: LayerWork, depth: np.ndarray, is_padded: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the LUTs of a product, and whether its weight is in a memory, by the words of a memory.
+
+        ``is_padded`` says where memories store a weight of 0 as well (`Stage.is_padded`).
+        """
+        stage, rows = self._stages[work.name], np.asarray(is_padded, int)
         kinds = np.searchsorted(LUT_WORDS, depth)
-        known = [stage.lut_product(words) for words in (*LUT_WORDS, None)]
-        return np.array([luts for luts, _ in known])[kinds], np.array([stored for _, stored in known])[kinds]
+        known = [[stage.lut_product(words, padded) for words in (*LUT_WORDS, None)] for padded in (False, True)]
+        luts, stored = (np.array([[product[index] for product in row] for row in known]) for index in (0, 1))
+        return luts[rows, kinds], stored.astype(bool)[rows, kinds]
 
     def finish(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier) -> Any:
         """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind DSP slices.

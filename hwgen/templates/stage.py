@@ -83,7 +83,7 @@ class Stage(ABC, Generic[Kind]):
         """Multipliers in LUTs that the layer can have, depending on the words of its weight memories."""
         return frozenset()
 
-    def lut_product(self, words: int | None) -> tuple[float, bool]:
+    def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
         """Return the LUTs of a product in LUTs, its share of adders included, and whether a memory stores its weight.
 
         A layer without weights has no products.
@@ -92,8 +92,20 @@ class Stage(ABC, Generic[Kind]):
         ----------
         words : int or None
             Number of words of the memories of the weights; ``None`` if they have many.
+        is_padded : bool
+            Whether memories store a weight of 0 wherever a step has fewer products than multipliers.
         """
         return 0.0, False
+
+    @property
+    def stored_weight_bits(self) -> int:
+        """Number of bits of a weight that memories store: without bits that are equal in all weights."""
+        return 0
+
+    def is_padded(self, unroll: Unroll) -> Any:
+        """Return whether some steps of the layer have fewer products than multipliers; factors can be arrays."""
+        channels = 0 if self.channelwise else self.op.channels // self.groups % unroll.tn
+        return (self.op.taps % unroll.tk > 0) | (channels > 0)
 
     @property
     def whole_windows(self) -> bool:
@@ -160,9 +172,9 @@ class Stage(ABC, Generic[Kind]):
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
         multiplier = self.multiplier(MULTIPLIERS.get(plan.macs_per_dsp, PLAIN))
         if self.channelwise and plan.macs_per_dsp != multiplier.name:
-            raise PlanError(
-                f"{self.op.name}: macs_per_dsp of {what} must be {multiplier.name}, not {plan.macs_per_dsp!r}"
-            )
+            names = [str(kind.name) for kind in MULTIPLIERS.values() if self.multiplier(kind) is kind]
+            possible = " or ".join(names)
+            raise PlanError(f"{self.op.name}: macs_per_dsp of {what} must be {possible}, not {plan.macs_per_dsp!r}")
         if plan.lut_lanes and not self.op.weight_count:
             raise PlanError(f"{self.op.name}: lut_lanes must be 0 without weights, not {plan.lut_lanes!r}")
         if plan.weights_joined and not self.op.weight_count:

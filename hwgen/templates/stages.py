@@ -24,12 +24,12 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.loaded_requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
 from hwgen.gateware.multipliers import (
-    LUT_MULTIPLIERS,
     PLAIN,
     DotProducts,
     LutMultiplier,
     Multiplier,
     Operands,
+    lut_multiplier_of,
     multiplier_of,
 )
 from hwgen.gateware.multiply import CHAIN, MultiplyConfig
@@ -134,12 +134,17 @@ class ConvStage(WindowStage[Conv]):
         activation = Shape(self.op.input.type.bits, self.op.input.type.signed)
         return multiplier.longest_chain(chain, multiplier.operand(activation), self.op.weight_bits)
 
-    @property
+    @cached_property
     def _operands(self) -> Operands:
         """Shapes and ranges of activations and weights, for multipliers in LUTs."""
         op = self.op
-        activation = Shape(op.input.type.bits, op.input.type.signed)
-        return Operands(activation=activation, weight_bits=op.weight_bits, weight_range=self._weight_range, positions=1)
+        return Operands(
+            activation=Shape(op.input.type.bits, op.input.type.signed),
+            weight_bits=op.weight_bits,
+            weight_range=self._weight_range,
+            positions=1,
+            weights_nonzero=not op.loaded and bool(op.weights.all()),
+        )
 
     @property
     def _weight_range(self) -> tuple[int, int]:
@@ -149,32 +154,39 @@ class ConvStage(WindowStage[Conv]):
 
     @cached_property
     def lut_multipliers(self) -> frozenset[LutMultiplier]:
-        kinds = [self._lut_multiplier(words) for words in (*LUT_WORDS, None)]
-        return frozenset() if None in kinds else frozenset(filter(None, kinds))
+        return frozenset(
+            lut_multiplier_of(self._padded(is_padded), None if self.op.loaded else words)
+            for words in (*LUT_WORDS, None)
+            for is_padded in (False, True)
+        )
 
-    def _lut_multiplier(self, words: int | None) -> LutMultiplier | None:
-        """Return the multiplier in LUTs for weight memories of some words, or ``None`` if there is none.
-
-        ``words`` is ``None`` for many words.
-        """
-        steps = None if self.op.loaded else words
-        return next((multiplier for multiplier in LUT_MULTIPLIERS if multiplier.computes(self._operands, steps)), None)
+    def _padded(self, is_padded: bool) -> Operands:
+        """Return the operands, among whose weights is 0 if ``is_padded``."""
+        return replace(self._operands, weights_nonzero=False) if is_padded else self._operands
 
     @cached_property
-    def _lut_products(self) -> dict[int | None, tuple[float, bool]]:
-        """Cache of `lut_product`, by number of words."""
+    def _lut_products(self) -> dict[tuple[int | None, bool], tuple[float, bool]]:
+        """Cache of `lut_product`, by its parameters."""
         return {}
 
-    def lut_product(self, words: int | None) -> tuple[float, bool]:
-        if words not in self._lut_products:
-            multiplier = self._lut_multiplier(words)
-            assert multiplier is not None
+    def lut_product(self, words: int | None, is_padded: bool = False) -> tuple[float, bool]:
+        key = words, is_padded and self._operands.weights_nonzero
+        if key not in self._lut_products:
+            multiplier = lut_multiplier_of(self._padded(is_padded), None if self.op.loaded else words)
             dots = self._sample(multiplier, words or 1)
             luts = _luts(multiplier, dots) / dots.products
             if dots.constants is not None and words == 1:
                 luts *= _mean_digits(self.op.weights) / _mean_digits(np.array(dots.constants))
-            self._lut_products[words] = luts, multiplier.stores_weights
-        return self._lut_products[words]
+            self._lut_products[key] = luts, multiplier.stores_weights
+        return self._lut_products[key]
+
+    @cached_property
+    def stored_weight_bits(self) -> int:
+        op = self.op
+        if op.loaded:
+            return op.weight_bits
+        words = PLAIN.stored(op.weights.reshape(1, -1), self._operands)
+        return int(np.bitwise_or.reduce(words) & ~np.bitwise_and.reduce(words)).bit_count()
 
     def _sample(self, multiplier: LutMultiplier, words: int) -> DotProducts:
         """Return dot products of a few output channels and terms, as a sample for the LUTs of a product.
@@ -190,7 +202,7 @@ class ConvStage(WindowStage[Conv]):
         operand, terms = multiplier.operand(self._operands.activation), min(op.weights[0].size, SAMPLE_TERMS)
         chains = -(-terms // CHAIN)
         positions = -(-terms // chains)
-        sums = min(1 if multiplier.stores_weights or self.channelwise else SAMPLE_CHANNELS, op.outputs)
+        sums = min(SAMPLE_CHANNELS if multiplier.shares_terms and not self.channelwise else 1, op.outputs)
         constants = np.random.default_rng(0).integers(1 - half, half, (sums, terms, words), endpoint=half == 1)
         return DotProducts(
             operand=operand,
@@ -230,11 +242,10 @@ class ConvStage(WindowStage[Conv]):
         return self.sum_bits()
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
-        bits = unroll.tm * self.op.weight_bits
         return weight_block_rams(
             unroll.tk if self.channelwise else unroll.tn * unroll.tk,
-            bits,
-            work.chain,
+            unroll.tm * self.stored_weight_bits,
+            np.where(unroll.tm > unroll.lut_lanes, work.chain, 1),  # products in LUTs have no chain
             np.asarray(work.pixel_cycles(unroll)),
         )
 

@@ -92,7 +92,7 @@ def test_widths():
     plus_minus_one = operands(2, -1, 1, nonzero=True)
     assert isinstance(lut_multiplier_of(plus_minus_one, None), BinaryMultiplier)
     assert BINARY.unit_bits(plus_minus_one) == 1
-    assert BINARY.stored([[-1, 1, 1]], plus_minus_one) == [0, 1, 1]
+    assert BINARY.stored(np.array([[-1, 1, 1]]), plus_minus_one).tolist() == [0, 1, 1]
     assert not BINARY.computes(operands(2, -1, 1), None)
     assert not BINARY.computes(operands(2, -2, 1, nonzero=True), None)
     for kind, expected in ((NARROW, (-8, 7)), (BINARY, (-1, 1))):

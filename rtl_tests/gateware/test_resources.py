@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
+import numpy as np
 import pytest
 from amaranth import Module
 from amaranth.lib import wiring
@@ -223,6 +224,7 @@ def small_parts() -> dict[str, list[tuple[Any, Resources]]]:
         "joined": [joined_weights("depthwise3x3")],
         "constants": constant_requantisers(),
         "few factors": [few_factors()],
+        "signs": weights_of_signs(),
     }
     measured = iter(measured_with([part for group in parts.values() for part in group]))
     return {name: [next(measured) for _ in group] for name, group in parts.items()}
@@ -433,3 +435,38 @@ def test_products_with_few_factors(small_parts):
     """Rows of a product in LUTs that equal each other are one, and so are operands that equal bits gate."""
     ((part, measured),) = small_parts["few factors"]
     assert abs(part.resources.lut / measured.lut - 1) <= 0.05, measured
+
+
+def weights_of_signs() -> list[MultiplyConfig]:
+    """Products of 40 output channels with weights of -1 and 1 in block RAM.
+
+    In DSP slices, plain, packed and with one memory; with 0 as well, where a step has fewer products; and in LUTs.
+    """
+    weights = np.random.default_rng(0).choice([-1, 1], (40, 16, 3, 3))
+
+    def config(tn: int, **more: Any) -> MultiplyConfig:
+        source = BeatFormat(channels=16, height=4, width=4, lanes=tn, bits=8, signed=True)
+        window = LineBufferConfig(
+            input=source, kernel=(3, 3), stride=(1, 1), padding=(0, 0, 0, 0), pad_value=0, taps=1, output_folds=2,
+            channelwise=False, rows=3,
+        )  # fmt: skip
+        return MultiplyConfig(
+            window=window, outputs=40, lanes=20, weights=Weights(weights.ravel()), weight_bits=2, sum_bits=17,
+            weights_in="block", **more,
+        )  # fmt: skip
+
+    changes = ({}, {"macs_per_dsp": 2}, {"weights_joined": True}, {"lut_lanes": 20})
+    return [*(config(2, **more) for more in changes), config(3)]
+
+
+def test_block_ram_of_signs(small_parts):
+    """A bit that all weights of a memory have in common takes no block RAM.
+
+    Of the two bits of -1 and 1, the lower is always 1. Both positions have words of 40 bits, of which 20 differ. A
+    packed word has the sign of the lower weight, and both bits of the upper weight less a borrow: 30 of 40 bits.
+    """
+    plain, packed, joined, in_luts, padded = (part.resources.bram36 for part, _ in small_parts["signs"])
+    assert (plain, packed, joined, in_luts) == (2 * 0.5, 2 * 0.5, 1.0, 1.0)
+    assert padded == 0.5 + 2 * 1.0
+    for part, measured in small_parts["signs"]:
+        assert (measured.dsp, measured.bram36) == (part.resources.dsp, part.resources.bram36), part

@@ -185,8 +185,7 @@ def simulated(
     dots, design = config.dots, config.component()
     latency, position = config.multiplier.latency(dots), config.positions
     if weights is not None:
-        flat = weights.reshape(len(weights), -1).tolist()
-        stored = np.array([config.multiplier.stored([case], config.operands) for case in flat])
+        stored = config.multiplier.stored(weights.reshape(1, len(weights), -1), config.operands)
     sums: list[list[int]] = []
 
     async def bench(ctx):

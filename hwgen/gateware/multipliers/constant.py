@@ -34,6 +34,7 @@ class ConstantMultiplier(LutMultiplier):
 
     name = "constant"
     stores_weights = False
+    shares_terms = True
     computes_windows = True
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from amaranth import Module, Shape, Signal, Value
 
@@ -74,6 +75,8 @@ class LutMultiplier(Multiplier):
 
     lanes = 1
     slices = 0
+    shares_terms: ClassVar[bool] = False
+    """Whether output channels share so much of their circuits that a product takes fewer LUTs with more channels."""
 
     def check(self, demand: Demand) -> None:
         """Accept every convolution."""

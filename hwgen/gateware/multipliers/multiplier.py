@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from amaranth import Module, Shape, Signal, Value, signed
 
 __all__ = ["Demand", "Multiplier", "Operands"]
@@ -179,13 +180,14 @@ class Multiplier(ABC):
         """Return the number of bits that the weights of one multiplier unit take in the weight memory."""
         return operands.weight_bits
 
-    def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
-        """Encode one multiplier unit's weights, a sequence per output channel, as one sequence of memory words.
+    def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
+        """Encode one multiplier unit's weights as memory words.
 
-        ``weights`` has a sequence of weights for each output channel of the unit.
+        ``weights`` has an array of weights, of any shape, for each output channel of the unit. The result has this
+        shape.
         """
         (lane,) = weights
-        return [weight & ((1 << operands.weight_bits) - 1) for weight in lane]
+        return lane & ((1 << operands.weight_bits) - 1)
 
     def spread(self, stored: Value, weight_bits: int) -> Value:
         """Return the multiplier's weight operand, decoded from a word of the weight memory."""

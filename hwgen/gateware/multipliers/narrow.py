@@ -25,6 +25,7 @@ from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
+import numpy as np
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value
 
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
@@ -110,6 +111,7 @@ class BinaryMultiplier(NarrowMultiplier):
     """
 
     name = "binary"
+    shares_terms = True
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
         """Return whether all weights are -1 or 1."""
@@ -122,10 +124,10 @@ class BinaryMultiplier(NarrowMultiplier):
     def unit_bits(self, operands: Operands) -> int:
         return 1
 
-    def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
+    def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
         """Encode one output channel's weights as memory words: 0 for -1, and 1 for 1."""
         (lane,) = weights
-        return [int(weight > 0) for weight in lane]
+        return (lane > 0).astype(int)
 
     def spread(self, stored: Value, weight_bits: int) -> Value:
         """Return the weight's bit, which is 0 for -1 and 1 for 1."""

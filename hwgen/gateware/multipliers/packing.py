@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 from amaranth import Cat, Const, Shape, Signal, Value
 
 from hwgen.errors import ConfigError
@@ -88,7 +89,7 @@ class PackedFields(Multiplier):
     def unit_bits(self, operands: Operands) -> int:
         return operands.weight_bits + (self.upper_bits(operands) if self.lanes == 2 else 0)
 
-    def stored(self, weights: Sequence[Sequence[int]], operands: Operands) -> list[int]:
+    def stored(self, weights: np.ndarray, operands: Operands) -> np.ndarray:
         """Pack weights of two output channels in memory words, the upper weight less one if the lower is negative.
 
         The upper field is ``((w1 << lane_shift) + w0) >> lane_shift``.
@@ -96,10 +97,8 @@ class PackedFields(Multiplier):
         if self.lanes == 1:
             return super().stored(weights, operands)
         lower_mask, upper_mask = (1 << operands.weight_bits) - 1, (1 << self.upper_bits(operands)) - 1
-        return [
-            (lower & lower_mask) | ((upper - (lower < 0)) & upper_mask) << operands.weight_bits
-            for lower, upper in zip(*weights, strict=True)
-        ]
+        lower, upper = weights
+        return (lower & lower_mask) | ((upper - (lower < 0)) & upper_mask) << operands.weight_bits
 
     def spread(self, stored: Value, weight_bits: int) -> Value:
         if self.lanes == 1:

@@ -33,6 +33,7 @@ class SelectedMultiplier(LutMultiplier):
 
     name = "selected"
     stores_weights = False
+    shares_terms = True
     computes_windows = True
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
