@@ -87,7 +87,7 @@ def reference() -> str:
 
 def requantiser() -> str:
     """Return the table of the requantiser of VGG-16's conv1_2, with quantised scales, 4 channels per cycle."""
-    config = hwgen.load("vgg16:2@32x32").plan("vc709", dsp=100).config.layers[1].finish
+    config = hwgen.load("vgg16:2@32x32").plan("vc709", dsp=100, multipliers="dsp").config.layers[1].finish
     assert isinstance(config, RequantiseConfig)
     beats = tuple(tuple(range(first, first + 4)) for first in range(0, 64, 4))
     (used,) = synthesis.measure([replace(config, lanes=4, beats=beats)])
@@ -115,7 +115,7 @@ def vgg() -> str:
 def synthesised(name: str) -> tuple[hwgen.Design, list[synthesis.Synthesis]]:
     """Return a design of `DESIGNS` by name, and Yosys' results for each of its groups."""
     model, board, steering = DESIGNS[name]
-    design = hwgen.load(model).plan(board, **steering)
+    design = hwgen.load(model).plan(board, multipliers="dsp", **steering)
     with progress.shown():
         return design, [
             synthesis.synthesise(config, with_paths=name in PATHS.values()) for config in design.plan.configs()

@@ -198,7 +198,7 @@ def measure(name: str, board: boards.Board, objective: str) -> dict[str, Any]:
     planning = time.process_time()
     found: dict[str, Any] = {"network": name, "layers": len(loaded.layers), "load_s": round(seconds, 2)}
     try:
-        made = plan.make(loaded, board, objective=objective)
+        made = plan.make(loaded, board, objective=objective, multipliers="dsp")
         found |= {"interval": made.interval, "latency": made.latency, "problem": None}
         found |= {kind: made.resources.as_dict()[kind] for kind in ("dsp", "bram36")}
     except PlanError as error:

@@ -66,7 +66,7 @@ def measure(name: str) -> dict[str, Any]:
     """Plan, simulate and check one case."""
     case = CASES[name]
     model = hwgen.load(case.source)
-    plan = model.plan("vc709", **case.steering).plan
+    plan = model.plan("vc709", multipliers="dsp", **case.steering).plan
     frames = model.prepare(photograph(case.size, FRAMES)())
     run = simulate.run_groups(plan.configs(), frames, simulate.Options(taps=True))
     predicted = plan.placement.predict(FRAMES)

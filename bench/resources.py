@@ -31,7 +31,7 @@ component is built. LUTs are counted where they are plain (memories, multiplexer
 control logic. `hwgen synth` runs Yosys and shows both, component by component:
 
 ```sh
-hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
+hwgen synth examples/digits/digits.onnx --board zedboard --multipliers dsp --json synth.json
 ```
 
 (It needs the package's extra `synth`: `pip install -e '.[synth]'` in the folder of the sources.)
@@ -67,7 +67,7 @@ Layers with dilated windows (d: rows and columns from tap to tap), for which not
 `path` of each component: `{{"delay_ns", "from", "to"}}`, or `null` where there are but wires.
 
 ```sh
-hwgen synth examples/digits/digits.onnx --board zedboard --paths
+hwgen synth examples/digits/digits.onnx --board zedboard --multipliers dsp --paths
 ```
 
 Yosys' timing analysis (`sta`) adds the delays of the cells on a path, with Yosys' figures for 7-series cells: 0.30 ns

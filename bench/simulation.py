@@ -93,7 +93,7 @@ def measure(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HWGEN_CACHE"] = str(Path(folder) / "cache")
         model = timed("load_s", lambda: hwgen.load(case.source, **case.model))
-        design = timed("plan_s", lambda: model.plan(board=case.board, **case.steering))
+        design = timed("plan_s", lambda: model.plan(board=case.board, multipliers="dsp", **case.steering))
         first = timed("simulate_first_s", lambda: design.simulate(x))
         times["verified_s"] = round(sum(times.values()), 2)
         # The speed is that of a run with the simulator already built; a large one is not run twice for it.

@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--macs-per-dsp", default="2")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
-    options = ["--board", arguments.board, "--macs-per-dsp", arguments.macs_per_dsp]
+    options = ["--board", arguments.board, "--multipliers", "dsp", "--macs-per-dsp", arguments.macs_per_dsp]
     result: dict[str, Any] = {"case": " ".join([arguments.name, *options]), "load": round(os.getloadavg()[0], 2)}
     with tempfile.TemporaryDirectory() as folder:
         paths = {}

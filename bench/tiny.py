@@ -43,7 +43,7 @@ measures them and writes this page.
 The networks are those that the closed division of MLPerf Tiny fixes, with seeded weights, quantised to 8 bits by ONNX
 Runtime. The command
 
-    hwgen plan NAME --board zedboard --macs-per-dsp auto --objective latency        (or interval)
+    hwgen plan NAME --board zedboard --multipliers dsp --macs-per-dsp auto --objective latency    (or interval)
 
 plans them whole. Each plan is simulated in Verilator on three frames back to back. All outputs equal ONNX Runtime's
 integer kernels, and all cycles are those that the plan predicts. LUTs, flip-flops, slices and block RAM are Yosys's.
@@ -112,7 +112,7 @@ def measured(case: tuple[str, str, bool]) -> Figures:
 def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
     """Plan, simulate, compare, and count."""
     model = hwgen.load(name)
-    design = model.plan(BOARD, macs_per_dsp="auto", objective=objective)
+    design = model.plan(BOARD, multipliers="dsp", macs_per_dsp="auto", objective=objective)
     shape = model.network.input.shape
     frames = np.random.default_rng(1).uniform(-1, 1, (FRAMES, *(shape[:1] if shape[1:] == (1, 1) else shape)))
     frames = frames.astype(np.float32)
@@ -149,7 +149,7 @@ def _slices(design: Design) -> tuple[int, int, int]:
 
 
 def _mixed(model: hwgen.Model) -> int:
-    interval = model.plan(BOARD, macs_per_dsp="auto", requantise="auto").interval
+    interval = model.plan(BOARD, multipliers="dsp", macs_per_dsp="auto", requantise="auto").interval
     assert interval is not None
     return interval
 

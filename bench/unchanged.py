@@ -157,7 +157,7 @@ def files(folder: Path) -> dict[str, str]:
 def measure(case: Case, yosys: bool = False) -> dict[str, Any]:
     """Return the plan and resources of a case and, of a plan that can be built, everything that is built and run."""
     model = case.load()
-    design = model.plan(case.board, **case.steering)
+    design = model.plan(case.board, multipliers="dsp", **case.steering)
     measured = {"plan": json.loads(design.to_json()), "resources": design.resources}
     if design.plan.obstacle is not None:
         return measured

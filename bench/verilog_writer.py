@@ -54,7 +54,7 @@ def write(writer: str, component: Accelerator) -> str:
 
 def measure(writer: str, model: str, board: str, dsp: int | None) -> dict[str, Any]:
     """Return the seconds, lines and characters of one writer's text of a model's accelerator."""
-    design = hwgen.load(model).plan(board, dsp=dsp)
+    design = hwgen.load(model).plan(board, dsp=dsp, multipliers="dsp")
     component = Accelerator(design.plan.configs()[0])
     begin = sum(os.times()[:4])
     text = write(writer, component)

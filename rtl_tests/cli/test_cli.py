@@ -21,6 +21,7 @@ from hwgen.errors import HwgenError
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
 SMALL = "decoilfnet-example"
+FEW, FEWER = (["--multipliers", "dsp", "--dsp", slices] for slices in ("20", "8"))
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def verbs(model, frames):
 
 def test_groups_that_share_slices_are_planned_but_not_built(refuse, here, frames, capfd):
     """Printed and written with what they take; build and simulate refuse them and write nothing."""
-    groups = ["--groups", "conv1-pool1,conv3-fc", "--dsp", "8"]
+    groups = ["--groups", "conv1-pool1,conv3-fc", *FEWER]
     assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 1
     assert "not buildable yet: 2 groups that have to share the board" in capfd.readouterr().out
     written = json.loads((here / "two.json").read_text())
@@ -137,7 +138,7 @@ def test_objectives(here):
 @pytest.mark.parametrize("model", ["vgg16:7@64x64", "vgg16:7@16x16"])
 def test_too_few_slices(refuse, model):
     """The least that the message names fits."""
-    arguments = ["plan", model, "--board", "vc709", "--dsp"]
+    arguments = ["plan", model, "--board", "vc709", "--multipliers", "dsp", "--dsp"]
     line = refuse(*arguments, "1")
     assert re.search(r"conv\d_\d 3", line)  # one multiplication a cycle, and two slices that requantise
     least = int(re.search(r"the least is (\d+) ", line)[1])
@@ -150,7 +151,7 @@ def test_too_few_slices(refuse, model):
 
 def test_part_without_a_board(refuse, here, capfd):
     """It is planned as a board; the plan that is written is for it."""
-    assert cli.main(["plan", SMALL, "--part", "xc7z010clg400-1", "--clock", "80", "--dsp", "20", "-o", "p.json"]) == 0
+    assert cli.main(["plan", SMALL, "--part", "xc7z010clg400-1", "--clock", "80", *FEW, "-o", "p.json"]) == 0
     assert "xc7z010clg400-1 (XC7Z010): DSP 20 of 80, " in capfd.readouterr().out
     written = json.loads((here / "p.json").read_text())
     assert (written["board"], written["clock_mhz"]) == ("xc7z010clg400-1", 80)
@@ -245,7 +246,7 @@ def small_frames(count=3):
 
 def test_main_job_on_the_small_network(here, capfd):
     frames = small_frames()
-    assert cli.main(["plan", SMALL, "--board", "zedboard", "--dsp", "20", "-o", "plan.json"]) == 0
+    assert cli.main(["plan", SMALL, "--board", "zedboard", *FEW, "-o", "plan.json"]) == 0
     table = capfd.readouterr().out
     assert all(layer.name in table for layer in hwgen.load(SMALL).network.layers)
     assert cli.main(["golden", SMALL, "--input", frames, "--output", "golden.npy"]) == 0
@@ -279,7 +280,7 @@ def test_off_chip_memory(here, capfd):
     frames = small_frames()
     model = hwgen.load(SMALL)
     read, written = 3 * model.input.values, 3 * model.output.values  # a byte each
-    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth", "--input", frames]
+    arguments = ["simulate", SMALL, "--board", "zedboard", *FEW, "--simulator", "amaranth", "--input", frames]
     results = []
     for limits in ([], ["--memory-latency", "30", "--bandwidth", "0.02"]):
         assert cli.main([*arguments, "--json", "y.json", *limits]) == 0
@@ -292,7 +293,7 @@ def test_off_chip_memory(here, capfd):
 
 
 def test_build_writes_the_folder(here, capfd):
-    assert cli.main(["build", SMALL, "--board", "zedboard", "--dsp", "20"]) == 0
+    assert cli.main(["build", SMALL, "--board", "zedboard", *FEW]) == 0
     folder = here / "build" / f"{SMALL}-zedboard"
     names = {path.name for path in folder.iterdir()}
     assert "plan.json" in names
@@ -305,7 +306,7 @@ def test_build_writes_the_folder(here, capfd):
 
 def test_one_frame_has_no_interval(here, capfd):
     frames = small_frames(1)
-    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth"]
+    arguments = ["simulate", SMALL, "--board", "zedboard", *FEW, "--simulator", "amaranth"]
     assert cli.main([*arguments, "--input", frames, "--json", "y.json"]) == 0
     assert json.loads((here / "y.json").read_text())["cycles"]["interval"] is None
     assert "interval" not in capfd.readouterr().out.splitlines()[-1]
@@ -328,7 +329,7 @@ def test_mismatch_is_status_1_and_located(here, capfd, monkeypatch):
         return output
 
     monkeypatch.setattr(kind, "compute", wrong)
-    arguments = ["simulate", SMALL, "--board", "zedboard", "--dsp", "20", "--simulator", "amaranth"]
+    arguments = ["simulate", SMALL, "--board", "zedboard", *FEW, "--simulator", "amaranth"]
     assert cli.main([*arguments, "--input", frames, "--output", "y.npy", "--json", "y.json"]) == 1
     captured = capfd.readouterr()
     assert json.loads((here / "y.json").read_text())["mismatches"] == 3
@@ -429,7 +430,7 @@ def test_waves_in_fst(refuse, here, capfd, monkeypatch, tmp_path_factory):
 
 def test_interface():
     model = hwgen.load(SMALL)
-    design = model.plan(board="zedboard", dsp=20)
+    design = model.plan(board="zedboard", dsp=20, multipliers="dsp")
     rng = np.random.default_rng(1)
     x = rng.standard_normal((3, *model.input.shape)).astype(np.float32)
     result = design.simulate(x, simulator="amaranth")
@@ -452,7 +453,9 @@ def test_interface_raises(tmp_path):
     ):
         model.plan(board="zedboard", dps=20)
     with pytest.raises(hwgen.InputError, match="simulator must be one of verilator, icarus, amaranth, not 'xsim'"):
-        model.plan(board="zedboard", dsp=20).simulate(np.zeros((1, 3, 5, 5), np.float32), simulator="xsim")
+        model.plan(board="zedboard", dsp=20, multipliers="dsp").simulate(
+            np.zeros((1, 3, 5, 5), np.float32), simulator="xsim"
+        )
     assert all(issubclass(getattr(hwgen, name), HwgenError) for name in hwgen.__all__ if name.endswith("Error"))
     with pytest.raises(AttributeError):
         _ = hwgen.nothing
@@ -460,7 +463,7 @@ def test_interface_raises(tmp_path):
 
 def test_plan_that_can_not_be_built(here, capfd):
     """It is printed and written; status 1, and one line says what can be built."""
-    assert cli.main(["plan", "lenet5", "--board", "zedboard", "--dsp", "8", "-o", "plan.json"]) == 1
+    assert cli.main(["plan", "lenet5", "--board", "zedboard", *FEWER, "-o", "plan.json"]) == 1
     captured = capfd.readouterr()
     assert "not buildable yet: 6 groups" in captured.out
     assert captured.err.count("\n") == 1
@@ -468,4 +471,4 @@ def test_plan_that_can_not_be_built(here, capfd):
         "hwgen: this plan can't be built; the first 5 layers (conv1 to fc1) of lenet5 can be built"
     )
     assert (here / "plan.json").exists()
-    assert cli.main(["plan", "lenet5:5", "--board", "zedboard", "--dsp", "8"]) == 0
+    assert cli.main(["plan", "lenet5:5", "--board", "zedboard", *FEWER]) == 0

@@ -134,7 +134,7 @@ def test_builds_that_would_overwrite_what_is_the_users(refused, here):
     assert not Path("result/Makefile").read_text().startswith("all: # mine")
     assert cli.main(["report", "result"]) == 0
     assert cli.main(["plan", *SMALL, "-o", "result/plan.json"]) == 0
-    assert cli.main([*build, "--dsp", "12"]) == 0
+    assert cli.main([*build, "--multipliers", "dsp", "--dsp", "12"]) == 0
     for name in ("decoilfnet_example_tb.v", "plan.json"):
         path = Path("result") / name
         path.write_text(path.read_text() + "\n")
@@ -187,7 +187,7 @@ def test_overlap_without_a_pyramid(refused, here, monkeypatch):
     plan = hwgen.Model.plan
 
     def flat(self, board, **options):
-        return plan(self, board, dsp=30)
+        return plan(self, board, dsp=30, multipliers="dsp")
 
     monkeypatch.setattr(hwgen.Model, "plan", flat)
     for option in (["--overlap", "recompute"], ["--tile", "1x1"]):

@@ -53,7 +53,7 @@ def test_small(tmp_path):
     model = hwgen.load("decoilfnet-example")
     frames = model.random_frames(3)
     assert isinstance(frames, np.ndarray)
-    (found,) = drive(model.plan("pynq-z2", dsp=20), tmp_path, [frames])
+    (found,) = drive(model.plan("pynq-z2", dsp=20, multipliers="dsp"), tmp_path, [frames])
     np.testing.assert_array_equal(found, model.golden(frames, integers=True))
 
 
@@ -86,7 +86,7 @@ def test_several_inputs(tmp_path):
     frames = pictures(4, 1)
     prepared = model.prepare(frames)
     assert isinstance(prepared, dict)
-    (found,) = drive(model.plan("zedboard", dsp=30), tmp_path, list(prepared.values()))
+    (found,) = drive(model.plan("zedboard", dsp=30, multipliers="dsp"), tmp_path, list(prepared.values()))
     np.testing.assert_array_equal(found.reshape(4, -1), np.reshape(model.golden(frames, integers=True), (4, -1)))
 
 
@@ -124,7 +124,11 @@ def test_memory_as_the_python_driver_has_it(tmp_path_factory, streams, seed):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    return hwgen.load("decoilfnet-example").plan("zedboard", dsp=20).build(tmp_path_factory.mktemp("built") / "out")
+    return (
+        hwgen.load("decoilfnet-example")
+        .plan("zedboard", dsp=20, multipliers="dsp")
+        .build(tmp_path_factory.mktemp("built") / "out")
+    )
 
 
 @needs_gcc

@@ -59,7 +59,7 @@ def test_small(tmp_path):
     model = hwgen.load("decoilfnet-example")
     frames = model.random_frames(4)
     assert isinstance(frames, np.ndarray)
-    (found,) = drive(model.plan("zedboard", dsp=20), tmp_path, [frames], integers=True)
+    (found,) = drive(model.plan("zedboard", dsp=20, multipliers="dsp"), tmp_path, [frames], integers=True)
     np.testing.assert_array_equal(found, model.golden(frames, integers=True))
 
 
@@ -81,7 +81,7 @@ def test_several_inputs(tmp_path):
     onnx.save(quantise(siamese(), pictures(8), "siamese"), tmp_path / "siamese.onnx")
     model = hwgen.load(tmp_path / "siamese.onnx")
     frames = pictures(5, 1)
-    (found,) = drive(model.plan("zedboard", dsp=30), tmp_path, list(frames.values()))
+    (found,) = drive(model.plan("zedboard", dsp=30, multipliers="dsp"), tmp_path, list(frames.values()))
     np.testing.assert_array_equal(found, model.golden(frames))
 
 
@@ -112,7 +112,11 @@ def test_memory_is_the_beats(port, seed):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    return hwgen.load("decoilfnet-example").plan("zedboard", dsp=20).build(tmp_path_factory.mktemp("built") / "out")
+    return (
+        hwgen.load("decoilfnet-example")
+        .plan("zedboard", dsp=20, multipliers="dsp")
+        .build(tmp_path_factory.mktemp("built") / "out")
+    )
 
 
 @pytest.mark.parametrize(

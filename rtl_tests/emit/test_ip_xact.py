@@ -64,7 +64,7 @@ def folder_of(tmp_path_factory) -> Callable[[str], Path]:
     def made(kind: str) -> Path:
         folder = tmp_path_factory.mktemp(kind)
         if kind == "built":
-            return hwgen.load("decoilfnet-example").plan("zedboard", dsp=20).build(folder / "built")
+            return hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, multipliers="dsp").build(folder / "built")
         name, *numbers = kind.split("-")
         if name == "engine":
             return engine_folder_of(folder, *map(int, numbers))

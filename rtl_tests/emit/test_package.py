@@ -63,7 +63,11 @@ def check(folder: Path, made: Packaged, *, plan: bool = True) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    return hwgen.load("decoilfnet-example").plan("zedboard", dsp=20).build(tmp_path_factory.mktemp("ip") / "built")
+    return (
+        hwgen.load("decoilfnet-example")
+        .plan("zedboard", dsp=20, multipliers="dsp")
+        .build(tmp_path_factory.mktemp("ip") / "built")
+    )
 
 
 @pytest.fixture
@@ -111,7 +115,7 @@ def test_several_inputs(tmp_path):
 @needs_tcl
 def test_a_group(tmp_path):
     """An IP for each of several groups, without a plan of its own."""
-    design = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20)
+    design = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, multipliers="dsp")
     (source,) = design.network.input_maps
     frames = np.zeros((1, *source.shape), source.type.dtype)
     maps = [frames, golden.run(design.network, frames)]

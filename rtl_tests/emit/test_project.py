@@ -113,7 +113,11 @@ def check(folder: Path, made: Packaged, mhz: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    return hwgen.load("decoilfnet-example").plan("pynq-z2", dsp=20).build(tmp_path_factory.mktemp("p") / "built")
+    return (
+        hwgen.load("decoilfnet-example")
+        .plan("pynq-z2", dsp=20, multipliers="dsp")
+        .build(tmp_path_factory.mktemp("p") / "built")
+    )
 
 
 @pytest.fixture
@@ -159,7 +163,7 @@ def test_the_project_is_of_the_design(folder):
 @needs_tcl
 def test_another_board_and_clock(tmp_path):
     """The newest of Vivado's files of a board; the design alone, without a run."""
-    design = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, clock=62.5)
+    design = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, multipliers="dsp", clock=62.5)
     made = made_of(design.build(tmp_path / "built"), "--to", "design", "--jobs", "3")
     check(tmp_path / "built", made, "62.5")
     assert made.get("project", "current")["board_part"] == "digilentinc.com:zedboard:part0:1.1"

@@ -39,7 +39,7 @@ def model() -> hwgen.Model:
 
 @pytest.fixture(scope="module")
 def built(model, tmp_path_factory) -> Path:
-    return model.plan("pynq-z2", dsp=20).build(tmp_path_factory.mktemp("built") / "out")
+    return model.plan("pynq-z2", dsp=20, multipliers="dsp").build(tmp_path_factory.mktemp("built") / "out")
 
 
 def block(page: str, word: str, name: str = NAME) -> str:

@@ -165,8 +165,8 @@ def test_plan(tmp_path):
     (tmp_path / "plan.json").write_text(plan.to_json())
     again = first.plan("zedboard", plan=tmp_path / "plan.json")
     assert again.config == plan.config
-    assert plan.interval == first.plan("zedboard", dsp=40).interval
-    assert "weights" not in json.loads(first.plan("zedboard", dsp=40).to_json())
+    assert plan.interval == first.plan("zedboard", dsp=40, multipliers="dsp").interval
+    assert "weights" not in json.loads(first.plan("zedboard", dsp=40, multipliers="dsp").to_json())
 
 
 @needs_icarus
@@ -439,7 +439,7 @@ def test_other_models(design, tmp_path, refuse):
         "be 4, as it was built, not 8"
     )
     assert not out.exists()
-    constant = hwgen.load(model(tmp_path, 0)).plan("zedboard", dsp=40).build(tmp_path / "constant")
+    constant = hwgen.load(model(tmp_path, 0)).plan("zedboard", dsp=40, multipliers="dsp").build(tmp_path / "constant")
     assert refuse("weights", model(tmp_path, 1), "--design", constant) == (
         f"the weights of the design in {constant} are constants: build it with --weights runtime"
     )

@@ -116,14 +116,14 @@ def check(design: hwgen.Design, folder: Path, count: int = 3) -> None:
 
 @needs_cocotb
 def test_small(tmp_path):
-    check(hwgen.load("decoilfnet-example").plan("zedboard", dsp=20), tmp_path)
+    check(hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, multipliers="dsp"), tmp_path)
 
 
 @pytest.mark.long
 @needs_cocotb
 def test_two_inputs(tmp_path):
     onnx.save(quantise(siamese(), pictures(8), "siamese"), tmp_path / "siamese.onnx")
-    check(hwgen.load(tmp_path / "siamese.onnx").plan("zedboard", dsp=30), tmp_path)
+    check(hwgen.load(tmp_path / "siamese.onnx").plan("zedboard", dsp=30, multipliers="dsp"), tmp_path)
 
 
 @pytest.mark.long
@@ -142,7 +142,7 @@ def test_digits(tmp_path):
 def test_large(source, board, dsp, tmp_path):
     """65,536 cycles a frame, which are too many for Icarus: few frames, of which one is wrong and one comes behind a
     reset."""
-    design = hwgen.load(source).plan(board, dsp=dsp)
+    design = hwgen.load(source).plan(board, dsp=dsp, multipliers="dsp")
     built = Built.of(design, tmp_path / "built")
     interval = json.loads(design.to_json())["cycles"]["interval"]
     assert interval == 65_536

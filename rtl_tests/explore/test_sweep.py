@@ -38,7 +38,13 @@ def small():
 @pytest.fixture(scope="module")
 def table(small):
     return hwgen.sweep(
-        small, ["zedboard", "vc709"], dsp=[9, 40, 100, 300], macs_per_dsp=[1, 2], template="stream", jobs=1
+        small,
+        ["zedboard", "vc709"],
+        dsp=[9, 40, 100, 300],
+        multipliers="dsp",
+        macs_per_dsp=[1, 2],
+        template="stream",
+        jobs=1,
     )
 
 
@@ -46,7 +52,7 @@ def test_every_row_is_the_planners(small, table):
     asked = list(product(["zedboard", "vc709"], [9, 40, 100, 300], [1, 2]))
     assert [(row["board"], row["asked_dsp"], row["asked_macs_per_dsp"]) for row in table.rows] == asked
     for row, (board, dsp, macs) in zip(table.rows, asked, strict=True):
-        options = {"dsp": dsp, "macs_per_dsp": macs, "template": "stream"}
+        options = {"dsp": dsp, "multipliers": "dsp", "macs_per_dsp": macs, "template": "stream"}
         if row["refusal"] is not None:
             with pytest.raises(PlanError, match=f"^{re.escape(row['refusal'])}$"):
                 small.plan(board, **options)
@@ -145,7 +151,7 @@ def test_a_notebook_shows_the_plans(table, monkeypatch):
 
 
 def test_processes_make_the_same_table(small, table):
-    options = {"dsp": [9, 40, 100, 300], "macs_per_dsp": [1, 2], "template": "stream"}
+    options = {"dsp": [9, 40, 100, 300], "multipliers": "dsp", "macs_per_dsp": [1, 2], "template": "stream"}
     assert hwgen.sweep(small, ["zedboard", "vc709"], jobs=2, **options) == table
 
 

@@ -317,7 +317,7 @@ def test_what_a_sum_joins_has_as_many_pixels(dsp):
     """Layers before a sum compute as many pixels a cycle as it adds, whatever is cheapest for each alone."""
     network = wide_residual()
     board = replace(boards.load("zedboard"), memory_gb_s=100.0)  # otherwise bytes of a frame are too many for the last
-    plan = planner.make(network, board, dsp=dsp)
+    plan = planner.make(network, board, dsp=dsp, multipliers="dsp")
     first, second, both = (layer.tp for layer in plan.layers)
     assert first == second == both
     check(Case(network, plan.groups[0].config), frames_for(network, 3, 1))
@@ -349,6 +349,8 @@ def test_estimated_latency_of_a_join():
         task = Task(network, boards.load("zedboard"), Goal(objective="interval", dsp=20))
         unrolls = [Unroll(1, 1, 3 if layer.weight_count else 1) for layer in network.layers]
         found.append(estimate_latency(task.works, [layer.window for layer in network.layers], unrolls))
-        last = Schedule(planner.make(network, boards.load("zedboard"), dsp=9).groups[0].config, 1).cycles.latency
+        last = Schedule(
+            planner.make(network, boards.load("zedboard"), dsp=9, multipliers="dsp").groups[0].config, 1
+        ).cycles.latency
         assert 0.7 * last < found[-1] < 1.5 * last
     assert found[0] == found[1]

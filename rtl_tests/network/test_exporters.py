@@ -69,7 +69,7 @@ def test_in_hardware(name, tmp_path):
     model, writer = quantised(name, "QDQ", signed=len(name) % 2 == 1)
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
-    design = hwgen.load(path).plan("vc709", dsp=80)
+    design = hwgen.load(path).plan("vc709", dsp=80, multipliers="dsp")
     result = design.simulate(writer.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
     assert result.mismatches == 0
     assert result.as_predicted

@@ -703,7 +703,7 @@ def test_networks(act: str, simulator: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(design.golden(frames), theirs)
     if simulator == "icarus" and shutil.which("iverilog") is None:
         simulator = "amaranth"
-    result = design.plan("zedboard", dsp=60).simulate(frames[:3], simulator=simulator)
+    result = design.plan("zedboard", dsp=60, multipliers="dsp").simulate(frames[:3], simulator=simulator)
     assert result.mismatches == 0
     assert result.latency == result.predicted_latency
     assert result.interval == result.predicted_interval

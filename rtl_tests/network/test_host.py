@@ -635,12 +635,12 @@ def test_host_is_named(named: str, tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_plans_are_read_without_it(named: str, tmp_path: Path, change: dict[str, Any] | None) -> None:
     """What the model says is not the plan's to change."""
     model = hwgen.load(named)
-    plan = json.loads(model.plan("zedboard", dsp=40).to_json())
+    plan = json.loads(model.plan("zedboard", dsp=40, multipliers="dsp").to_json())
     for key in ("input", "output", "host"):
         del plan[key]
     (tmp_path / "plan.json").write_text(json.dumps(plan | (change or {})))
     again = model.plan("zedboard", plan=tmp_path / "plan.json")
-    assert again.to_json() == model.plan("zedboard", dsp=40).to_json()
+    assert again.to_json() == model.plan("zedboard", dsp=40, multipliers="dsp").to_json()
 
 
 def test_names_do_not_break_the_report(tmp_path: Path) -> None:
@@ -651,7 +651,9 @@ def test_names_do_not_break_the_report(tmp_path: Path) -> None:
                 if name == net.tensor:
                     names[index] = "a|b\nc"
     net.tensor = "a|b\nc"
-    report = hwgen.load(save(net.model(TensorProto.UINT8, 4), tmp_path)).plan("zedboard", dsp=40).report()
+    report = (
+        hwgen.load(save(net.model(TensorProto.UINT8, 4), tmp_path)).plan("zedboard", dsp=40, multipliers="dsp").report()
+    )
     assert "| output | a\\|b c | 4 x 4 x 5 | uint8 | 0.0625 | 100 |\n" in report
 
 
@@ -661,7 +663,7 @@ def test_names_do_not_break_the_report(tmp_path: Path) -> None:
 def test_hardware_s_outputs(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's outputs of what the hardware gave, not of what was expected."""
     model = hwgen.load(named)
-    design = model.plan("zedboard", dsp=40)
+    design = model.plan("zedboard", dsp=40, multipliers="dsp")
     x = model.random_frames(3, seed=5)
     onnx_model = onnx.load(named)
     real = ((x.astype(np.int64) - 100) / 16).astype(np.float32)
@@ -731,7 +733,7 @@ def test_input_options(
 
 def test_descriptions_are_one_line(named: str) -> None:
     model = hwgen.load(named)
-    design = model.plan("zedboard", dsp=40)
+    design = model.plan("zedboard", dsp=40, multipliers="dsp")
     result = design.simulate(model.random_frames(1), simulator="amaranth")
     assert repr(model) == "<Model net: 3x6x7 uint8 to 4x4x5 uint8, 1 layer>"
     assert repr(design) == (

@@ -477,7 +477,7 @@ def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
     writer = random_graph(seed)
     path = tmp_path / "random.onnx"
     onnx.save(writer.model(), path)
-    design = hwgen.load(path).plan("vc709", dsp=400)
+    design = hwgen.load(path).plan("vc709", dsp=400, multipliers="dsp")
     result = design.simulate(writer.frames(3), simulator=simulator)
     assert result.mismatches == 0
     assert result.latency == result.predicted_latency

@@ -201,7 +201,7 @@ def test_models(name: str, tmp_path: Path) -> None:
     x = net.frames(3, 1)
     theirs, floats = by_integer_kernels(model, x)
     loaded = hwgen.load(str(tmp_path / "net.onnx"))
-    design, found = loaded.plan("zedboard", dsp=12), loaded.golden(x)
+    design, found = loaded.plan("zedboard", dsp=12, multipliers="dsp"), loaded.golden(x)
     assert not floats
     np.testing.assert_array_equal(found, theirs)
     done = design.simulate(x, simulator="amaranth")
@@ -484,7 +484,7 @@ def test_integers_of_rows(tmp_path: Path) -> None:
         (layer,) = loaded.network.layers
         assert isinstance(layer, Conv)
         assert layer.weights.shape == (5, 4, 1, 1)
-        done = loaded.plan("zedboard", dsp=10).simulate(x, simulator="amaranth")
+        done = loaded.plan("zedboard", dsp=10, multipliers="dsp").simulate(x, simulator="amaranth")
         np.testing.assert_array_equal(done.integers, theirs)
 
 

@@ -228,7 +228,7 @@ def test_one_bit_ends(how: dict, tmp_path: Path) -> None:
     onnx.save(net.model(), tmp_path / "network.onnx")
     model, frames = hwgen.load(tmp_path / "network.onnx"), net.frames(3)
     assert maps(model.network) == ["uint1"] * 4
-    design = model.plan("zedboard", dsp=40, **how)
+    design = model.plan("zedboard", dsp=40, multipliers="dsp", **how)
     result = design.simulate(frames, simulator="amaranth")
     assert result.mismatches == 0
     assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
@@ -240,7 +240,7 @@ def test_bench_of_one_bit_ends(tmp_path: Path) -> None:
     """Memory has a byte for each value of one bit."""
     net = one_bit_ends()
     onnx.save(net.model(), tmp_path / "network.onnx")
-    hwgen.load(tmp_path / "network.onnx").plan("zedboard", dsp=40).build(tmp_path / "made")
+    hwgen.load(tmp_path / "network.onnx").plan("zedboard", dsp=40, multipliers="dsp").build(tmp_path / "made")
     done = subprocess.run(["make", "-C", tmp_path / "made"], capture_output=True, text=True, check=False)
     assert re.search(r"PASS: 72 output beats .* 768 bytes read, 72 written", done.stdout), done.stdout + done.stderr
 

@@ -211,7 +211,7 @@ def test_rows_that_are_left_out_are_not_held(tmp_path: Path) -> None:
     """Those above the part are given back before their frame begins: few rows are enough, not the eight above."""
     path = tmp_path / "model.onnx"
     onnx.save(sliced([8], [12], [2], [1], shape=(6, 12, 12)), path)
-    (group,) = hwgen.load(path).plan("zedboard", dsp=12).plan.groups
+    (group,) = hwgen.load(path).plan("zedboard", dsp=12, multipliers="dsp").plan.groups
     (rows,) = (layer.line_rows for layer in group.layers if layer.kind == "crop")
     assert rows <= 3
 

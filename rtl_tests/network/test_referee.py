@@ -95,7 +95,7 @@ def test_random_models_in_hardware(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "random.onnx"
     onnx.save(writer.model(), path)
     try:
-        design = hwgen.load(path).plan("vc709", dsp=400)
+        design = hwgen.load(path).plan("vc709", dsp=400, multipliers="dsp")
     except hwgen.HwgenError as error:
         pytest.skip(str(error))
     result = design.simulate(writer.frames(2), simulator="icarus" if shutil.which("iverilog") else "amaranth")
@@ -343,7 +343,7 @@ def test_deep_network_in_hardware(tmp_path: Path) -> None:
     model, frames = trained_like(CNV, 5)
     path = tmp_path / "cnv.onnx"
     onnx.save(model, path)
-    result = hwgen.load(path).plan("vc709", dsp=400).simulate(frames)
+    result = hwgen.load(path).plan("vc709", dsp=400, multipliers="dsp").simulate(frames)
     assert result.mismatches == 0
     theirs = integers(model, frames)
     np.testing.assert_array_equal(result.integers.reshape(theirs.shape), theirs)

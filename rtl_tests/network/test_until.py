@@ -189,7 +189,11 @@ def test_in_hardware(name: str, tmp_path: Path) -> None:
     writer = ten_obstacles() if name == "ten_obstacles" else begun()
     MODELS.get(name, lambda writer: None)(writer)
     model, x = writer.model(), writer.frames()
-    result = hwgen.load(saved(model, tmp_path), until="auto").plan("vc709", dsp=400).simulate(x, simulator="amaranth")
+    result = (
+        hwgen.load(saved(model, tmp_path), until="auto")
+        .plan("vc709", dsp=400, multipliers="dsp")
+        .simulate(x, simulator="amaranth")
+    )
     assert result.ok
     ours = result.outputs if isinstance(result.outputs, dict) else {"": result.outputs}
     for one, other in zip(ours.values(), by_onnxruntime(model, x).values(), strict=True):
@@ -202,7 +206,7 @@ def test_several_outputs_in_hardware(tmp_path: Path) -> None:
     _two_heads(writer)
     model, x = writer.model(), writer.frames()
     part = hwgen.load(saved(model, tmp_path), until="auto")
-    result = part.plan("zedboard", dsp=40).simulate(x, simulator="amaranth")
+    result = part.plan("zedboard", dsp=40, multipliers="dsp").simulate(x, simulator="amaranth")
     assert result.ok
     assert isinstance(result.outputs, dict)
     assert isinstance(result.integers, dict)

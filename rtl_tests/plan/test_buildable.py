@@ -42,7 +42,7 @@ def plans(draw, **limits) -> plan.Plan:
     most = draw(st.sampled_from([12, 60, board.dsp]))
     network, budget = draw(networks(**limits)), draw(st.integers(1, most))
     with left_out_if(FEW_SLICES):
-        made = plan.make(network, board, dsp=budget, macs_per_dsp=draw(st.sampled_from([1, 2])))
+        made = plan.make(network, board, dsp=budget, multipliers="dsp", macs_per_dsp=draw(st.sampled_from([1, 2])))
     assume(made.obstacle is None)  # too few slices for one group
     return made
 
@@ -163,7 +163,7 @@ def test_many_plans(block, made, seed):
 
 
 def example() -> plan.Plan:
-    return plan.make(load("decoilfnet-example"), BOARDS["zedboard"], dsp=30)
+    return plan.make(load("decoilfnet-example"), BOARDS["zedboard"], dsp=30, multipliers="dsp")
 
 
 def test_padding_is_seen():

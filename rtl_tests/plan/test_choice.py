@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -32,6 +33,9 @@ from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import interval
 
 ZEDBOARD, VC709 = boards.load("zedboard"), boards.load("vc709")
+
+in_slices = partial(plan.make, multipliers="dsp")
+"""Planner of products in DSP slices only, whose number limits every choice here; `test_multipliers` is about LUTs."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +68,7 @@ def test_published_intervals(name, board, slices, macs, cycles):
 def test_zynq_plan_fits_block_ram():
     """VGG's conv1_1 to pool2 on the XC7Z020, 112 x 112: its fastest way by slices alone needs too much block RAM."""
     loaded = network.load("vgg16:6@112x112")
-    made = plan.make(loaded, ZEDBOARD)
+    made = in_slices(loaded, ZEDBOARD)
     assert len(made.groups) == 1
     assert made.interval <= 23_482_368 // 4
     assert made.resources.bram36 <= 140
@@ -75,7 +79,7 @@ def test_zynq_plan_fits_block_ram():
 
 def test_fewest_slices_by_hand(lenet):
     """One multiplier a convolution, and its requantiser: 1 slice where shifts are enough, at most 2 otherwise."""
-    made = plan.make(lenet, ZEDBOARD, objective="dsp")
+    made = in_slices(lenet, ZEDBOARD, objective="dsp")
     assert all((layer.tn, layer.tm, layer.tp) == (1, 1, 1) for layer in made.layers if layer.kind == "conv")
     assert made.resources.dsp <= 5 * 3
     assert made.interval == 240_000  # conv2: 10 x 10 x 16 x 6 x 25
@@ -87,7 +91,7 @@ def test_fewest_slices_for_an_interval(network, share):
     """No more cycles than allowed, no more slices than the fastest plan of as many cycles takes."""
     fastest = interval_plan(network)
     limit = int(fastest.interval * share)
-    made = plan.make(network, VC709, objective="dsp", interval=limit)
+    made = in_slices(network, VC709, objective="dsp", interval=limit)
     assert made.interval <= limit
     assert made.resources.dsp <= fastest.resources.dsp
     task = Task(network, VC709, Goal(objective="interval", dsp=max(made.resources.dsp - 1, 1)))
@@ -95,14 +99,14 @@ def test_fewest_slices_for_an_interval(network, share):
 
 
 def interval_plan(network: Network) -> plan.Plan:
-    made = plan.make(network, VC709)
+    made = in_slices(network, VC709)
     assume(made.obstacle is None)
     return made
 
 
 def test_interval_out_of_reach(lenet):
     with pytest.raises(PlanError, match=r"at most 100 cycles within 220 DSP slices: the nearest has 2,016$"):
-        plan.make(lenet, ZEDBOARD, objective="dsp", interval=100)
+        in_slices(lenet, ZEDBOARD, objective="dsp", interval=100)
 
 
 @settings(max_examples=10)
@@ -110,25 +114,25 @@ def test_interval_out_of_reach(lenet):
 def test_latency(network, budget):
     """The latency objective never gives a longer one, and keeps the budget."""
     with left_out_if(FEW_SLICES):
-        fastest = plan.make(network, ZEDBOARD, dsp=budget)
+        fastest = in_slices(network, ZEDBOARD, dsp=budget)
     assume(fastest.obstacle is None)
-    soonest = plan.make(network, ZEDBOARD, dsp=budget, objective="latency")
+    soonest = in_slices(network, ZEDBOARD, dsp=budget, objective="latency")
     assert soonest.latency <= fastest.latency
     assert soonest.resources.dsp <= budget
 
 
 def test_latency_gains(lenet):
     """Where many layers wait for each other, slices that the interval can't use shorten the latency a lot."""
-    assert plan.make(lenet, ZEDBOARD, objective="latency").latency < 0.85 * plan.make(lenet, ZEDBOARD).latency
+    assert in_slices(lenet, ZEDBOARD, objective="latency").latency < 0.85 * in_slices(lenet, ZEDBOARD).latency
 
 
 def test_bandwidth_bounds_the_interval(lenet):
     """100 MHz and 1,034 bytes a frame: at 1 MB/s a frame takes 103,400 cycles, for which a few slices are enough."""
     slow = replace(ZEDBOARD, memory_gb_s=0.001)
-    made = plan.make(lenet, slow)
+    made = in_slices(lenet, slow)
     assert slow.transfer_cycles(sum(made.traffic_bytes.values())) == 103_400
     assert made.interval >= 103_400
-    free = plan.make(lenet, ZEDBOARD)
+    free = in_slices(lenet, ZEDBOARD)
     assert made.resources.dsp < 0.2 * free.resources.dsp
     assert "holds it up" not in table(made) + table(free)
     assert "holds it up: at its peak rate a frame takes 103,400 cycles" in table(
@@ -142,10 +146,10 @@ def test_bandwidth_bounds_the_interval(lenet):
 @pytest.mark.parametrize("limit", [{"bram36": 19}, {"lut": 4_000}, {"ff": 3_500}])
 def test_other_resources(lenet, limit):
     """A smaller board gets a slower plan that fits."""
-    free = plan.make(lenet, ZEDBOARD)
+    free = in_slices(lenet, ZEDBOARD)
     ((name, most),) = limit.items()
     assert getattr(free.resources, name) > most
-    made = plan.make(lenet, replace(ZEDBOARD, **limit))
+    made = in_slices(lenet, replace(ZEDBOARD, **limit))
     assert getattr(made.resources, name) <= most
     assert len(made.groups) == 1
     assert made.interval >= free.interval
@@ -153,10 +157,10 @@ def test_other_resources(lenet, limit):
 
 def test_frames_a_second(lenet):
     """As few slices as the interval that they leave; another clock leaves another one."""
-    at_100 = plan.make(lenet, ZEDBOARD, fps=5_000)
+    at_100 = in_slices(lenet, ZEDBOARD, fps=5_000)
     assert at_100.interval <= 20_000
-    assert at_100.resources.dsp == plan.make(lenet, ZEDBOARD, objective="dsp", interval=20_000).resources.dsp
-    at_50 = plan.make(lenet, ZEDBOARD, fps=5_000, clock=50)
+    assert at_100.resources.dsp == in_slices(lenet, ZEDBOARD, objective="dsp", interval=20_000).resources.dsp
+    at_50 = in_slices(lenet, ZEDBOARD, fps=5_000, clock=50)
     assert at_50.interval <= 10_000
     assert at_50.resources.dsp > at_100.resources.dsp
     assert at_50.board.clock_mhz == 50
@@ -171,7 +175,7 @@ def test_requantisers_of_luts():
     """Their slices go to multiply-adds; a dense network, whose layers finish a channel in many cycles."""
     dense = network.load("autoencoder")
     by_slices, by_luts, best = (
-        plan.make(dense, ZEDBOARD, macs_per_dsp="auto", requantise=place) for place in ("dsp", "lut", "auto")
+        in_slices(dense, ZEDBOARD, macs_per_dsp="auto", requantise=place) for place in ("dsp", "lut", "auto")
     )
     finish = [layer.finish.multipliers for layer in by_luts.configure().layers]
     assert max(finish) == 0 < sum(layer.finish.multipliers for layer in by_slices.configure().layers)
@@ -184,24 +188,24 @@ def test_requantisers_of_luts():
     with pytest.raises(PlanError, match=r"^plan layer dense1: requantise must be 'dsp' or 'lut', not \"both\"$"):
         plan.read(json.dumps(document), dense, ZEDBOARD)
     with pytest.raises(PlanError, match=r"^requantise must be dsp, lut or auto, not 'none'$"):
-        plan.make(dense, ZEDBOARD, requantise="none")
+        in_slices(dense, ZEDBOARD, requantise="none")
 
 
 @pytest.mark.long
 def test_requantisers_where_luts_are_few_too():
     """Some layers' of LUTs, if all of them are more than the board has."""
     net = network.load("dscnn")
-    by_slices = plan.make(net, ZEDBOARD, macs_per_dsp="auto")
+    by_slices = in_slices(net, ZEDBOARD, macs_per_dsp="auto")
     scarce = replace(ZEDBOARD, lut=by_slices.resources.lut + 16_000)
-    best = plan.make(net, scarce, macs_per_dsp="auto", requantise="auto")
+    best = in_slices(net, scarce, macs_per_dsp="auto", requantise="auto")
     assert best.interval <= by_slices.interval
     assert best.resources.lut <= scarce.lut
     assert best.obstacle is None
 
 
 def test_less_of_the_board(lenet):
-    free = plan.make(lenet, ZEDBOARD)
-    made = plan.make(lenet, ZEDBOARD, bram=int(free.resources.bram36) - 3, lut=free.resources.lut - 100)
+    free = in_slices(lenet, ZEDBOARD)
+    made = in_slices(lenet, ZEDBOARD, bram=int(free.resources.bram36) - 3, lut=free.resources.lut - 100)
     assert made.resources.bram36 <= int(free.resources.bram36) - 3
     assert made.resources.lut <= free.resources.lut - 100
     assert made.obstacle is None
@@ -226,11 +230,11 @@ def test_less_of_the_board(lenet):
 )
 def test_goals_that_can_not_be(lenet, options, message):
     with pytest.raises(HwgenError, match=f"^{message}$"):
-        plan.make(lenet, ZEDBOARD, **options)
+        in_slices(lenet, ZEDBOARD, **options)
 
 
 def test_clock_of_a_plan_that_is_none(lenet):
-    document = json.loads(plan.write(plan.make(lenet, ZEDBOARD, dsp=40)))
+    document = json.loads(plan.write(in_slices(lenet, ZEDBOARD, dsp=40)))
     document["clock_mhz"] = "fast"
     with pytest.raises(PlanError, match=r"^plan: clock_mhz must be a positive number, not 'fast'$"):
         plan.read(json.dumps(document), lenet, ZEDBOARD)
@@ -240,7 +244,7 @@ def test_judged_by_the_best_tiles(lenet):
     """Groups in turn: what layers move by themselves, here every input, weight, bias and output once."""
     words = [1024 + 156 + 4704, 4704 + 1176, 1176 + 2416 + 1600, 1600 + 400]
     words += [400 + 48_120 + 120, 120 + 10_164 + 84, 84 + 850 + 10]
-    made = plan.make(lenet, ZEDBOARD, dsp=5)
+    made = in_slices(lenet, ZEDBOARD, dsp=5)
     (note,) = (note for note in made.notes if note.startswith("layer by layer in the best tiles"))
     assert f" {sum(words):,} bytes and " in note
     assert sum(made.traffic_bytes.values()) < sum(words)
@@ -250,13 +254,13 @@ def test_refused_with_what_runs_out_and_what_fits(lenet):
     with pytest.raises(
         PlanError, match=r"^conv2 does not fit zedboard even alone: .* 2 DSP slices: .*; the first 2 layers .* fit$"
     ):
-        plan.make(lenet, ZEDBOARD, dsp=2)
+        in_slices(lenet, ZEDBOARD, dsp=2)
     with pytest.raises(PlanError, match=r"fc1 does not fit .*: weights need 11 BRAM36, .* has 2; the first 4 layers"):
-        plan.make(lenet, replace(ZEDBOARD, bram36=2, lut=4_500))
+        in_slices(lenet, replace(ZEDBOARD, bram36=2, lut=4_500))
     with pytest.raises(
         PlanError, match=r"^conv1 does not fit zedboard even alone: plan needs \d+ LUTs, [^;]* has 1: [^;]*$"
     ):
-        plan.make(lenet.part(0, 2), replace(ZEDBOARD, lut=1))
+        in_slices(lenet.part(0, 2), replace(ZEDBOARD, lut=1))
 
 
 @pytest.mark.long
@@ -268,7 +272,7 @@ def test_refused_with_what_tiles_would_take(lenet):
         match=r"fc1 does not fit .*: plan needs 1[2-4](\.5)? BRAM36, .* has 10: .*; the first 4 layers .* fit; "
         r"tile by tile .* would move 48,640 bytes and take at least 1,1[4-9]\d cycles a frame$",
     ):
-        plan.make(lenet, replace(ZEDBOARD, bram36=10))
+        in_slices(lenet, replace(ZEDBOARD, bram36=10))
 
 
 @pytest.mark.long
@@ -278,7 +282,7 @@ def test_refused_with_what_may_fit():
         PlanError,
         match=r"^conv4_1 does .*: weights need 256 BRAM36, .*\(XC7Z020\) has 140; the first 6 layers .* may fit",
     ):
-        plan.make(network.load("vgg16:11@64x64"), ZEDBOARD, template="stream")
+        in_slices(network.load("vgg16:11@64x64"), ZEDBOARD, template="stream")
 
 
 @pytest.mark.parametrize("template", [None, "stream", "pyramid"])
@@ -295,11 +299,11 @@ def test_what_is_said_to_fit_does(lenet, limit, template):
     """The first layers that are named can be built, and no more of them."""
     scarce = replace(ZEDBOARD, **limit)
     with pytest.raises(PlanError, match=r"does not fit zedboard even alone") as refused:
-        plan.make(lenet, scarce, template=template)
+        in_slices(lenet, scarce, template=template)
     found = re.search(r"; (?:the first (\d) layers \(conv1 to \w+\) fit|conv1 alone fits)", str(refused.value))
     assert found, refused.value
     count = int(found[1] or 1)
-    assert plan.make(lenet.part(0, count), scarce, template=template).obstacle is None
+    assert in_slices(lenet.part(0, count), scarce, template=template).obstacle is None
 
 
 @settings(max_examples=6)
@@ -321,7 +325,7 @@ def never_slower_unsaid(network, objective, data):
     best, noted, plans = None, False, 0
     for dsp in sorted(data.draw(st.sets(st.integers(2, 40), min_size=2, max_size=4))):
         try:
-            made = plan.make(network, ZEDBOARD, dsp=dsp, objective=objective)
+            made = in_slices(network, ZEDBOARD, dsp=dsp, objective=objective)
         except PlanError as error:
             assert FEW_SLICES in str(error)  # noqa: PT017
             continue
@@ -334,7 +338,7 @@ def never_slower_unsaid(network, objective, data):
             said, groups, shared = re.fullmatch(
                 r".* of ([\d,]+) cycles.* \(--groups (\S+?)( --in-turn)?\)", note
             ).groups()
-            other = plan.make(
+            other = in_slices(
                 network, ZEDBOARD, dsp=dsp, objective=objective, groups=groups.strip("'"), in_turn=bool(shared)
             )
             faster = other.latency if objective == "latency" else other.interval
@@ -376,13 +380,13 @@ def test_groups_in_turn_that_would_be_faster_by_hand():
     cycles and the fill of a row or so.
     """
     network = chain(4, 8, 12)
-    made = plan.make(network, ZEDBOARD, dsp=10)
+    made = in_slices(network, ZEDBOARD, dsp=10)
     assert len(made.groups) == 1
     assert made.interval >= 41_472
     assert made.obstacle is None
     (note,) = (note for note in made.notes if note.startswith("faster: "))
     assert note.endswith("(--groups conv0,conv1,conv2,conv3 --in-turn)")
-    turns = plan.make(network, ZEDBOARD, dsp=10, in_turn=True)
+    turns = in_slices(network, ZEDBOARD, dsp=10, in_turn=True)
     assert 4 * 9_216 <= turns.interval < 1.1 * 4 * 9_216
     assert f"an interval of {turns.interval:,} cycles" in note
     assert turns.obstacle is not None
@@ -390,25 +394,25 @@ def test_groups_in_turn_that_would_be_faster_by_hand():
 
 def test_what_can_be_built_instead(lenet):
     """With 8 slices: by hand 2 + 3 + 3 slices are the least for conv1, conv2 and fc1; fc2 has no more left."""
-    made = plan.make(lenet, ZEDBOARD, dsp=8)
+    made = in_slices(lenet, ZEDBOARD, dsp=8)
     assert made.obstacle is not None
-    said = what_can_be_built(made, plan.Request())
+    said = what_can_be_built(made, plan.Request(multipliers="dsp"))
     assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 can be built on zedboard; ")
-    assert plan.make(lenet.part(0, 5), ZEDBOARD, dsp=8).obstacle is None
-    turns = plan.make(lenet.part(0, 3), ZEDBOARD, groups="conv1-pool1,conv2", in_turn=True)
+    assert in_slices(lenet.part(0, 5), ZEDBOARD, dsp=8).obstacle is None
+    turns = in_slices(lenet.part(0, 3), ZEDBOARD, groups="conv1-pool1,conv2", in_turn=True)
     assert turns.obstacle is not None
     assert (
-        what_can_be_built(turns, plan.Request())
+        what_can_be_built(turns, plan.Request(multipliers="dsp"))
         == "one group of all layers can be built: leave out --groups and --in-turn"
     )
 
 
 def test_what_may_be_built_instead(lenet, monkeypatch):
     """Of networks that take long to plan nothing is planned for it, and so nothing is promised."""
-    made = plan.make(lenet, ZEDBOARD, dsp=8)
+    made = in_slices(lenet, ZEDBOARD, dsp=8)
     monkeypatch.setattr(alternatives, "QUICK_MACS", 0)
     monkeypatch.setattr(alternatives, "can_be_built", None)
-    said = what_can_be_built(made, plan.Request())
+    said = what_can_be_built(made, plan.Request(multipliers="dsp"))
     assert said.startswith("the first 5 layers (conv1 to fc1) of lenet5 may fit zedboard; "), said
 
 
@@ -433,7 +437,7 @@ def test_weights_that_no_memory_holds_are_known_before_loading(lenet):
 @pytest.mark.parametrize("groups", [None, "conv1-fc3"])
 def test_in_turn_needs_two_groups(lenet, groups):
     with pytest.raises(PlanError, match=r"^in_turn needs two groups"):
-        plan.make(lenet if groups else lenet.part(0, 1), ZEDBOARD, groups=groups, in_turn=True)
+        in_slices(lenet if groups else lenet.part(0, 1), ZEDBOARD, groups=groups, in_turn=True)
 
 
 # Groups.
@@ -472,18 +476,18 @@ def test_parse_names_with_dashes(lenet):
 )
 def test_bad_groups(lenet, text, message):
     with pytest.raises(InputError) as error:
-        plan.make(lenet, ZEDBOARD, groups=text)
+        in_slices(lenet, ZEDBOARD, groups=text)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
 
 
 def test_one_named_group_is_the_plan(lenet):
-    assert plan.write(plan.make(lenet, ZEDBOARD, groups="conv1-fc3")) == plan.write(plan.make(lenet, ZEDBOARD))
+    assert plan.write(in_slices(lenet, ZEDBOARD, groups="conv1-fc3")) == plan.write(in_slices(lenet, ZEDBOARD))
 
 
 def test_groups_in_turn(lenet):
     """Each has hardware of its own; cycles and traffic of a grouping, from those of its groups."""
-    made = plan.make(lenet, ZEDBOARD, groups="conv1-pool1,conv2-pool2,fc1-fc3")
+    made = in_slices(lenet, ZEDBOARD, groups="conv1-pool1,conv2-pool2,fc1-fc3")
     used = [group.resources for group in made.groups]
     assert made.resources == used[0] + used[1] + used[2]
     assert made.resources.dsp <= ZEDBOARD.dsp
@@ -500,7 +504,7 @@ def test_groups_in_turn(lenet):
 
 def test_groups_that_share_slices(lenet):
     """9 slices are the least for fc1 to fc3: with 12, hardware of their own is too much for three groups."""
-    made = plan.make(lenet, ZEDBOARD, groups="conv1-pool1,conv2-pool2,fc1-fc3", dsp=12)
+    made = in_slices(lenet, ZEDBOARD, groups="conv1-pool1,conv2-pool2,fc1-fc3", dsp=12)
     used = [group.resources for group in made.groups]
     assert sum(one.dsp for one in used) > 12
     assert made.resources.dsp == max(one.dsp for one in used)
@@ -517,24 +521,24 @@ def most(made: plan.Plan) -> int:
 def test_fewest_slices_in_turn(lenet):
     """The least of each group, or what an interval needs; one slice less for the dearest would be too few."""
     cut = {"groups": "conv1-pool2,fc1-fc3", "objective": "dsp"}
-    least = plan.make(lenet, ZEDBOARD, **cut)
+    least = in_slices(lenet, ZEDBOARD, **cut)
     assert most(least) <= 3 * 3  # a multiplier and two slices of a requantiser for each of fc1, fc2 and fc3
     assert least.resources.dsp == sum(group.resources.dsp for group in least.groups)
-    soonest = plan.make(lenet, ZEDBOARD, groups=cut["groups"])
+    soonest = in_slices(lenet, ZEDBOARD, groups=cut["groups"])
     limit = 4 * soonest.interval
-    made = plan.make(lenet, ZEDBOARD, interval=limit, **cut)
+    made = in_slices(lenet, ZEDBOARD, interval=limit, **cut)
     assert made.interval <= limit
     assert most(least) < most(made) < most(soonest)
-    assert plan.make(lenet, ZEDBOARD, groups=cut["groups"], dsp=most(made) - 1).interval > limit
+    assert in_slices(lenet, ZEDBOARD, groups=cut["groups"], dsp=most(made) - 1).interval > limit
     with pytest.raises(PlanError, match="the nearest has"):
-        plan.make(lenet, ZEDBOARD, interval=soonest.interval // 2, **cut)
+        in_slices(lenet, ZEDBOARD, interval=soonest.interval // 2, **cut)
 
 
 def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
     """fc1 to fc3 have 58,920 weights, all of it 61,470: with 14 block RAMs only fc1's group fits."""
     text = "conv1-pool2,fc1,fc2-fc3"
-    ample = plan.make(lenet, ZEDBOARD, groups=text)
-    scarce = plan.make(lenet, replace(ZEDBOARD, bram36=15), groups=text)
+    ample = in_slices(lenet, ZEDBOARD, groups=text)
+    scarce = in_slices(lenet, replace(ZEDBOARD, bram36=15), groups=text)
     assert not ample.placement.loads_weights
     assert scarce.placement.loads_weights
     assert scarce.traffic_bytes["weights"] == 61_470 == lenet.weight_bytes
@@ -571,7 +575,7 @@ def check_groups(network: Network, data: st.DataObject) -> None:
     names = [layer.name for layer in network.layers]
     text = ",".join(f"{names[a]}-{names[b - 1]}" if b - a > 1 else names[a] for a, b in pairwise(edges))
     with left_out_if(FEW_SLICES):
-        made = plan.make(network, ZEDBOARD, groups=text, dsp=data.draw(st.integers(20, 120)))
+        made = in_slices(network, ZEDBOARD, groups=text, dsp=data.draw(st.integers(20, 120)))
     frames = frames_for(network, 1, 0)
     for group in made.groups:
         trace = simulate(group.config, frames)
@@ -590,7 +594,7 @@ def frames_before(network: Network, group: Group) -> np.ndarray:
 @pytest.mark.parametrize("objective", ["interval", "traffic", "dsp"])
 def test_cut_against_every_grouping(lenet, objective):
     """Five slices are too few for one group: of the 63 other groupings none is better, but for what estimates miss."""
-    made = plan.make(lenet, ZEDBOARD, dsp=5, objective=objective)
+    made = in_slices(lenet, ZEDBOARD, dsp=5, objective=objective)
     task = Task(lenet, ZEDBOARD, Goal(objective=objective, dsp=5))
     groups: dict[tuple[int, int], Group | Refusal] = {}
     for begin in range(7):
@@ -615,7 +619,7 @@ def test_cut_against_every_grouping(lenet, objective):
 def test_written_and_read(network, data):
     """A plan of any kind, from its JSON."""
     with left_out_if(FEW_SLICES):
-        made = plan.make(
+        made = in_slices(
             network,
             ZEDBOARD,
             dsp=data.draw(st.integers(3, 100)),
@@ -629,7 +633,7 @@ def test_written_and_read(network, data):
 
 def test_groups_that_share_few_slices_still_do_when_read(lenet):
     """The board's 220 would hold them side by side."""
-    made = plan.make(lenet, ZEDBOARD, dsp=5)
+    made = in_slices(lenet, ZEDBOARD, dsp=5)
     assert made.obstacle is not None
     assert made.resources.dsp <= 5
     again = plan.read(plan.write(made), lenet, ZEDBOARD)
@@ -647,13 +651,13 @@ def test_groups_that_share_few_slices_still_do_when_read(lenet):
 def test_a_group_without_slices(lenet):
     """A pool by itself beside a layer that gets them all."""
     for dsp in range(2, 9):
-        made = plan.make(lenet.part(0, 2), ZEDBOARD, groups="conv1,pool1", dsp=dsp)
+        made = in_slices(lenet.part(0, 2), ZEDBOARD, groups="conv1,pool1", dsp=dsp)
         assert [group.resources.dsp for group in made.groups][1] == 0
 
 
 def test_weights_moved_by_hand(lenet):
     """conv1's weights from LUTs to block RAM, in the plan's JSON."""
-    made = plan.make(lenet, ZEDBOARD)
+    made = in_slices(lenet, ZEDBOARD)
     document = json.loads(plan.write(made))
     first = document["groups"][0]["layers"][0]
     assert first["weights"] == "lut"
@@ -672,8 +676,8 @@ def test_weights_moved_by_hand(lenet):
 
 def test_packing_halves_the_slices(lenet):
     """At one interval: half the multipliers, but for odd numbers of output channels at once."""
-    one = plan.make(lenet, ZEDBOARD, objective="dsp", interval=10_000)
-    two = plan.make(lenet, ZEDBOARD, objective="dsp", interval=10_000, macs_per_dsp=2)
+    one = in_slices(lenet, ZEDBOARD, objective="dsp", interval=10_000)
+    two = in_slices(lenet, ZEDBOARD, objective="dsp", interval=10_000, macs_per_dsp=2)
     multipliers = [
         sum(
             layer.compute.multipliers
@@ -698,7 +702,7 @@ def test_a_weight_too_large(lenet):
     weights = layer.weights.copy()
     weights[3, 2, 1, 0] = -128
     layers = (*lenet.layers[:2], replace(layer, weights=weights), *lenet.layers[3:])
-    made = plan.make(Network(name="lenet", layers=layers), ZEDBOARD, macs_per_dsp=2)
+    made = in_slices(Network(name="lenet", layers=layers), ZEDBOARD, macs_per_dsp=2)
     assert made.layers[2].macs_per_dsp == 1
     assert {made.layers[number].macs_per_dsp for number in (0, 4)} == {2}
     assert made.notes == ("one multiply-add a slice, for weights below -127 or more than 8 bits: conv2",)
@@ -709,26 +713,26 @@ def test_sixteen_bits_take_a_slice_each():
     """No two multiply-adds a slice, and the interval of 8 bits with one."""
     wide = network.load("lenet5,int16")
     for macs in (2, "auto"):
-        made = plan.make(wide, ZEDBOARD, macs_per_dsp=macs)
+        made = in_slices(wide, ZEDBOARD, macs_per_dsp=macs)
         assert {layer.macs_per_dsp for layer in made.layers} == {1}
         assert "*" not in table(made).replace(made.notes[0] if made.notes else "", "")
-        assert made.interval == plan.make(wide, ZEDBOARD).interval
+        assert made.interval == in_slices(wide, ZEDBOARD).interval
     note = "one multiply-add a slice, for weights below -127 or more than 8 bits: conv1, conv2, fc1, fc2, fc3"
-    assert plan.make(wide, ZEDBOARD, macs_per_dsp=2).notes == (note,)
+    assert in_slices(wide, ZEDBOARD, macs_per_dsp=2).notes == (note,)
 
 
 def test_sixteen_bits_take_the_same_cycles():
     """A layer with the same factors; the requantiser alone takes a few cycles more."""
-    narrow, wide = (plan.make(network.load(f"vgg16:3@24x32,{kind}"), VC709, dsp=500) for kind in ("int8", "int16"))
+    narrow, wide = (in_slices(network.load(f"vgg16:3@24x32,{kind}"), VC709, dsp=500) for kind in ("int8", "int16"))
     assert narrow.interval == wide.interval
     assert [layer.cycles for layer in narrow.configure().layers] == [layer.cycles for layer in wide.configure().layers]
 
 
 def test_auto_packs_where_it_helps(lenet):
-    assert plan.make(lenet, ZEDBOARD, macs_per_dsp="auto").interval < plan.make(lenet, ZEDBOARD).interval
+    assert in_slices(lenet, ZEDBOARD, macs_per_dsp="auto").interval < in_slices(lenet, ZEDBOARD).interval
     slow = replace(ZEDBOARD, memory_gb_s=1000.0)
     example = network.load("decoilfnet-example")
-    widest = plan.make(example, slow, macs_per_dsp="auto")
+    widest = in_slices(example, slow, macs_per_dsp="auto")
     assert widest.interval == interval([*map_works(example)], [unroll_of(layer) for layer in widest.layers])
 
 

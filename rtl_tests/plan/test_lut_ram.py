@@ -31,7 +31,7 @@ def model() -> hwgen.Model:
 @pytest.fixture(scope="module")
 def written(model) -> dict:
     """Its plan, as ``plan.json`` has it."""
-    return json.loads(model.plan(BOARD, dsp=SLICES).to_json())
+    return json.loads(model.plan(BOARD, dsp=SLICES, multipliers="dsp").to_json())
 
 
 def changed(written: dict, folder, *, rows: dict, fifos: dict):
@@ -50,7 +50,7 @@ def changed(written: dict, folder, *, rows: dict, fifos: dict):
 def test_plans_say_where_buffers_lie(model, written, tmp_path):
     """A plan says it where it isn't as their depths would have it, and is written again as it was read."""
     assert "memory" not in json.dumps(written)
-    plain = model.plan(BOARD, dsp=SLICES)
+    plain = model.plan(BOARD, dsp=SLICES, multipliers="dsp")
     rows = {layer.name: {"line_memory": "lut"} for layer in plain.config.layers if layer.window.in_block_ram}
     assert len(rows) > 2
     fifos = {"conv1": {"depth": 80, "memory": "lut"}, "conv2": {"memory": "block"}}
@@ -152,7 +152,7 @@ def test_only_what_lacks_is_moved(model, objective):
 
 def test_moved_memories_in_hardware(model):
     """All that may be moved, moved by the planner, is simulated: values of the golden model, cycles of the plan."""
-    design = model.plan(BOARD, dsp=SLICES, bram=1)
+    design = model.plan(BOARD, dsp=SLICES, multipliers="dsp", bram=1)
     assert document.read(design.to_json(), model.network, design.board).layers == design.plan.layers
     assert {plan.line_in for plan in design.plan.layers} == {None, "lut"}
     assert {plan.weights_in for plan in design.plan.layers} == {None, "lut"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from low_bits import four_convolutions
 
-from hwgen import boards, plan
+from hwgen import boards, network, plan
 from hwgen.errors import PlanError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
@@ -20,6 +20,11 @@ LUTS = int(LUT_SHARE * BOARD.lut)
 def four() -> Network:
     """Four convolutions of 4 bits on 256 pixels: 432 products for a pixel of the first, 2,304 for the others."""
     return to_network(four_convolutions(4), "four")
+
+
+@pytest.fixture(scope="module")
+def lenet() -> Network:
+    return network.load("lenet5")
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +111,21 @@ def test_too_few_luts(four):
         plan.make(four, BOARD, multipliers="lut", lut=1000)
     with pytest.raises(PlanError, match=r"LUTs"):
         plan.make(four, BOARD, multipliers="auto", lut=1000)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"template": "pyramid"},
+        {"template": "engine"},
+        {"groups": "conv1-pool1,conv2-fc3"},
+        {"groups": "conv1-pool1,conv2-fc3", "in_turn": True, "macs_per_dsp": "auto"},
+        {"weights": "runtime"},
+    ],
+)
+def test_what_multiplies_in_slices_alone(lenet, options):
+    """Where LUTs can't multiply, ``auto`` plans as ``dsp`` does, with its default of one product in a slice."""
+    by_resource = [plan.make(lenet, BOARD, multipliers=name, **options) for name in ("dsp", "auto")]
+    assert plan.write(by_resource[0]) == plan.write(by_resource[1])
+    assert not any(layer.lut_lanes for layer in by_resource[1].layers)
+    assert not any("LUTs" in note for note in by_resource[1].notes)

@@ -34,7 +34,7 @@ def unrolls_of(made: plan.Plan) -> list[Unroll]:
 def test_figures_agree(network, budget):
     """Layers as fast as the search says; the accelerator as fast as the slowest, in no more slices than allowed."""
     with left_out_if(FEW_SLICES):
-        made = plan.make(network, BOARD, dsp=budget)
+        made = plan.make(network, BOARD, dsp=budget, multipliers="dsp")
     assume(made.obstacle is None)  # too few slices for one group
     works, unrolls, config = (
         [LayerWork.of(layer, **stage_of(layer).work) for layer in network.layers],
@@ -68,7 +68,7 @@ def depthwise_network(height: int, width: int) -> Network:
 def test_depthwise():
     """By hand: 4 groups of one channel in, one out; 36 slices hold 9 taps of 4 pixels, 4 groups in turn."""
     network = depthwise_network(8, 8)
-    made = plan.make(network, BOARD, dsp=36)
+    made = plan.make(network, BOARD, dsp=36, multipliers="dsp")
     assert unrolls_of(made) == [Unroll(1, 1, 9, 4)]
     config = made.configure()
     assert config.multipliers == 36
@@ -89,7 +89,7 @@ def test_depthwise_lanes(template, dsp, unroll):
     """Where a row is a pixel only channels side by side make use of the slices, each with taps of its own."""
     network = depthwise_network(6, 1)
     board = replace(BOARD, memory_gb_s=100.0)
-    made = plan.make(network, board, dsp=dsp, template=template)
+    made = plan.make(network, board, dsp=dsp, multipliers="dsp", template=template)
     assert unrolls_of(made) == [unroll]
     config = made.configure()
     assert config.multipliers == dsp
@@ -111,7 +111,7 @@ def test_pixels_where_channels_do_not_help():
     network = Network(name="blur", layers=(layer,))
     board = replace(BOARD, memory_gb_s=100.0)  # otherwise 240 bytes a frame are too many for the last
     for budget, unroll in ((3, Unroll(1, 1, 3, 1)), (9, Unroll(1, 1, 3, 3)), (220, Unroll(1, 1, 3, 12))):
-        made = plan.make(network, board, dsp=budget)
+        made = plan.make(network, board, dsp=budget, multipliers="dsp")
         assert unrolls_of(made) == [unroll]
         check(Case(network, made.configure()), frames_for(network, 3, 2))
 

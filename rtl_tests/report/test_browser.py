@@ -48,7 +48,7 @@ def engine() -> hwgen.Design:
 
 @pytest.fixture(scope="module")
 def digits() -> hwgen.Design:
-    return hwgen.load("examples/digits/digits.onnx").plan("zedboard", dsp=60)
+    return hwgen.load("examples/digits/digits.onnx").plan("zedboard", dsp=60, multipliers="dsp")
 
 
 class Opened:

@@ -35,7 +35,7 @@ def check_times(times: dict) -> None:
 
 @pytest.fixture(scope="module")
 def digits() -> hwgen.Design:
-    return hwgen.load(DIGITS).plan("zedboard", dsp=60)
+    return hwgen.load(DIGITS).plan("zedboard", dsp=60, multipliers="dsp")
 
 
 def test_page_of_a_plan(digits: hwgen.Design):

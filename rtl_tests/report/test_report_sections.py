@@ -26,7 +26,7 @@ DIGITS = Path("examples/digits")
 
 @pytest.fixture(scope="module")
 def digits() -> hwgen.Design:
-    return hwgen.load(str(DIGITS / "digits.onnx")).plan("zedboard", dsp=60)
+    return hwgen.load(str(DIGITS / "digits.onnx")).plan("zedboard", dsp=60, multipliers="dsp")
 
 
 def words(page: bytes) -> str:

@@ -108,5 +108,5 @@ def test_a_layer_of_many_events():
     of 36 million output values takes a cycle. In five frames they are 405 million events."""
     before = FeatureMap(channels=1, height=3000, width=3000, type=INT8)
     layer = conv("conv", before, 4, Window(kernel=(3, 3), padding=(1, 1, 1, 1)))
-    made = plan.make(Network(name="large", layers=(layer,)), boards.load("vc709"), dsp=10)
+    made = plan.make(Network(name="large", layers=(layer,)), boards.load("vc709"), dsp=10, multipliers="dsp")
     assert made.interval == 36_000_000

@@ -133,7 +133,7 @@ def test_depths_of_shortcuts_are_used():
 
 @pytest.fixture(scope="module")
 def digits() -> hwgen.Design:
-    return hwgen.load(DIGITS).plan("zedboard", dsp=60)
+    return hwgen.load(DIGITS).plan("zedboard", dsp=60, multipliers="dsp")
 
 
 def test_steady_state_repeats(digits: hwgen.Design):

@@ -242,7 +242,7 @@ def two_pictures(tmp_path_factory) -> tuple[Path, hwgen.Model, hwgen.Design]:
     path = tmp_path_factory.mktemp("siamese") / "siamese.onnx"
     onnx.save(quantise(siamese(), pictures(8, 1), "siamese"), path)
     model = hwgen.load(path)
-    return path, model, model.plan("zedboard", dsp=30)
+    return path, model, model.plan("zedboard", dsp=30, multipliers="dsp")
 
 
 def test_values(two_pictures):
@@ -433,8 +433,8 @@ def test_what_takes_one_input_only(two_pictures, options, message):
 def test_objectives(two_pictures):
     """The search knows that each input comes as wide as its reader takes it."""
     _, model, _ = two_pictures
-    fast = model.plan("zedboard", objective="latency", dsp=100)
-    assert fast.latency <= model.plan("zedboard", objective="interval", dsp=100).latency
+    fast = model.plan("zedboard", objective="latency", dsp=100, multipliers="dsp")
+    assert fast.latency <= model.plan("zedboard", objective="interval", dsp=100, multipliers="dsp").latency
     few = model.plan("zedboard", objective="dsp", interval=500)
     assert few.interval is not None
     assert few.interval <= 500
@@ -545,7 +545,7 @@ def test_joined_as_they_come(batch, tmp_path):
     kinds = [layer.kind for layer in model.network.layers]
     assert sorted(kinds) == ["add", "concat", "copy", "mul"]
     frames = frames_of(onnx.load(tmp_path / "model.onnx"), 3)
-    result = model.plan("zedboard", dsp=20).simulate(frames, simulator="amaranth")
+    result = model.plan("zedboard", dsp=20, multipliers="dsp").simulate(frames, simulator="amaranth")
     assert result.ok
 
 
@@ -593,7 +593,7 @@ def test_what_only_the_host_takes(tmp_path):
         model.golden(frames["x"])
     with pytest.raises(InputError, match=r"input x1 must be of shape \(frames, 3, 6, 5\), not \(2, 3\)$"):
         model.golden({**frames, "x1": np.ones((2, 3), np.float32)})
-    result = model.plan("zedboard", dsp=20).simulate(frames, simulator="amaranth")
+    result = model.plan("zedboard", dsp=20, multipliers="dsp").simulate(frames, simulator="amaranth")
     np.testing.assert_array_equal(result.outputs, model.golden(frames))
     assert set(model.random_frames(2)) == {"x", "x1"}
 

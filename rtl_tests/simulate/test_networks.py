@@ -70,7 +70,7 @@ def test_built_in(name, board, simulator):
 @pytest.mark.parametrize("simulator", SIMULATORS[:1])
 def test_the_papers_networks(name, dsp, simulator):
     model = hwgen.load(name)
-    design = model.plan(board="vc709", dsp=dsp)
+    design = model.plan(board="vc709", dsp=dsp, multipliers="dsp")
     result = design.simulate(frames_for(model, 3), simulator=simulator)
     assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
 
@@ -91,6 +91,6 @@ def test_vgg_in_sixteen_bits(simulator):
 @pytest.mark.parametrize("simulator", SIMULATORS[:1])
 def test_vgg(dsp, simulator):
     model = hwgen.load("vgg16:7@64x64")
-    design = model.plan(board="vc709", dsp=dsp)
+    design = model.plan(board="vc709", dsp=dsp, multipliers="dsp")
     result = design.simulate(frames_for(model, 3), simulator=simulator)
     assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)

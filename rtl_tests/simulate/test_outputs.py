@@ -183,7 +183,7 @@ def headed(tmp_path_factory) -> tuple[hwgen.Model, hwgen.Design]:
     path = tmp_path_factory.mktemp("headed") / "headed.onnx"
     onnx.save(drawn(heads), path)
     model = hwgen.load(path)
-    return model, model.plan("zedboard", dsp=40)
+    return model, model.plan("zedboard", dsp=40, multipliers="dsp")
 
 
 def test_an_output_that_stalls(headed):
@@ -443,7 +443,7 @@ def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
     writer = random_graph(seed)
     path = tmp_path / "random.onnx"
     onnx.save(with_outputs(writer, 2 + seed % 2), path)
-    design = hwgen.load(path).plan("vc709", dsp=400)
+    design = hwgen.load(path).plan("vc709", dsp=400, multipliers="dsp")
     result = design.simulate(writer.frames(3), simulator="icarus" if shutil.which("iverilog") else "amaranth")
     assert result.ok
     assert (result.latency, result.interval) == (design.latency, design.interval)
@@ -627,7 +627,7 @@ def test_yolov3_tiny_in_hardware():
     with pytest.raises(PlanError, match=r"^plan needs [\d,]+ BRAM36, but vc709 \(XC7VX690T\) has 1,470"):
         model.plan("vc709")
     board = replace(boards.load("vc709"), bram36=2_600)
-    design = model.plan(board, dsp=700, macs_per_dsp="auto")
+    design = model.plan(board, dsp=700, multipliers="dsp", macs_per_dsp="auto")
     result = design.simulate(model.random_frames(3))
     assert result.ok
     assert (result.latency, result.interval) == (design.latency, design.interval)

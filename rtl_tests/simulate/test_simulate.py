@@ -373,7 +373,7 @@ def test_components_are_compiled_by_themselves(empty_cache, monkeypatch):
         return found
 
     model = hwgen.load("decoilfnet-example")
-    design = model.plan(board="zedboard", dsp=20)
+    design = model.plan(board="zedboard", dsp=20, multipliers="dsp")
     frames = model.random_frames(2)
     assert design.simulate(frames).ok
     first = units()
@@ -384,7 +384,7 @@ def test_components_are_compiled_by_themselves(empty_cache, monkeypatch):
     conv1, *others = model.network.layers
     # A bias that takes more bits.
     wide = hwgen.Model(replace(model.network, layers=(replace(conv1, bias=conv1.bias + (1 << 15)), *others)))
-    assert wide.plan(board="zedboard", dsp=20).simulate(frames).ok
+    assert wide.plan(board="zedboard", dsp=20, multipliers="dsp").simulate(frames).ok
     second = units()
     assert {name for name in second if "_conv1_" in name}
     assert not {name for name in second if "_conv2_" in name}

@@ -23,7 +23,7 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is miss
 @pytest.fixture(scope="module")
 def design():
     """Two convolutions and a pool; the first two give beats of several channels."""
-    return hwgen.load("decoilfnet-example").plan(board="zedboard", dsp=20)
+    return hwgen.load("decoilfnet-example").plan(board="zedboard", dsp=20, multipliers="dsp")
 
 
 @pytest.fixture(scope="module")

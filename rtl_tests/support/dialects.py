@@ -344,7 +344,11 @@ def check_in_hardware(net: Dialect, folder: Path) -> None:
 def simulate_model(model: onnx.ModelProto, frames: np.ndarray, folder: Path, simulator: str) -> None:
     """Check values and cycles of a model's hardware, with files in ``folder``."""
     onnx.save(model, folder / "network.onnx")
-    result = hwgen.load(folder / "network.onnx").plan("zedboard", dsp=60).simulate(frames, simulator=simulator)
+    result = (
+        hwgen.load(folder / "network.onnx")
+        .plan("zedboard", dsp=60, multipliers="dsp")
+        .simulate(frames, simulator=simulator)
+    )
     assert result.mismatches == 0
     assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
 

@@ -211,7 +211,7 @@ def test_groups_in_verilator(small, groups, in_turn):
 def test_a_fault_behind_a_copy_is_located(small):
     """A copy in front of a group is no layer of the network: what is watched is numbered without it."""
     network, _ = small
-    configs = plan.make(network, VC709, groups=TWO, dsp=60).configs()
+    configs = plan.make(network, VC709, groups=TWO, dsp=60, multipliers="dsp").configs()
     layer = network.layers[[layer.name for layer in network.layers].index("a2")]
     wrong = replace(layer, bias=layer.bias + (1 << 20))
     layers = tuple(wrong if each is layer else each for each in network.layers)
@@ -230,7 +230,7 @@ def test_groups_of_graphs_run_as_planned(network, data):
     cuts = sorted(data.draw(st.sets(st.sampled_from(network.cuts), min_size=1, max_size=2)))
     spans = list(pairwise((0, *cuts, len(network.layers))))
     text = plan_text(network, spans)
-    made = plan.make(network, VC709, groups=text, dsp=400)
+    made = plan.make(network, VC709, groups=text, dsp=400, multipliers="dsp")
     again = plan.read(plan.write(made), network, VC709)
     assert plan.write(again) == plan.write(made)
     frames = frames_for(network, 1, 0)
@@ -252,7 +252,7 @@ def plan_text(network: Network, spans) -> str:
 def test_cut_against_every_grouping(small, objective):
     """Few slices are too few for one group: of all other groupings none is better, but for what estimates miss."""
     network, _ = small
-    made = plan.make(network, ZEDBOARD, dsp=12, objective=objective)
+    made = plan.make(network, ZEDBOARD, dsp=12, multipliers="dsp", objective=objective)
     assert len(made.groups) > 1
     task = Task(network, ZEDBOARD, Goal(objective=objective, dsp=12))
     groups = {}
@@ -293,14 +293,14 @@ def test_a_stack_that_does_not_fit_even_alone(resnet8):
         PlanError,
         match=r"^stack3_conv1 to stack3_add, which can't be cut, do not fit zedboard even alone: no unrolling ",
     ) as refused:
-        plan.make(resnet8, ZEDBOARD, dsp=5)
+        plan.make(resnet8, ZEDBOARD, dsp=5, multipliers="dsp")
     assert "the least is 9 (stack3_conv1 to stack3_add 9)" in str(refused.value)
 
 
 def test_groups_that_share_slices(small):
     """Too few slices for all of it: planned in groups that share them, and written and read."""
     network, _ = small
-    made = plan.make(network, ZEDBOARD, dsp=12)
+    made = plan.make(network, ZEDBOARD, dsp=12, multipliers="dsp")
     assert made.notes[0].startswith("no single group was found that fits: no unrolling fits 12 DSP slices: the least ")
     assert made.resources.dsp <= 12
     assert "groups that have to share the board" in str(made.obstacle)
@@ -312,7 +312,7 @@ def test_groups_that_share_slices(small):
 @pytest.mark.long
 def test_groups_in_turn_of_resnet8(resnet8):
     """Too few slices for all of it: planned in groups that share them, and written and read."""
-    made = plan.make(resnet8, ZEDBOARD, dsp=20)
+    made = plan.make(resnet8, ZEDBOARD, dsp=20, multipliers="dsp")
     assert made.notes[0].startswith("no single group was found that fits: no unrolling fits 20 DSP slices: the least ")
     assert made.resources.dsp <= 20
     assert "groups that have to share the board" in str(made.obstacle)
@@ -324,7 +324,7 @@ def test_groups_in_turn_of_resnet8(resnet8):
 
 def test_plans_that_cut_where_several_maps_cross(small):
     network, _ = small
-    made = plan.make(network, VC709, groups=TWO, dsp=60)
+    made = plan.make(network, VC709, groups=TWO, dsp=60, multipliers="dsp")
     document = json.loads(plan.write(made))
     first, second = document["groups"]
     second["layers"] = second["layers"][1:]

@@ -75,12 +75,12 @@ def test_pyramids_where_rows_do_not_fit():
     """A wide map's rows need block RAM that a small board hasn't got; tiles that are computed again don't."""
     net = network.load("vgg16:2@8x224")
     small = replace(ZEDBOARD, bram36=10)
-    rows = plan.make(net, ZEDBOARD, dsp=60)
+    rows = plan.make(net, ZEDBOARD, dsp=60, multipliers="dsp")
     assert rows.groups[0].template.name == "stream"
     assert rows.resources.bram36 > small.bram36
     with pytest.raises(OverBudgetError, match="BRAM36"):
-        plan.make(net, small, dsp=60, template="stream", groups="conv1_1-conv1_2")
-    made = plan.make(net, small, dsp=60, groups="conv1_1-conv1_2")
+        plan.make(net, small, dsp=60, multipliers="dsp", template="stream", groups="conv1_1-conv1_2")
+    made = plan.make(net, small, dsp=60, multipliers="dsp", groups="conv1_1-conv1_2")
     assert made.groups[0].template.name == "pyramid"
     assert made.resources.bram36 <= small.bram36
 

@@ -71,7 +71,7 @@ def networks() -> list[str]:
 @pytest.mark.parametrize("name", networks())
 def test_builtin_networks(name, tmp_path):
     """One accelerator, or one for each group of the plan, whether or not the board can hold all groups in turn."""
-    design = hwgen.load(name).plan("vc709", dsp=400, template="stream")
+    design = hwgen.load(name).plan("vc709", dsp=400, multipliers="dsp", template="stream")
     # Yosys as WebAssembly runs out of stack on the Verilog of these two.
     with_yosys = None if name.startswith(("alexnet@", "zfnet@")) else tmp_path
     lint.check(lint.built([group.config for group in design.plan.groups], tmp_path), with_yosys=with_yosys)
@@ -84,7 +84,7 @@ def test_exporters(block, tmp_path):
     configs = []
     for name in sorted(MODELS)[block::4]:
         onnx.save(quantised(name, "QDQ", signed=len(name) % 2 == 0)[0], tmp_path / f"{name}.onnx")
-        configs += hwgen.load(str(tmp_path / f"{name}.onnx")).plan("vc709", dsp=80).plan.configs()
+        configs += hwgen.load(str(tmp_path / f"{name}.onnx")).plan("vc709", dsp=80, multipliers="dsp").plan.configs()
     lint.check(lint.built(configs, tmp_path), with_yosys=tmp_path)
 
 

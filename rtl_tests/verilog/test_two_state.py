@@ -145,7 +145,7 @@ def test_engine(tmp_path):
 @pytest.mark.long
 def test_wrapper_of_an_accelerator(tmp_path):
     """The module that a board takes in, with the accelerator inside: both writers have the same accelerator."""
-    config = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20).config
+    config = hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, multipliers="dsp").config
     shell = wrapper.shell_of(config)
     check({"wrapper": lambda: shell.wrapper("net")}, tmp_path, beside=convert(Accelerator(config), "net"))
 

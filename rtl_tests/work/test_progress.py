@@ -162,7 +162,7 @@ def test_what_takes_long_tells_its_steps(fresh):
     """Reading, planning, the golden model, elaboration: in their order, counting up to what there is."""
     steps = []
     with progress.told(steps.append):
-        design = hwgen.load(DIGITS).plan("zedboard", dsp=100)
+        design = hwgen.load(DIGITS).plan("zedboard", dsp=100, multipliers="dsp")
     design.build(fresh / "result", progress=steps.append)
     assert list(dict.fromkeys(step.what for step in steps)) == [
         f"reading {DIGITS}",
@@ -209,14 +209,14 @@ def test_the_command_line_shows_its_steps(fresh, monkeypatch):
 
 def test_plans_and_results_in_a_notebook(fresh):
     """HTML that a parser takes: the plan's table has a row a layer, the result both figures."""
-    design = hwgen.load(DIGITS).plan("zedboard", dsp=100)
+    design = hwgen.load(DIGITS).plan("zedboard", dsp=100, multipliers="dsp")
     page = html5lib.parseFragment(design._repr_html_(), namespaceHTMLElements=False)
     rows = [[cell.text for cell in row] for row in page.iter("tr")]
     assert rows[0][:4] == ["layer", "kind", "output", "Tn"]
     assert [row[0] for row in rows[1:]] == [layer.name for layer in design.network.layers]
     assert f"latency {design.latency:,} cycles" in "".join(page.itertext())
     images = np.load(DIGITS.parent / "images.npy")[:3]
-    assert hwgen.load("decoilfnet-example").plan("zedboard", dsp=20)._repr_html_().count("<tr>") > 1
+    assert hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, multipliers="dsp")._repr_html_().count("<tr>") > 1
     result = hwgen.api.Result(
         **dict.fromkeys(("outputs", "expected", "integers"), images),
         mismatches=1,
