@@ -5,8 +5,8 @@ The cluster is one that is there already, as of several machines, and one that t
 Usage: python bench/cluster.py [--rounds N] [simulate | simulate-again | sweep | synth MODEL --board BOARD ..]
 
 Whole commands are timed, one after the other, the three kinds in turn; ``simulate`` and ``sweep`` are of the digits
-network, from an empty cache, and ``simulate-again`` with the simulator and the plan kept. What ``synth`` takes is given
-as to ``hwgen synth``. Exit status 1 where what is written differs.
+network with products in DSP slices, from an empty cache, and ``simulate-again`` with the simulator and the plan kept.
+What ``synth`` takes is given as to ``hwgen synth``. Exit status 1 where what is written differs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 import distributed
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
+IN_SLICES = ["--multipliers", "dsp"]
 IMAGES = ["--board", "zedboard", "--input", str(DIGITS / "images.npy")]
 PROCESSES, THERE, STARTED = "processes", "cluster that is there", "cluster of the command"
 
@@ -51,8 +52,8 @@ def command(name: str, others: Sequence[str], written: Path) -> list[str]:
         return ["synth", *others, "--json", str(written)]
     if name == "sweep":
         dsp = ["--dsp", "30:219:10,215", "--macs-per-dsp", "1,2,auto"]
-        return ["sweep", model, "--board", "zedboard", *dsp, "-o", str(written)]
-    return ["simulate", model, *IMAGES, "--output", str(written)]
+        return ["sweep", model, "--board", "zedboard", *IN_SLICES, *dsp, "-o", str(written)]
+    return ["simulate", model, *IN_SLICES, *IMAGES, "--output", str(written)]
 
 
 def timed(call: Sequence[str], cache: Path) -> float:

@@ -197,9 +197,10 @@ page measures cycles, resources, delays and the time of verification.
 
 `python bench/performance.py --page` writes it; don't edit. `python bench/performance.py SECTION` measures one
 section again. Cycles are those of the generated Verilog in Verilator. Every output value is compared with the
-golden model, and latency and interval with the plan. Resources are from Yosys 0.66 (`synth_xilinx -family xc7
--flatten`). "At most" is the project's own limit; a section that misses its limit is not written. Times depend on
-the machine named below each table; ratios between rows hold better."""
+golden model, and latency and interval with the plan. All products are in DSP slices (`--multipliers dsp`).
+Resources are from Yosys 0.66 (`synth_xilinx -family xc7 -flatten`). "At most" is the project's own limit; a section
+that misses its limit is not written. Times depend on the machine named below each table; ratios between rows hold
+better."""
 
 TEXTS = {
     "vgg": """The input is a photograph (scikit-learn's flower.jpg, the middle 224 x 224), in three equal frames back

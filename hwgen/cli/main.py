@@ -49,7 +49,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
   hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
-  hwgen sweep examples/digits/digits.onnx --board zedboard --dsp 50:220:10 --macs-per-dsp 1,2 -o sweep.csv
+  hwgen sweep examples/digits/digits.onnx --board zedboard --dsp 50:220:10 --multipliers dsp,auto -o sweep.csv
   hwgen plan vgg16:7@64x64,int16 --board vc709
   hwgen plan mobilenetv1 --board zedboard --template engine --bandwidth 0.8
   hwgen build examples/digits/digits.onnx --board zedboard --template engine -o build/engine

@@ -33,7 +33,7 @@ With ``RELOAD`` the overlap of the group's input is fetched from off-chip memory
 CONSTANT, RUNTIME = "constant", "runtime"
 DSP, LUT, AUTO = "dsp", "lut", "auto"
 """Resources of multipliers: DSP slices, LUTs, or what serves the objective."""
-DEFAULT_MULTIPLIERS = DSP
+DEFAULT_MULTIPLIERS = AUTO
 """Resource of the products of convolutions if a user names none."""
 LUT_SHARE = 0.8
 """Share of a device's LUTs that a plan may use by default if LUTs multiply, so that Vivado can route the design."""
@@ -174,16 +174,16 @@ class Aim:
     multipliers: str = option(
         Choice(DSP, LUT, AUTO),
         ARITHMETIC,
-        "multiply in DSP slices (dsp, the default), in LUTs (lut), or in both, as serves the objective (auto)",
+        "multiply in DSP slices (dsp), in LUTs (lut), or in both, as serves the objective (auto, the default)",
         default=DEFAULT_MULTIPLIERS,
         swept="resource of the products of convolutions",
-        details="Groups in turn, pyramids and the engine multiply in DSP slices.",
+        details="Groups in turn, pyramids, the engine and designs with weights at run time multiply in DSP slices.",
     )
     macs_per_dsp: int | str | None = option(
         Choice(1, 2, 4, "auto"),
         ARITHMETIC,
-        "multiply-adds per DSP slice and cycle: 1, 2 (8 bits), 4 (4 bits), or auto, the best of them (default: auto "
-        "if LUTs multiply as well, else 1)",
+        "multiply-adds per DSP slice and cycle: 1, 2 (8 bits), 4 (4 bits), or auto, the best of them (default: auto, "
+        "and 1 where only DSP slices multiply)",
         swept="multiply-adds per DSP slice and cycle",
     )
     requantise: str = option(

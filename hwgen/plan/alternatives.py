@@ -11,7 +11,7 @@ from hwgen.blocking import on_board
 from hwgen.boards import Board
 from hwgen.network.loaded import is_loaded
 from hwgen.network.ops import Op
-from hwgen.options import DEFAULT_MULTIPLIERS, DSP, LUT_SHARE
+from hwgen.options import DSP, LUT_SHARE
 from hwgen.plan.choose import can_be_built, may_fit, task_of
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
@@ -40,7 +40,7 @@ def multiplier_notes(task: Task, group: Group) -> list[str]:
         limit = f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that Vivado can route"
         return [f"{limit}: --lut {board.lut} allows all"]
     can_use_luts = group.template.multiplies_in_luts and not is_loaded(task.network)
-    if goal.multipliers == DSP != DEFAULT_MULTIPLIERS and can_use_luts:
+    if goal.multipliers == DSP and can_use_luts:
         idle = int(LUT_SHARE * board.lut) - group.resources.lut
         return [f"{idle:,} LUTs are idle: --multipliers auto multiplies in LUTs as well"] if idle > 0 else []
     return []

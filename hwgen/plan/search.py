@@ -78,9 +78,12 @@ class PlanSearch:
             return plan if needs_luts else self._compared(plan)
         if not plan.over_budget or needs_luts or not self.task.network.cuts:
             return plan
-        return self._off_chip(plan) or self._cut(
+        other = self._off_chip(plan) or self._cut(
             (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self._in_slices))
         )
+        # Groups in turn multiply in DSP slices only. The refusal of one group names the fewest slices beside LUTs.
+        is_nearer = plan.resource == "DSP slices" and self.task is not self._in_slices
+        return plan if isinstance(other, Refusal) and is_nearer else other
 
     def _whole(self) -> Plan | Refusal:
         """Return the plan of all layers as one group, or a refusal if the group does not fit."""

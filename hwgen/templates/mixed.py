@@ -113,14 +113,47 @@ class MixedSearch(GroupSearch):
         budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
         return Refusal(f"no unrolling fits {budgets} with products in LUTs", "LUTs")
 
-    def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
-        """Return the refusal of the unroll factors with the fewest LUTs if LUTs run out, otherwise ``refusal``.
+    def refusal(self, in_slices: Refusal) -> Refusal:
+        """Return the refusal of a group that fits neither with products in LUTs nor (``in_slices``) without.
 
-        Its number of LUTs is about the smallest with which the group fits.
+        If DSP slices run out, or the interval is too long, it names what suffices with products in LUTs.
+        """
+        if in_slices.resource == "DSP slices":
+            return self._too_few_slices_for(in_slices)
+        if self.goal.interval is not None and not in_slices.over_budget:
+            return self._too_slow(self.goal.interval, in_slices)
+        return in_slices
+
+    def _too_few_slices_for(self, in_slices: Refusal) -> Refusal:
+        """Return the refusal with the fewest slices that suffice with products in LUTs, if ``in_slices`` needs more."""
+        aim = self.task.aiming(objective="dsp", interval=None, dsp=self.task.board.dsp)
+        fewest = replace(self, task=aim).quick()
+        if isinstance(fewest, Refusal) or self._slices(fewest) >= in_slices.needed:
+            return in_slices
+        least, budget = self._slices(fewest), counted(self.goal.dsp, "DSP slice")
+        return Refusal(f"no unrolling fits {budget}: the least is {least}, with products in LUTs", "DSP slices", least)
+
+    def _too_slow(self, limit: int, in_slices: Refusal) -> Refusal:
+        """Return the refusal with the shortest interval of a group with products in LUTs, if such a group fits."""
+        fastest = replace(self, task=self.task.aiming(objective="interval", interval=None)).best()
+        if isinstance(fastest, Refusal):
+            return in_slices
+        budgets = f"{counted(self.goal.dsp, 'DSP slice')} and {self.board.lut:,} LUTs"
+        return Refusal(
+            f"no plan has an interval of at most {limit:,} cycles within {budgets}: the nearest has {fastest.slowest:,}"
+        )
+
+    def fewest_luts_refusal(self, refusal: Refusal) -> Refusal:
+        """Return the refusal of the unroll factors with the fewest LUTs, or of the shortest interval, or ``refusal``.
+
+        Its number of LUTs is about the smallest with which the group fits. If the group fits, the interval is too long.
         """
         if refusal.resource != "LUTs":
             return refusal
-        return self._lack(self.mixed.fewest_luts) or refusal
+        lack = self._lack(self.mixed.fewest_luts)
+        if lack is None and self.goal.interval is not None:
+            return self._too_slow(self.goal.interval, refusal)
+        return lack or refusal
 
     def _slices(self, unrolling: Unrolling) -> int:
         return int(unrolling.cost)
@@ -179,4 +212,7 @@ def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Temp
     group = mixed.best()
     if not isinstance(group, Refusal):
         return group
-    return mixed.fewest_luts_refusal(group) if task.goal.needs_luts else in_slices.best()
+    if task.goal.needs_luts:
+        return mixed.fewest_luts_refusal(group)
+    group = in_slices.best()
+    return mixed.refusal(group) if isinstance(group, Refusal) else group
