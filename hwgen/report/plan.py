@@ -183,4 +183,4 @@ def summary(plan: Plan) -> list[str]:
     lines += plan.notes
     if plan.obstacle:
         lines.append(f"not buildable yet: {plan.obstacle}")
-    return lines
+    return [printable.line(line) for line in lines]  # names of layers can hold anything

@@ -148,7 +148,7 @@ def test_stall_for_ever(case, data):
 @pytest.fixture(scope="module")
 def resnet8():
     network = load("resnet8")
-    return network, planner.make(network, boards.load("zedboard"), macs_per_dsp="auto")
+    return network, planner.make(network, boards.load("zedboard"), multipliers="dsp", macs_per_dsp="auto")
 
 
 def test_no_layer_lives_on_its_lead():
@@ -157,7 +157,7 @@ def test_no_layer_lives_on_its_lead():
     With the buffers below the layers behind ``stack2_short`` live for nine frames on what it is ahead; a row more of
     it, and FIFOs that are shallower, keep the interval for ever.
     """
-    plan = planner.make(load("resnet8"), boards.load("zedboard"))
+    plan = planner.make(load("resnet8"), boards.load("zedboard"), multipliers="dsp")
     config = plan.groups[0].config
     assert Schedule(config, 12).cycles.interval == plan.cycles.interval == 65_536
     buffers = {
@@ -225,7 +225,7 @@ def test_nothing_could_be_less_in(draw, simulated):
     drawing = Drawing("drawn", (2, 8, 8))
     images = np.random.default_rng(0).uniform(-1, 1, (8, 2, 8, 8)).astype(np.float32)
     network = to_network(quantise(drawing.model(draw(drawing)), images, "drawn", 8), "drawn")
-    plan = planner.make(network, boards.load("zedboard"), macs_per_dsp="auto")
+    plan = planner.make(network, boards.load("zedboard"), multipliers="dsp", macs_per_dsp="auto")
     (group,) = plan.groups
     case = Case(network, group.config)
     assert least_depths(case) == []

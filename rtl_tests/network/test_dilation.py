@@ -56,7 +56,7 @@ def test_three_layers(file, options):
     """Values as ONNX Runtime has them, cycles as the schedule says, and the plan as it was written."""
     model = hwgen.load(file)
     assert [layer.window.dilation for layer in model.network.layers] == [(2, 2), (3, 2), (2, 3)]
-    design = model.plan("zedboard", **options)
+    design = model.plan("zedboard", multipliers="dsp", **options)
     assert write(read(design.to_json(), design.network, design.board)) == design.to_json()
     reference = padded(file)
     x = frames_for(reference, 3)

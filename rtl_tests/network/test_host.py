@@ -508,7 +508,8 @@ def test_features(tmp_path: Path, integers_in: bool, capfd: pytest.CaptureFixtur
     arguments = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy")]
     assert cli.main(["golden", path, *arguments]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
-    simulation = ["simulate", path, "--board", "zedboard", "--simulator", "amaranth", *arguments]
+    how = ["--board", "zedboard", "--multipliers", "dsp", "--simulator", "amaranth"]
+    simulation = ["simulate", path, *how, *arguments]
     assert cli.main(simulation) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
     assert cli.main([*simulation, "--integers"]) == 0
@@ -698,7 +699,8 @@ def test_random_frames(tmp_path: Path, dtype: str) -> None:
 
 
 def test_simulate_needs_no_input_file(named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["simulate", named, "--board", "zedboard", "--dsp", "40", "--simulator", "amaranth"]
+    few = ["--multipliers", "dsp", "--dsp", "40"]
+    arguments = ["simulate", named, "--board", "zedboard", *few, "--simulator", "amaranth"]
     assert cli.main([*arguments, "--random", "4", "--output", "y.npy", "--integers", "--json", "y.json"]) == 0
     assert "input: random uint8 over its whole range, 4 frames, seed 0\n" in capfd.readouterr().out
     model = hwgen.load(named)

@@ -177,7 +177,8 @@ def test_check_and_simulation(tmp_path, capsys) -> None:
     (concat,) = [each for each in report["operators"] if each["op"] == "Concat"]
     assert (concat["verdict"], concat["reason"]) == ("host", "behind the last integer tensor")
     np.save(tmp_path / "x.npy", writer.frames(2))
-    assert cli.main(["plan", str(path), "--board", "zedboard", "--dsp", "40", "-o", str(tmp_path / "plan.json")]) == 0
+    few = ["--multipliers", "dsp", "--dsp", "40"]
+    assert cli.main(["plan", str(path), "--board", "zedboard", *few, "-o", str(tmp_path / "plan.json")]) == 0
     command = ["simulate", str(path), "--board", "zedboard", "--plan", str(tmp_path / "plan.json")]
     command += ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy"), "--simulator", "amaranth"]
     assert cli.main([*command, "--json", str(tmp_path / "result.json")]) == 0

@@ -224,7 +224,7 @@ def test_ends(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert main(["golden", str(path), *files]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.golden(net.frames(2)))
     if name in ("images_in_a_row", "steps"):  # the smallest ones
-        options = ["--board", "zedboard", "--dsp", "12", "--simulator", "amaranth"]
+        options = ["--board", "zedboard", "--multipliers", "dsp", "--dsp", "12", "--simulator", "amaranth"]
         assert main(["simulate", str(path), *options, *files]) == 0
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.golden(net.frames(2)))
     plan = tmp_path / "plan.json"

@@ -52,7 +52,9 @@ def test_multiplications(name):
     ],
 )
 def test_cycles_on_a_zedboard(name, objective):
-    made = planner.make(load(name), boards.load("zedboard"), macs_per_dsp="auto", objective=objective)
+    made = planner.make(
+        load(name), boards.load("zedboard"), multipliers="dsp", macs_per_dsp="auto", objective=objective
+    )
     _, latency, interval = TINY[name]
     if objective == "latency":
         assert made.latency <= latency

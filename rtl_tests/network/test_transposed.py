@@ -218,7 +218,9 @@ def test_a_group_in_turn(tmp_path: Path) -> None:
     weights = np.random.default_rng(2).integers(-3, 4, (2, 3, 2, 2)).astype(np.int8)
     onnx.save(transposed((2, 3, 4), weights, strides=[2, 2]), path)
     frames = np.random.default_rng(1).integers(0, 256, (3, 2, 3, 4)).astype(np.uint8)
-    result = hwgen.load(path).plan("zedboard", groups="up,up_2").simulate(frames, simulator="amaranth")
+    result = (
+        hwgen.load(path).plan("zedboard", multipliers="dsp", groups="up,up_2").simulate(frames, simulator="amaranth")
+    )
     assert result.mismatches == 0
 
 

@@ -426,7 +426,7 @@ def test_a_plan_says_its_part(
     np.save("x.npy", x)
     board = ["model.onnx", "--board", "zedboard"]
     tensor = integers_of(writer)[1]
-    assert cli.main(["build", *board, "--until", "auto", "-o", "result"]) == 0
+    assert cli.main(["build", *board, "--multipliers", "dsp", "--until", "auto", "-o", "result"]) == 0
     said = capsys.readouterr().out
     line = f"a part of the model, until '{tensor}': 19.3% of the multiply-accumulates; ONNX Runtime runs what is left"
     assert line in said

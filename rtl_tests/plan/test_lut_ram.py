@@ -133,7 +133,8 @@ def test_the_cheapest_moves(sizes, halves):
 @pytest.mark.parametrize("objective", ["interval", "dsp", pytest.param("latency", marks=pytest.mark.long)])
 def test_only_what_lacks_is_moved(model, objective):
     """A plan that fits is what it was; one that lacks block RAM is as good, with no more of it than there is."""
-    options = {"objective": objective, "interval": 6000} if objective == "dsp" else {"objective": objective, "dsp": 40}
+    aim = {"interval": 6000} if objective == "dsp" else {"dsp": 40}
+    options = {"objective": objective, "multipliers": "dsp", **aim}
     free = model.plan(BOARD, **options)
     needed = free.resources["bram36"]
     assert needed > 4

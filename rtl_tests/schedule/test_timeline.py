@@ -125,7 +125,7 @@ def test_many_fills_are_the_hardware_s(case: Case, seed: int):
 @pytest.mark.long
 def test_depths_of_shortcuts_are_used():
     """Of resnet8 every FIFO, those of its shortcuts too, gets full in some cycle."""
-    design = hwgen.load("resnet8").plan("zedboard")
+    design = hwgen.load("resnet8").plan("zedboard", multipliers="dsp")
     found = timelines(design.config, design.plan.cycles).steady
     assert found is not None
     assert found.max_credits == design.config.fifo_depths

@@ -102,7 +102,7 @@ def test_the_same_from_the_command_line(model, tmp_path, monkeypatch, capfd):
 
 
 def test_sixteen_bits():
-    """Closer to the float model than 8 bits are, in hardware, in the cycles of 8 bits."""
+    """Closer to the float model than 8 bits are, in hardware, in the cycles of 8 bits if DSP slices multiply."""
     session = onnxruntime.InferenceSession(str(DIGITS / "digits-float.onnx"), providers=["CPUExecutionProvider"])
     (reference,) = session.run(None, {"image": IMAGES})
     models = [hwgen.load(DIGITS / "digits-float.onnx", DIGITS / "calibration.npy", bits) for bits in (8, 16)]
@@ -113,16 +113,17 @@ def test_sixteen_bits():
         np.testing.assert_array_equal(logits.argmax(axis=1), reference.argmax(axis=1))
         errors.append(np.median(np.abs(logits - reference)))
     assert errors[1] < errors[0] / 100
-    narrow, wide = (model.plan(board="zedboard") for model in models)
+    narrow, wide = (model.plan(board="zedboard", multipliers="dsp") for model in models)
     assert wide.resources["dsp"] <= 220
     assert wide.interval == narrow.interval
-    assert {layer.macs_per_dsp for layer in models[1].plan("zedboard", macs_per_dsp=2).plan.layers} == {1}
+    packed = models[1].plan("zedboard", multipliers="dsp", macs_per_dsp=2)
+    assert {layer.macs_per_dsp for layer in packed.plan.layers} == {1}
 
 
 @needs_compiler
 def test_sixteen_bits_in_hardware():
     model = hwgen.load(DIGITS / "digits-float.onnx", DIGITS / "calibration.npy", bits=16)
-    design = model.plan(board="zedboard")
+    design = model.plan(board="zedboard", multipliers="dsp")
     result = design.simulate(IMAGES)
     assert result.mismatches == 0
     assert (result.latency, result.interval) == (design.latency, design.interval)

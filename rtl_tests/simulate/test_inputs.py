@@ -453,7 +453,8 @@ def test_command_line(two_pictures, tmp_path, capsys):
     for paths in (files, ["--input", str(tmp_path / "x.npz")]):
         assert main(["golden", str(path), *paths, "--output", str(tmp_path / "y.npy")]) == 0
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
-    common = ["simulate", str(path), "--board", "zedboard", "--dsp", "30", "--simulator", "amaranth"]
+    few = ["--multipliers", "dsp", "--dsp", "30"]
+    common = ["simulate", str(path), "--board", "zedboard", *few, "--simulator", "amaranth"]
     assert main([*common, *files, "--output", str(tmp_path / "z.npy")]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), expected)
     assert main([*common, "--random", "1"]) == 0

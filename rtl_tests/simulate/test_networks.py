@@ -78,12 +78,12 @@ def test_the_papers_networks(name, dsp, simulator):
 @pytest.mark.long
 @pytest.mark.parametrize("simulator", SIMULATORS[:1])
 def test_vgg_in_sixteen_bits(simulator):
-    """The interval of 8 bits."""
+    """The interval of 8 bits if DSP slices multiply."""
     model = hwgen.load("vgg16:7@32x32,int16")
-    design = model.plan(board="vc709")
+    design = model.plan(board="vc709", multipliers="dsp")
     result = design.simulate(frames_for(model, 3), simulator=simulator)
     assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
-    assert design.interval == hwgen.load("vgg16:7@32x32").plan(board="vc709").interval
+    assert design.interval == hwgen.load("vgg16:7@32x32").plan(board="vc709", multipliers="dsp").interval
 
 
 @pytest.mark.long

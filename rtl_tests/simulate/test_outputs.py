@@ -571,7 +571,7 @@ def test_command_line(headed, tmp_path, capsys):
         assert list(archive) == list(whole)
         for name in archive:
             np.testing.assert_array_equal(archive[name], whole[name])
-    options = ["--board", "zedboard", "--dsp", "40", "--simulator", "amaranth", "--integers"]
+    options = ["--board", "zedboard", "--multipliers", "dsp", "--dsp", "40", "--simulator", "amaranth", "--integers"]
     assert main(["simulate", *given, *options, "--output", str(tmp_path / "z.npz")]) == 0
     integers = headed[0].golden(frames, integers=True)
     assert f"every one of {sum(map(np.size, integers.values())):,} output values equals" in capsys.readouterr().out

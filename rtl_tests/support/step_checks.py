@@ -80,7 +80,8 @@ def in_hardware(model: onnx.ModelProto, folder: Path, **options) -> None:
     onnx.save(model, path)
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim[1:]]
     frames = np.random.default_rng(1).integers(0, 256, (3, *shape)).astype(np.uint8)
-    result = hwgen.load(path).plan("zedboard", **options).simulate(frames, simulator="amaranth")
+    design = hwgen.load(path).plan("zedboard", multipliers="dsp", **options)
+    result = design.simulate(frames, simulator="amaranth")
     assert result.mismatches == 0
     assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
     (theirs,) = integer_session(model)[0].run(None, {"x": frames})

@@ -75,7 +75,7 @@ def save_model(
 
 @functools.cache
 def _plan(board: str) -> dict[str, Any]:
-    return json.loads(hwgen.load(DIGITS / "digits.onnx").plan(board=board).to_json())
+    return json.loads(hwgen.load(DIGITS / "digits.onnx").plan(board=board, multipliers="dsp").to_json())
 
 
 def save_plan(name: str, path: str = "", value: object = None, *, board: str = "zedboard") -> None:
