@@ -66,7 +66,7 @@ def test_digits(tmp_path, count):
     images, labels = np.load(DIGITS / "images.npy")[:count], np.load(DIGITS / "labels.npy")[:count]
     frames = model.prepare(images)
     assert isinstance(frames, np.ndarray)
-    design = model.plan("pynq-z2")
+    design = model.plan("pynq-z2", multipliers="dsp")
     (found,) = drive(design, tmp_path, [frames])
     classes = found.reshape(len(images), -1).argmax(1)
     np.testing.assert_array_equal(found.reshape(len(images), -1), model.golden(images, integers=True))
