@@ -32,7 +32,7 @@ def frames_for(model: hwgen.Model, count: int) -> np.ndarray:
 def test_decoilfnet_s_example(simulator):
     """The same values and the same cycles in all three: the plan's, and by hand 25 pixels of 1 cycle each."""
     model = hwgen.load("decoilfnet-example")
-    design = model.plan(board="zedboard")
+    design = model.plan(board="zedboard", multipliers="dsp")
     result = design.simulate(frames_for(model, 4), simulator=simulator)
     assert result.mismatches == 0
     np.testing.assert_array_equal(result.outputs, model.golden(frames_for(model, 4)))

@@ -297,7 +297,7 @@ def test_a_random_accelerator_reads_well(tmp_path):
 
 @cache
 def digits() -> dict[str, bytes]:
-    return verilog.files(hwgen.load(str(DIGITS)).plan(board="zedboard").config)
+    return verilog.files(hwgen.load(str(DIGITS)).plan(board="zedboard", multipliers="dsp").config)
 
 
 @cache
@@ -602,7 +602,7 @@ def test_lint(which, tmp_path):
 @pytest.mark.parametrize("layer", ["conv1", "pool1"])
 def test_yosys_proves_layers(layer, tmp_path):
     """Line buffer, multipliers, requantiser, FIFOs: each register's next value and each output, whatever the state."""
-    config = hwgen.load(str(DIGITS)).plan(board="zedboard").config
+    config = hwgen.load(str(DIGITS)).plan(board="zedboard", multipliers="dsp").config
     found = next(each for each in config.layers if each.name == layer)
     checked = equivalence.check(SideBySide([part.component() for part in found.components.values()]), "parts", tmp_path)
     assert len(checked) >= 5
