@@ -174,9 +174,9 @@ def test_output_that_can_not_be_written(refuse, here, frames, verb, option, plac
 
 @pytest.mark.parametrize("place", ["frames.npy", "frames.npy/result", "/proc/none/result"])
 def test_build_folder_that_can_not_be_written(refuse, frames, place):
-    arguments = verbs(MODEL, frames)["build"]
+    arguments = verbs(SMALL, frames)["build"]
     arguments[arguments.index("result")] = place
-    refuse(*arguments)
+    refuse(*arguments, *FEW)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
@@ -357,7 +357,7 @@ def test_sixteen_bits(here, frames, capfd):
             assert cli.main(command) == 0
             assert np.load(output).dtype == dtype
             assert list(np.load(output).argmax(axis=1)) == list(np.load(DIGITS / "labels.npy")[:3])
-    assert cli.main(["build", "decoilfnet-example,int16", "--board", "zedboard"]) == 0
+    assert cli.main(["build", "decoilfnet-example,int16", "--board", "zedboard", *FEW]) == 0
     assert capfd.readouterr().err == ""
     folder = here / "build" / "decoilfnet-example-int16-zedboard"
     assert json.loads((folder / "plan.json").read_text())["model"] == "decoilfnet-example-int16"
@@ -422,7 +422,7 @@ def test_waves_in_fst(refuse, here, capfd, monkeypatch, tmp_path_factory):
         if not packages:
             continue
         monkeypatch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
-        arguments = ["simulate", SMALL, "--board", "zedboard", "--input", small_frames(), "--waves", "y.fst"]
+        arguments = ["simulate", SMALL, "--board", "zedboard", *FEW, "--input", small_frames(), "--waves", "y.fst"]
         assert f"apt install {packages}, or write a .vcd" in refuse(*arguments)
 
 
