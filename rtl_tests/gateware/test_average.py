@@ -571,7 +571,7 @@ def test_float_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names", [("window", "finish"), pytest.param(("compute", "whole"), marks=pytest.mark.long)], ids="-".join
+    "names", [("finish",), pytest.param(("window", "compute", "whole"), marks=pytest.mark.long)], ids="-".join
 )
 def test_estimates_and_paths(names):
     """Against Yosys: both sums, the search, and a walk that says which taps lie in the map."""

@@ -437,7 +437,7 @@ def packed(values: list[int], bits: int) -> int:
         pytest.param(1, 16, 22, 36, 8, True, None, marks=pytest.mark.long),
         pytest.param(4, 4, 22, 33, 8, False, 100, marks=pytest.mark.long),
         pytest.param(1, 16, 20, 29, 8, False, 130, marks=pytest.mark.long),
-        (1, 128, 22, 33, 8, False, 40),
+        pytest.param(1, 128, 22, 33, 8, False, 40, marks=pytest.mark.long),
         pytest.param(2, 4, 32, 46, 8, False, 180, marks=pytest.mark.long),
         pytest.param(1, 4, 41, 46, 16, False, 240, marks=pytest.mark.long),
         (1, 4, 22, 36, 8, True, 110),
