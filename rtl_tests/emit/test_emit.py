@@ -209,8 +209,17 @@ def ports_model(inputs, depth):
     return answers
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("simulator", ["amaranth", pytest.param("icarus", marks=needs_icarus), "verilator"])
+@pytest.mark.parametrize(
+    ("simulator", "large"),
+    [
+        ("amaranth", False),
+        ("amaranth", True),
+        pytest.param("icarus", False, marks=needs_icarus),
+        pytest.param("icarus", True, marks=needs_icarus),
+        pytest.param("verilator", False, marks=pytest.mark.long),
+        ("verilator", True),
+    ],
+)
 def test_memories_of_every_kind(simulator, large):
     """Against a model in Python: reading while writing gives the old word, in all simulators and both writings."""
     if simulator == "verilator" and not shutil.which("g++"):

@@ -21,7 +21,7 @@ from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferCo
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
-from hwgen.options import OVERLAPS, REUSE
+from hwgen.options import RECOMPUTE, RELOAD, REUSE
 from hwgen.templates.pyramid_tiles import axes
 
 SEEDS = st.integers(0, 2**32)
@@ -211,9 +211,24 @@ def test_banks_in_block_ram(kernel, taps, banks, registered):
 
 
 @pytest.mark.parametrize(
-    ("dilation", "taps", "banks"), [(2, 3, (1, 3)), (2, 9, (3, 3)), (3, 9, (4, 4)), (4, 4, (3, 3)), (3, 1, (1, 1))]
+    ("dilation", "taps", "banks", "overlap"),
+    [
+        (2, 3, (1, 3), RECOMPUTE),
+        (3, 9, (4, 4), REUSE),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                (2, 9, (3, 3), REUSE),
+                (2, 9, (3, 3), RELOAD),
+                (3, 9, (4, 4), RECOMPUTE),
+                (4, 4, (3, 3), REUSE),
+                (4, 4, (3, 3), RECOMPUTE),
+                (3, 1, (1, 1), REUSE),
+                (3, 1, (1, 1), RELOAD),
+            )
+        ),
+    ],
 )
-@pytest.mark.parametrize("overlap", OVERLAPS)
 def test_dilation(dilation, taps, banks, overlap):
     """As many banks as part the taps of a patch: of three with dilation 3 they would all meet in one of three."""
     layer = conv("a", 3, 1, 14, padding=dilation, dilation=dilation)

@@ -43,7 +43,7 @@ def padded(file):
 
 PLANS = [
     pytest.param({"dsp": 40}, marks=pytest.mark.long),
-    {"dsp": 220, "macs_per_dsp": 2},
+    pytest.param({"dsp": 220, "macs_per_dsp": 2}, marks=pytest.mark.long),
     pytest.param({"template": "pyramid", "tile": (3, 4), "dsp": 60}, marks=pytest.mark.long),
     {"template": "pyramid", "tile": (4, 3), "overlap": "reload", "dsp": 200},
     pytest.param({"template": "pyramid", "tile": (5, 9), "overlap": "recompute", "dsp": 60}, marks=pytest.mark.long),

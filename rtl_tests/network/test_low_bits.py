@@ -86,9 +86,16 @@ def test_cnv(bits: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("bits", [1, 2])
-@pytest.mark.parametrize("shape", [SMALL_CNV, PADDED_CNV], ids=["valid", "padded"])
-def test_cnv_in_hardware(bits: int, shape: CNVShape, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shape", "bits"),
+    [
+        pytest.param(SMALL_CNV, 1, id="valid-1"),
+        pytest.param(PADDED_CNV, 2, id="padded-2"),
+        pytest.param(SMALL_CNV, 2, id="valid-2", marks=pytest.mark.long),
+        pytest.param(PADDED_CNV, 1, id="padded-1", marks=pytest.mark.long),
+    ],
+)
+def test_cnv_in_hardware(shape: CNVShape, bits: int, tmp_path: Path) -> None:
     """Values and cycles."""
     simulate_model(cnv(bits, shape), cnv_frames(shape, 3), tmp_path, "verilator")
 

@@ -51,6 +51,7 @@ def test_full_size():
     assert made.latency <= bench.LIMIT < bench.PUBLISHED
 
 
+@pytest.mark.long
 def test_in_simulation():
     """conv1_1, conv1_2 and pool1 of a 2 x 2 image: 64 cycles a pixel."""
     model = hwgen.load("vgg16:3@2x2")

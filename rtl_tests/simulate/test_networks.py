@@ -39,6 +39,7 @@ def test_decoilfnet_s_example(simulator):
     assert (result.latency, result.interval) == (design.latency, 25)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "board"), [("lenet5", "zedboard")])
 @pytest.mark.parametrize("simulator", SIMULATORS[:1])
 def test_built_in(name, board, simulator):

@@ -230,7 +230,9 @@ def in_turn() -> tuple[Case, list[Case]]:
     return whole, groups
 
 
-@pytest.mark.parametrize("memory", [Memory(), Memory(latency=25, bytes_per_cycle=1.3)])
+@pytest.mark.parametrize(
+    "memory", [Memory(), pytest.param(Memory(latency=25, bytes_per_cycle=1.3), marks=pytest.mark.long)]
+)
 def test_groups_in_turn(memory):
     """Alone, a frame takes each group as long as in the run of both; a group begins behind the last byte before it."""
     whole, groups = in_turn()
