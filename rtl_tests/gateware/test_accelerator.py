@@ -35,7 +35,7 @@ from hwgen.templates.layers import LayerPlan
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=14)
+@settings(max_examples=8)
 @given(case=cases(), seed=SEEDS, patterns=stalls())
 def test_exact(case, seed, patterns):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it. Stalled: all
@@ -145,7 +145,7 @@ def test_widths(case, seed, patterns):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(5))
 @settings(max_examples=25)
 @given(case=cases(narrow=True, most_side=6), seed=SEEDS, patterns=stalls())
 def test_many_widths(block, case, seed, patterns):

@@ -116,7 +116,7 @@ def test_random_networks(circuit, network, timing, seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(3))
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
     timing=st.builds(

@@ -30,7 +30,7 @@ def simulate(config: LayerConfig, frames: np.ndarray, **options):
     return run(Layer(config), beats, len(frames) * config.output.beats, **options)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(case=cases(most_layers=1, mode="roomy"), seed=SEEDS)
 def test_latency_and_cycles(case, seed):
     """The first beat after the figures of its parts; then a frame in `LayerConfig.cycles`."""
@@ -63,7 +63,7 @@ def beat_offsets(layer: LayerConfig) -> list[int]:
     ]
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(case=cases(most_layers=1, mode="least"), seed=SEEDS, patterns=stalls())
 def test_least_buffers(case, seed, patterns):
     """The rows of one window and the credits of one output fold are enough for every value, if not for every cycle."""
