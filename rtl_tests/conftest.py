@@ -84,6 +84,23 @@ def _own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _bytecode(tmp_path_factory):
+    """Let the processes that tests start keep bytecode in a folder of this run, where the sources get none.
+
+    Otherwise each of them compiles all of hwgen again.
+    """
+    if not sys.dont_write_bytecode:
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+        patch.setenv("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def heard():
     """Where the tests run with a signal ignored (under nohup, in a script's background), what they start hears it."""
     ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_IGN]
