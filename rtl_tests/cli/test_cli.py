@@ -419,7 +419,7 @@ def test_waves_in_fst(refuse, here, capfd, monkeypatch, tmp_path_factory):
         tool = {tool.name: tool for tool in doctor.examine()}["lz4.h, zlib.h"]
         assert tool.is_installed == (not packages)
         assert packages in tool.install
-        if not packages:
+        if lacking != "z":
             continue
         monkeypatch.setenv("HWGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
         arguments = ["simulate", SMALL, "--board", "zedboard", *FEW, "--input", small_frames(), "--waves", "y.fst"]

@@ -451,7 +451,7 @@ def test_planned(simulator, options):
     made = plan.make(network, boards.load("zedboard"), **options)
     assert made.layers[1].tk == 9
     config = made.configure()
-    frames = np.random.default_rng(1).integers(0, 256, (5, *network.input.shape)).astype(np.uint8)
+    frames = np.random.default_rng(1).integers(0, 256, (3, *network.input.shape)).astype(np.uint8)
     result = hwgen_simulate.run(config, frames, hwgen_simulate.Options(simulator=simulator))
     np.testing.assert_array_equal(result.outputs, golden.run(network, frames))
     cycles = steady_cycles(config)

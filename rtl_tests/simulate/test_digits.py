@@ -120,6 +120,14 @@ def test_sixteen_bits():
     assert {layer.macs_per_dsp for layer in packed.plan.layers} == {1}
 
 
+def test_sixteen_bits_of_an_example():
+    model = hwgen.load("decoilfnet-example,int16")
+    result = model.plan(board="zedboard").simulate(model.random_frames(3), simulator="amaranth")
+    assert result.mismatches == 0
+    assert result.as_predicted
+
+
+@pytest.mark.long
 @needs_compiler
 def test_sixteen_bits_in_hardware():
     model = hwgen.load(DIGITS / "digits-float.onnx", DIGITS / "calibration.npy", bits=16)

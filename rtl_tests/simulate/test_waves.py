@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,12 +53,12 @@ def cycles(path: Path) -> Iterator[dict[str, int]]:
                     later[name] = int(str(change.value), 2) if isinstance(change.value, str) else change.value
 
 
-def maps(path: Path, watched: waves.Watched, count: int) -> np.ndarray:
+def maps(seen: Sequence[dict[str, int]], watched: waves.Watched, count: int) -> np.ndarray:
     """What a layer's stream says that it carried, put together by its own frames, rows, columns and channels."""
     beat = watched.beat
     made = np.full((count, beat.channels, beat.height, beat.width), -(1 << 31))
     scope = f"TOP.decoilfnet_example.{watched.scope}"
-    for now in cycles(path):
+    for now in seen:
         if not now.get(f"{scope}.valid"):
             continue
         frame, row, column, channel = (now[f"{scope}.{name}"] for name in ("frame", "row", "column", "channel"))
@@ -76,13 +76,14 @@ def test_streams_say_what_they_carry(design, frames, tmp_path):
     assert result.ok
     watched = waves.streams(design.config)
     assert max(each.beat.folds for each in watched) > 1
+    seen = [*cycles(path)]
     layers = golden.trace(design.network, design.model.prepare(frames))
     for (_, expected), each in zip(layers, watched, strict=True):
-        np.testing.assert_array_equal(maps(path, each, 3), expected, each.layer)
+        np.testing.assert_array_equal(maps(seen, each, 3), expected, each.layer)
     text = path.with_suffix(".gtkw").read_text()
     groups = [line[1:] for line in text.splitlines() if line.startswith("-")]
     assert groups == [name for layer in design.network.layers for name in (layer.name, layer.name)]
-    recorded = set().union(*(now.keys() for now in cycles(path)))
+    recorded = set().union(*(now.keys() for now in seen))
     traced = [line.rpartition(" ")[2].partition("[")[0] for line in text.splitlines() if "TOP" in line]
     assert set(traced) - {"TOP.decoilfnet_example."} <= recorded | {"[treeopen]"}
 
