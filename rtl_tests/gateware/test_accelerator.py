@@ -145,7 +145,7 @@ def test_widths(case, seed, patterns):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", range(8))
 @settings(max_examples=25)
 @given(case=cases(narrow=True, most_side=6), seed=SEEDS, patterns=stalls())
 def test_many_widths(block, case, seed, patterns):

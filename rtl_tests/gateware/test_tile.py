@@ -21,7 +21,7 @@ from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferCo
 from hwgen.gateware.pyramid.spans import Axis, Span
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
-from hwgen.options import RECOMPUTE, RELOAD, REUSE
+from hwgen.options import OVERLAPS, RECOMPUTE, REUSE
 from hwgen.templates.pyramid_tiles import axes
 
 SEEDS = st.integers(0, 2**32)
@@ -210,23 +210,16 @@ def test_banks_in_block_ram(kernel, taps, banks, registered):
     check_windows(config, 1, ALWAYS, ALWAYS)
 
 
+_DILATIONS = [(2, 3, (1, 3)), (2, 9, (3, 3)), (3, 9, (4, 4)), (4, 4, (3, 3)), (3, 1, (1, 1))]
+#: Cases of the default run; the others are in the long run.
+_SHORT = [(2, 3, (1, 3), RECOMPUTE), (3, 9, (4, 4), REUSE)]
+
+
 @pytest.mark.parametrize(
     ("dilation", "taps", "banks", "overlap"),
     [
-        (2, 3, (1, 3), RECOMPUTE),
-        (3, 9, (4, 4), REUSE),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in (
-                (2, 9, (3, 3), REUSE),
-                (2, 9, (3, 3), RELOAD),
-                (3, 9, (4, 4), RECOMPUTE),
-                (4, 4, (3, 3), REUSE),
-                (4, 4, (3, 3), RECOMPUTE),
-                (3, 1, (1, 1), REUSE),
-                (3, 1, (1, 1), RELOAD),
-            )
-        ),
+        pytest.param(*case, marks=() if case in _SHORT else pytest.mark.long)
+        for case in ((*sizes, overlap) for sizes in _DILATIONS for overlap in OVERLAPS)
     ],
 )
 def test_dilation(dilation, taps, banks, overlap):
