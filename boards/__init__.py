@@ -131,6 +131,11 @@ class Board:
         ----------
         limits : tuple of (str, int)
             For each budget, by its field, the option that limits it, and the number that may be used.
+
+        Returns
+        -------
+        LimitedBoard
+            Board with the smaller budgets.
         """
         names = {field: option for field, (option, _) in limits.items()}
         return self._with({field: budget for field, (_, budget) in limits.items()}, names)
@@ -140,7 +145,13 @@ class Board:
         return LimitedBoard(**{**values, **budgets}, limits=tuple(options.items()))
 
     def option(self, field: str) -> str:
-        """Return the option that limits a budget to less than the board has; empty if the plan may use all."""
+        """Return the option that limits a budget to less than the board has; empty if the plan may use all.
+
+        Returns
+        -------
+        str
+            Name of the option, or an empty string.
+        """
         return ""
 
     def supply(self, field: str) -> str:
@@ -150,6 +161,11 @@ class Board:
         ----------
         field : str
             Field of the resource's budget: ``lut``, ``ff``, ``dsp`` or ``bram36``.
+
+        Returns
+        -------
+        str
+            Clause for a message.
         """
         return f"{self.name} ({self.device}) has {getattr(self, field):,}"
 

@@ -89,18 +89,16 @@ def test_block_rams(width, depth, blocks):
 def test_yosys(first, tmp_path):
     """Check every second memory: all block RAMs together take as many as their sum. LUT RAMs take the LUTs that are
     counted, and so does a ROM of random columns; equal columns of a ROM could be shared."""
-    block, lut_rams = {"ram_style": "block"}, [(7, 32), (64, 20), (8, 33), (64, 64)]
-    stores = [(Store(width, depth, rom=False, attrs=block), share, 0) for width, depth, share in YOSYS_SHAPES]
-    stores += [
-        (Store(width, depth, rom=True, attrs=rom_attributes(depth)), share, 0) for width, depth, share in YOSYS_ROMS
-    ]
-    stores += [
-        (Store(*shape, rom=False, attrs={"ram_style": "distributed"}), 0, MEMORIES.memory_luts(*shape))
-        for shape in lut_rams
-    ]
-    stores.append((Store(40, 64, rom=True, attrs=rom_attributes(64)), 0, MEMORIES.memory_luts(40, 64, rom=True)))
-    memories, block_rams, memory_luts = zip(*stores[first::2], strict=True)
-    counted = cells(Stores([*memories]), tmp_path)
+    block, distributed = {"ram_style": "block"}, {"ram_style": "distributed"}
+    #: Arguments of a `Store`, its block RAMs, and its LUTs.
+    stores = [((*shape, False, block), share, 0) for *shape, share in YOSYS_SHAPES]
+    stores += [((*shape, True, rom_attributes(shape[1])), share, 0) for *shape, share in YOSYS_ROMS]
+    for shape in ((7, 32), (64, 20), (8, 33), (64, 64)):
+        stores.append(((*shape, False, distributed), 0, MEMORIES.memory_luts(*shape)))
+    stores.append(((40, 64, True, rom_attributes(64)), 0, MEMORIES.memory_luts(40, 64, rom=True)))
+    sizes, block_rams, memory_luts = zip(*stores[first::2], strict=True)
+    memories = [Store(width, depth, rom=rom, attrs=attrs) for width, depth, rom, attrs in sizes]
+    counted = cells(Stores(memories), tmp_path)
     assert counted["RAMB36E1"] + counted["RAMB18E1"] / 2 == sum(block_rams)
     assert luts(counted) == sum(memory_luts)
 
