@@ -86,9 +86,9 @@ def main() -> int:
     times: dict[str, list[float]] = {mode: [] for mode in (PROCESSES, THERE, STARTED)}
     wrote: set[bytes] = set()
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(arguments.rounds):
+        for round_index in range(arguments.rounds):
             for mode in times:
-                run_folder = Path(folder) / f"{mode.replace(' ', '-')}-{number}"
+                run_folder = Path(folder) / f"{mode.replace(' ', '-')}-{round_index}"
                 seconds, data = round_of(arguments.name, others, mode, run_folder)
                 times[mode].append(seconds)
                 wrote.add(data)

@@ -80,8 +80,10 @@ def need(holds: bool, what: str) -> None:
 def reference() -> str:
     results = [reference_layer.measure(row) for row in reference_layer.ROWS]
     rows = list(reference_layer.ROWS)
-    found = [fault for row, result in zip(rows, results, strict=True) for fault in reference_layer.faults(row, result)]
-    need(not found, "\n".join(found))
+    differences = [
+        fault for row, result in zip(rows, results, strict=True) for fault in reference_layer.faults(row, result)
+    ]
+    need(not differences, "\n".join(differences))
     return f"{reference_layer.table(rows, results)}\n\n{reference_layer.path_table(rows, results)}"
 
 
@@ -102,8 +104,8 @@ def vgg() -> str:
     rows = []
     for name, (interval, latency, dsp) in VGG.items():
         result = simulation.measure(name)
-        for figure, most in (("interval", interval), ("latency", latency), ("dsp", dsp)):
-            need(result[figure] <= most, f"{name}: {figure} is {result[figure]:,}, more than {most:,}")
+        for figure, bound in (("interval", interval), ("latency", latency), ("dsp", dsp)):
+            need(result[figure] <= bound, f"{name}: {figure} is {result[figure]:,}, more than {bound:,}")
         figures = [result["interval"], interval, result["latency"], latency, result["dsp"], dsp]
         speed = [result["cycles_per_s"], result["macs_per_s"] / 1e6]
         rows.append((name, *figures, result["verified_s"], *speed))
@@ -163,8 +165,8 @@ def paths(name: str) -> str:
     design, results = synthesised(name)
     for config, result in zip(design.plan.configs(), results, strict=True):
         for layer in config.layers:
-            found = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
-            path, component = max(found, key=lambda one: one[0].delay)
+            paths = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
+            path, component = max(paths, key=lambda entry: entry[0].delay)
             need(path.delay <= LOGIC_NS, f"{name}: {layer.name}.{component} has {path.delay} ns of logic")
             rows.append((f"{layer.name}.{component}", f"{path.delay:.2f}", path.start, path.end))
     return markdown((name, f"logic [ns], at most {LOGIC_NS}", "from", "to"), rows)

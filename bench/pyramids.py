@@ -74,8 +74,10 @@ def measure(name: str) -> dict[str, Any]:
     need((run.latency, run.interval) == (predicted.latency, predicted.interval), f"{name}: cycles differ from the plan")
     moved = (run.read_bytes + run.written_bytes) // FRAMES
     need(moved == plan.traffic_bytes["feature_maps"], f"{name}: {moved} bytes a frame are not as planned")
-    parts = run.parts or (run,)
-    multiplications = sum(sum(counts.multiplications(*each)) for each in zip(plan.configs(), parts, strict=True))
+    parts = run.group_runs or (run,)
+    multiplications = sum(
+        sum(counts.multiplications(config, part)) for config, part in zip(plan.configs(), parts, strict=True)
+    )
     expected = sum(multiplied(group) for group in plan.groups)
     need(multiplications == FRAMES * expected, f"{name}: {multiplications:,} multiplications are not as modelled")
     templates = [group.template for group in plan.groups if isinstance(group.template, Pyramid)]
@@ -110,8 +112,8 @@ def multiplied(group: Group) -> int:
 
 def busy(run: simulate.Run) -> float:
     """Return the percentage of cycles in which the busiest layer makes a step, in an interval amid a run."""
-    if run.parts:
-        return max(busy(part) for part in run.parts)
+    if run.group_runs:
+        return max(busy(part) for part in run.group_runs)
     middle = FRAMES // 2
     return 100 * float(run.busy[:, middle].max()) / (run.frame_ends[middle] - run.frame_ends[middle - 1])
 

@@ -123,14 +123,14 @@ def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
     assert result.interval is not None
     print(f"{name}, {objective}: {result.summary()}", flush=True)
     layers = design.config.layers
-    most, slices = max(layer.cycles for layer in layers), _slices(design)
+    largest_cycles, slices = max(layer.cycles for layer in layers), _slices(design)
     return Figures(
         name=name,
         objective=objective,
         latency=result.latency,
         interval=result.interval,
         resources=synthesised(design) if with_synthesis else design.plan.resources,
-        slowest=tuple(layer.name for layer in layers if layer.cycles > 0.99 * most),
+        slowest=tuple(layer.name for layer in layers if layer.cycles > 0.99 * largest_cycles),
         macs=design.network.macs,
         slices=slices,
         mixed=_mixed(model) if objective == "interval" else 0,
@@ -178,9 +178,9 @@ def limits(figures: Figures) -> str:
     """Return the table row with the limit of a plan's interval."""
     names, board, used = figures.slowest, boards.load(BOARD), figures.resources
     named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    least = -(-figures.macs // (2 * board.dsp))
+    bound = -(-figures.macs // (2 * board.dsp))
     return (
-        f"| {figures.name} | {figures.macs:,} | {least:,} | {figures.interval:,} | {named} | "
+        f"| {figures.name} | {figures.macs:,} | {bound:,} | {figures.interval:,} | {named} | "
         f"{used.dsp} of {board.dsp} | {used.bram36:g} of {board.bram36} |"
     )
 
@@ -188,20 +188,20 @@ def limits(figures: Figures) -> str:
 def nearer(figures: Figures) -> str:
     """Return the table row with the use of DSP slices, and the interval halfway to the bound."""
     (two, one, finish), board = figures.slices, boards.load(BOARD)
-    least = -(-figures.macs // (2 * board.dsp))
+    bound = -(-figures.macs // (2 * board.dsp))
     return (
         f"| {figures.name} | {two} | {one} | {finish} | {board.dsp - two - one - finish} | {figures.interval:,} | "
-        f"{(figures.interval + least) // 2:,} | {figures.mixed:,} |"
+        f"{(figures.interval + bound) // 2:,} | {figures.mixed:,} |"
     )
 
 
-def page(found: Sequence[Figures]) -> str:
+def page(all_figures: Sequence[Figures]) -> str:
     titles = ["network", "objective", "latency", "fpgaConvNet", "interval", "frames/s at 100 MHz"]
     titles += ["DSP", "BRAM36", "LUT", "FF"]
-    lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, found), LIMITS]
+    lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, all_figures), LIMITS]
     lines += ["| network | multiply-adds | least interval | interval | slowest layers | DSP | BRAM36 |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
-    fastest = [figures for figures in found if figures.objective == "interval"]
+    fastest = [figures for figures in all_figures if figures.objective == "interval"]
     lines += map(limits, fastest)
     titles = [
         "network",
@@ -227,8 +227,8 @@ def main() -> int:
     import tiny  # by the name under which workers find it
 
     with work.pool() as pool:
-        found = work.run(pool, tiny.measured, wanted)
-    text = page(found)
+        all_figures = work.run(pool, tiny.measured, wanted)
+    text = page(all_figures)
     if arguments.print or arguments.names or arguments.no_synthesis:
         print(text)
     else:

@@ -210,9 +210,9 @@ def _document(path: Path) -> Entries:
 
 def _board(entries: Entries) -> Board:
     """Return the board that an object of ``engine.json`` describes. `Board` validates the values."""
-    every = fields(Board)
-    entries.only([each.name for each in every])
-    if missing := [each.name for each in every if each.default is MISSING and each.name not in entries]:
+    board_fields = fields(Board)
+    entries.only([field.name for field in board_fields])
+    if missing := [field.name for field in board_fields if field.default is MISSING and field.name not in entries]:
         entries.refuse(f"lacks {', '.join(missing)}")
     return Board(**entries.values)
 

@@ -88,9 +88,9 @@ class Request(Options):
 
     def _check_multipliers(self) -> None:
         """Raise PlanError if all products must be in LUTs, and another option asks for hardware that has none there."""
-        template = TEMPLATES.get(requested_template(vars(self)) or "")
         if self.multipliers != LUT:
             return
+        template = TEMPLATES.get(requested_template(vars(self)) or "")
         if template is not None and not template.multiplies_in_luts:
             raise PlanError(lut_refusal(f"the template {STREAM}", f"{template.name}, which multiplies"))
         if self.in_turn:

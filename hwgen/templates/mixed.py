@@ -130,8 +130,10 @@ class MixedSearch(GroupSearch):
         fewest = replace(self, task=aim).quick()
         if isinstance(fewest, Refusal) or self._slices(fewest) >= in_slices.needed:
             return in_slices
-        least, budget = self._slices(fewest), counted(self.goal.dsp, "DSP slice")
-        return Refusal(f"no unrolling fits {budget}: the least is {least}, with products in LUTs", "DSP slices", least)
+        slices, budget = self._slices(fewest), counted(self.goal.dsp, "DSP slice")
+        return Refusal(
+            f"no unrolling fits {budget}: the least is {slices}, with products in LUTs", "DSP slices", slices
+        )
 
     def _too_slow(self, limit: int, in_slices: Refusal) -> Refusal:
         """Return the refusal with the shortest interval of a group with products in LUTs, if such a group fits."""

@@ -254,9 +254,9 @@ class GroupSearch:
 
     def least_refusal(self, refusal: Refusal) -> Refusal:
         """Return ``refusal``, or the refusal of the cheapest factors if these need less of the same resource."""
-        least = self.least_lack()
-        if least is not None and least.resource == refusal.resource and least.needed < refusal.needed:
-            return least
+        cheapest = self.least_lack()
+        if cheapest is not None and cheapest.resource == refusal.resource and cheapest.needed < refusal.needed:
+            return cheapest
         return refusal
 
     def may_fit(self) -> bool:

@@ -73,8 +73,8 @@ class QuadDspSlice(PackedFields):
     def _others(demand: Demand) -> str:
         """Return the names of the multipliers in DSP slices that can compute a convolution instead: ``1 or 2``."""
         weights, bits = demand.operands.weight_range, demand.operands.activation.width
-        kinds = DspSlice(), PackedDspSlice(), PixelPair()
-        *names, last = (str(kind.name) for kind in kinds if kind.accepts(weights, bits, demand.channelwise))
+        others = DspSlice(), PackedDspSlice(), PixelPair()
+        *names, last = (str(other.name) for other in others if other.accepts(weights, bits, demand.channelwise))
         return f"{', '.join(names)} or {last}" if names else last
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
