@@ -125,7 +125,7 @@ def loads(config: EngineConfig, load: Load) -> list[Transfer]:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
         transfers.append(Transfer(box, wide=not load.addend))
     if load.w_steps:
-        transfers.append(Transfer((load.w_address, 0, 0, 1, 1, load.w_steps * config.blocks), wide=True))
+        transfers.append(Transfer((load.w_address, 0, 0, 1, 1, load.w_steps * config.weight_words), wide=True))
     if load.p_words:
         transfers.append(Transfer((load.p_address, 0, 0, 1, 1, load.p_words)))
     return transfers
@@ -198,7 +198,7 @@ def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     """
     weights, steps = columns(jobs, "load", _WEIGHTS)
     parameters, words = columns(jobs, "load", _PARAMETERS)
-    boxes = [_map_box(jobs), (weights, 0, 0, 1, 1, steps * config.blocks, 1), (parameters, 0, 0, 1, 1, words)]
+    boxes = [_map_box(jobs), (weights, 0, 0, 1, 1, steps * config.weight_words, 1), (parameters, 0, 0, 1, 1, words)]
     return _rows(boxes, len(jobs))
 
 

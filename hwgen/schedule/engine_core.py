@@ -22,7 +22,7 @@ from operator import attrgetter
 import numpy as np
 
 from hwgen.gateware.engine.array import Array
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.core import words_latency
 from hwgen.gateware.engine.drain import DrainWalk
 from hwgen.gateware.engine.job import Compute, Job
@@ -31,14 +31,13 @@ from hwgen.schedule import engine_events as events
 
 __all__ = ["CoreSchedule", "columns", "group_steps", "group_steps_of"]
 
-_COMPUTE = ("groups", "first", "last", "walk", "kernel_rows", "kernel_columns", "channels", "channelwise")
-_DRAIN = ("blocks", "pixels", "wait_stored")
+_COMPUTE = ("groups", "folds", "first", "last", "walk", "kernel_rows", "kernel_columns", "channels", "channelwise")
+_DRAIN = ("blocks", "channelwise", "pixels", "wait_stored")
 
 
 def group_steps(part: Compute) -> int:
-    """Return the number of array cycles that a job spends on one pixel group (one output pixel per array lane)."""
-    channels = -(-part.channels // LANES) if part.channelwise else part.channels
-    return part.kernel_rows * part.kernel_columns * channels
+    """Return the number of array cycles that a job spends on one pixel group (one output pixel per lane) in a fold."""
+    return part.kernel_rows * part.kernel_columns * -(-part.channels // (LANES if part.channelwise else CHAIN))
 
 
 def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
@@ -48,12 +47,12 @@ def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays by job: the number of pixel groups, and the number of array cycles that each group takes.
+    """Return two arrays by job: the number of pixel groups in all folds, and the array cycles that each group takes.
 
     A pixel group has one output pixel per lane of the array.
     """
-    groups, *_, rows, across, channels, channelwise = columns(jobs, "compute", _COMPUTE)
-    return groups, rows * across * np.where(channelwise, -(-channels // LANES), channels)
+    groups, folds, *_, rows, across, channels, channelwise = columns(jobs, "compute", _COMPUTE)
+    return groups * folds, rows * across * -(-channels // np.where(channelwise, LANES, CHAIN))
 
 
 class CoreSchedule:
@@ -74,8 +73,9 @@ class CoreSchedule:
 
     def __init__(self, config: EngineConfig, finish: int, jobs: Sequence[Job]):
         groups, steps = group_steps_of(jobs)
-        _, first, last, walk, *_ = columns(jobs, "compute", _COMPUTE)
-        blocks, pixels, wait_stored = columns(jobs, "drain", _DRAIN)
+        fold_groups, _, first, last, walk, *_ = columns(jobs, "compute", _COMPUTE)
+        blocks, channelwise, pixels, wait_stored = columns(jobs, "drain", _DRAIN)
+        fold_blocks = np.where(channelwise, 1, config.blocks)
         sizes = {
             events.ARRAY_PIXELS: config.pixels,
             events.SLOTS: config.slots,
@@ -88,6 +88,7 @@ class CoreSchedule:
             events.DRAIN_LATENCY: Array.DRAIN_LATENCY,
             events.DRAIN_FETCH: DrainWalk.FETCH,
             events.DRAIN_START: DrainWalk.START,
+            events.WALKED: Steps.WALKED,
             events.FINISHED: -1,
         }
         self.tables = events.Core(
@@ -98,7 +99,8 @@ class CoreSchedule:
             yields=np.zeros(groups[first == 0].sum(), np.int64),
         )
         self.tables.state[[*sizes]] = [*sizes.values()]
-        self.tables.jobs[: events.WAIT_STORED + 1] = groups, steps, first, last, walk, blocks, pixels, wait_stored
+        parts = (groups, fold_groups, steps, first, last, walk, blocks, fold_blocks, pixels, wait_stored)
+        self.tables.jobs[: len(parts)] = parts
 
     def _times(self, row: int) -> np.ndarray:
         """Return the known cycles of one kind of event (such as job computed) in the core, one entry per job."""

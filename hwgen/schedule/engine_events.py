@@ -20,24 +20,26 @@ NEVER = 1 << 60
 
 #: Entries of `Core.state`: sizes and latencies of the circuit.
 ARRAY_PIXELS, SLOTS, WORDS_LATENCY, FINISH, FETCH, START = range(6)
-SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START = range(6, 11)
-#: Rows of `Core.jobs`, one column per job: fields of the job's part for the array, fields of its part for the drain,
-#: then the cycles in which these parts are offered and accepted and the job is loaded, stored, computed and drained.
-GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, PIXELS, WAIT_STORED = range(8)
-COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(8, 16)
+SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START, WALKED = range(6, 12)
+#: Rows of `Core.jobs`, one column per job: fields of the job's part for the array (the groups of all folds, and of one),
+#: fields of its part for the drain, then the cycles in which these parts are offered and accepted and the job is loaded,
+#: stored, computed and drained.
+GROUPS, FOLD_GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, FOLD_BLOCKS, PIXELS, WAIT_STORED = range(10)
+COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(10, 18)
 #: Indices of the two queues of a compute core: parts of jobs for the array, and parts of jobs for the drain.
 COMPUTE, DRAIN = range(2)
 #: Offset in `Core.state`: entry ``KNOWN + row`` is the number of known cycles in a row of `Core.jobs`.
 KNOWN = 3
 #: More entries of `Core.state`. For each queue: parts taken, and the cycle from which the unit is free. For the array:
 #: the job, its groups that have not begun, the last step so far, and the numbers of groups that took a slot, that have
-#: begun, that have complete sums, that were drained, and of cycles yielded. For the drain: the job, its pixels that
-#: have not begun, groups begun, whether a group is being drained, its first and last selection, and the cycle of the
-#: last job's ``finished``.
-_TAKEN, _FREE_FROM, _DRAIN_TAKEN = 19, 20, 21
-_JOB, _LEFT, _LAST_STEP, _OPENED, NUM_GROUPS, _NUM_COMPLETE, NUM_RELEASED, NUM_YIELDED = range(23, 31)
-_DRAIN_JOB, _PIXELS_LEFT, _BEGUN, _SELECTS, _SELECTED_FIRST, _SELECTED_LAST, FINISHED = range(31, 38)
-CORE_STATE = 38
+#: begun, that have complete sums, that were drained, and of cycles yielded; the first step of the last fold that began
+#: as the last one of its job. For the drain: the job, its pixels in this fold that have not begun, its blocks in this
+#: fold and later ones, groups begun, whether a group is being drained, its first and last selection, and the cycle of
+#: the last job's ``finished``.
+_TAKEN, _FREE_FROM, _DRAIN_TAKEN = 21, 22, 23
+_JOB, _LEFT, _LAST_STEP, _OPENED, NUM_GROUPS, _NUM_COMPLETE, NUM_RELEASED, NUM_YIELDED, _LAST_FOLD = range(25, 34)
+_DRAIN_JOB, _PIXELS_LEFT, _BLOCKS_LEFT, _BEGUN, _SELECTS, _SELECTED_FIRST, _SELECTED_LAST, FINISHED = range(34, 42)
+CORE_STATE = 42
 #: Columns of `Core.sums`, one row per pixel group: cycle from which its sums can be selected, cycle in which its slot
 #: is free, and cycles of its first and last output beat.
 COMPLETE, RELEASED, FIRST_BEAT, LAST_BEAT = range(4)
@@ -48,9 +50,9 @@ class Core(NamedTuple):
 
     Attributes
     ----------
-    state : int64 (38,)
+    state : int64 (42,)
         Sizes of the circuit, then its present state.
-    jobs : int64 (16, jobs)
+    jobs : int64 (18, jobs)
         Parts of each job, then its cycles as far as they are known.
     groups : int64 (n, 2)
         First and last step of each pixel group.
@@ -116,7 +118,10 @@ def _next_start(core: Core) -> int:
         job = state[_TAKEN]
         if job >= core.state[KNOWN + COMPUTE_ACCEPTED] or job >= core.state[KNOWN + LOADED]:
             return NEVER
-        ready = core.jobs[COMPUTE_ACCEPTED, job] + state[FETCH] - 1 + core.jobs[WALK, job] * state[ARRAY_PIXELS]
+        ready = core.jobs[COMPUTE_ACCEPTED, job] + state[FETCH] - 1
+        if core.jobs[WALK, job]:
+            begin = max(core.jobs[COMPUTE_ACCEPTED, job] + 1, state[_LAST_FOLD])
+            ready = begin + state[WALKED] - 1 + state[ARRAY_PIXELS]
         cycle = max(ready, core.jobs[LOADED, job] + state[START] - 1, state[_LAST_STEP])
     if core.jobs[OPENS, job] and core.jobs[GROUPS, job] and state[_OPENED] >= state[SLOTS]:
         before = state[_OPENED] - state[SLOTS]
@@ -136,6 +141,8 @@ def _start(core: Core, cycle: int) -> None:
             _append(core, COMPUTED, cycle + 1 + state[WORDS_LATENCY])
             return
     job = state[_JOB]
+    if state[_LEFT] == core.jobs[FOLD_GROUPS, job]:
+        state[_LAST_FOLD] = cycle + 1
     state[_LEFT] -= 1
     state[_OPENED] += core.jobs[OPENS, job]
     last = cycle + core.jobs[STEPS, job]
@@ -201,9 +208,10 @@ def _advance_drain(core: Core, cycle: int) -> None:
         if not (core.jobs[BLOCKS, job] and core.jobs[PIXELS, job]):
             _append(core, DRAINED, cycle + 1)
             return
-        state[_DRAIN_JOB], state[_PIXELS_LEFT] = job, core.jobs[PIXELS, job]
+        state[_DRAIN_JOB], state[_PIXELS_LEFT], state[_BLOCKS_LEFT] = job, core.jobs[PIXELS, job], core.jobs[BLOCKS, job]
     state[_BEGUN] += 1
-    last = cycle + min(state[_PIXELS_LEFT], state[ARRAY_PIXELS]) * core.jobs[BLOCKS, state[_DRAIN_JOB]]
+    blocks = min(state[_BLOCKS_LEFT], core.jobs[FOLD_BLOCKS, state[_DRAIN_JOB]])
+    last = cycle + min(state[_PIXELS_LEFT], state[ARRAY_PIXELS]) * blocks
     latency, ended = state[DRAIN_LATENCY], state[NUM_YIELDED]
     index = ended
     while index and core.yields[index - 1] >= cycle + 1 + latency:
@@ -225,6 +233,11 @@ def _end_group(core: Core, cycle: int) -> None:
     state[NUM_RELEASED] += 1
     state[_SELECTS] = 0
     state[_PIXELS_LEFT] -= min(state[_PIXELS_LEFT], state[ARRAY_PIXELS])
+    job = state[_DRAIN_JOB]
+    if not state[_PIXELS_LEFT]:
+        state[_BLOCKS_LEFT] -= min(state[_BLOCKS_LEFT], core.jobs[FOLD_BLOCKS, job])
+        if state[_BLOCKS_LEFT]:
+            state[_PIXELS_LEFT] = core.jobs[PIXELS, job]
     if not state[_PIXELS_LEFT]:
         state[FINISHED] = cycle + latency + state[FINISH]
         _append(core, DRAINED, state[FINISHED] + 1)

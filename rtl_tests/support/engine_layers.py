@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job
 
 #: Bank, word, bytes. Step, block, bytes.
@@ -18,8 +19,8 @@ Write = tuple[int, int, list[int]]
 class Layer:
     """A tile of a layer, and its operands.
 
-    ``boxes``: of each chunk of channels ``(C, rows, columns)``. ``weights``: of each chunk ``(maps, C, Kh, Kw)``, or
-    in a channelwise layer ``(2, C, Kh, Kw)`` for blocks 0 and 1.
+    ``boxes``: of each chunk of channels ``(C, rows, columns)``. ``weights``: of each chunk ``(maps, C, Kh, Kw)``, for
+    the maps of all folds, or in a channelwise layer ``(C, Kh, Kw)``, 8 channels for each fold but the last.
     """
 
     rows: int
@@ -32,6 +33,7 @@ class Layer:
     weights: list[np.ndarray]
     channelwise: bool = False
     maximum: bool = False
+    folds: int = 1
     blocks: int = 1
     drain: Drain = field(default=Drain())
 
@@ -42,7 +44,7 @@ class Layer:
     def taps(self, chunk: int) -> np.ndarray:
         """Return the values that the taps of each output pixel read: ``(C, Kh, Kw, rows, columns)``."""
         box = self.boxes[chunk]
-        kernel = self.weights[chunk].shape[2:]
+        kernel = self.weights[chunk].shape[-2:]
         places = []
         for axis, (out, size) in enumerate(zip((self.rows, self.columns), kernel, strict=True)):
             begins = np.arange(out) * self.stride + self.origin[axis]
@@ -58,25 +60,26 @@ class Layer:
         for chunk, weights in enumerate(self.weights):
             taps = self.taps(chunk).astype(float)
             if self.maximum:
-                total = taps.max(axis=(1, 2))[None]
+                total = taps.max(axis=(1, 2))
             elif self.channelwise:
-                # Blocks of channels meet in the same eight elements.
-                products = np.einsum("bcij,cijyx->bcyx", weights, taps)
-                total = sum(products[:, first : first + LANES] for first in range(0, len(taps), LANES))
+                total = np.einsum("cij,cijyx->cyx", weights, taps)
             else:
-                sums = np.einsum("mcij,cijyx->myx", weights, taps)
-                total = total + sums.reshape(-1, LANES, *sums.shape[1:])
-        found = np.full((self.blocks, LANES, self.pixels), np.nan)
-        found[:, : total.shape[1]] = total[: self.blocks].reshape(self.blocks, -1, self.pixels)
-        return found
+                total = total + np.einsum("mcij,cijyx->myx", weights, taps)
+        found = np.full((self.blocks * LANES, self.pixels), np.nan)
+        count = min(len(found), len(total))
+        found[:count] = total[:count].reshape(count, -1)
+        return found.reshape(self.blocks, LANES, -1)
 
     def beats(self, config: EngineConfig) -> list[dict]:
         """Return the beats that the drain sends, in order, with ``None`` for sums without a channel."""
         half = 1 << config.sum_bits - 1
         sums = (self.sums() + half) % (2 * half) - half
         part, found = self.drain, []
-        for pixel in range(self.pixels):
-            for block in range(self.blocks):
+        size = 1 if self.channelwise else config.blocks
+        folds = [range(first, min(first + size, self.blocks)) for first in range(0, self.blocks, size)]
+        for blocks, pixel in product(folds, range(self.pixels)):
+            for block in blocks:
+                ends_fold = (pixel, block) == (self.pixels - 1, blocks[-1])
                 found.append(
                     {
                         "sums": [None if np.isnan(each) else int(each) for each in sums[block, :, pixel]],
@@ -84,8 +87,9 @@ class Layer:
                         "addend": part.a_base + pixel + block * part.pixels & 0xFFFF,
                         "parameter": part.p_base + block & 0xFF,
                         **{name: getattr(part, name) for name in CONSTANTS},
-                        "pixel_end": int(block == self.blocks - 1),
-                        "last": int((pixel, block) == (self.pixels - 1, self.blocks - 1)),
+                        "pixel_end": int(block == blocks[-1]),
+                        "fold_end": int(ends_fold),
+                        "last": int(ends_fold and block == self.blocks - 1),
                     }
                 )
         return found
@@ -102,7 +106,7 @@ class Layer:
         return -(-(first + self.boxes[0].shape[1] * self.pitch(config)) // config.pixels)
 
     def compute(self, config: EngineConfig, chunk: int, place: Place, walk: bool) -> Compute:
-        box, (kernel_rows, kernel_columns) = self.boxes[chunk], self.weights[chunk].shape[2:]
+        box, (kernel_rows, kernel_columns) = self.boxes[chunk], self.weights[chunk].shape[-2:]
         pixels, pitch, stride = config.pixels, self.pitch(config), self.stride
         rows, columns = divmod(pixels, self.columns)
         start = place.first + self.origin[0] * pitch + self.origin[1]
@@ -119,7 +123,7 @@ class Layer:
             walk=int(walk),
             kernel_rows=kernel_rows,
             kernel_columns=kernel_columns,
-            channels=len(box),
+            channels=min(len(box), LANES) if self.channelwise else len(box),
             stride=stride,
             w_base=place.weights,
             columns=self.columns * stride,
@@ -141,6 +145,7 @@ class Layer:
             row_words=by_row // pixels,
             row_rest=by_row % pixels,
             plane=self.plane(config, place.first),
+            folds=self.folds,
         )
 
     def map_writes(self, config: EngineConfig, chunk: int, place: Place, rng: np.random.Generator) -> Iterator[Write]:
@@ -157,22 +162,37 @@ class Layer:
     def weight_writes(
         self, config: EngineConfig, chunk: int, place: Place, rng: np.random.Generator
     ) -> Iterator[Write]:
-        weights = self.weights[chunk]
-        channels, kernel = weights.shape[1], weights.shape[2:]
         step = place.weights
-        for first in range(0, channels, LANES):
-            for tap in np.ndindex(kernel):
-                for channel in range(first, first + 1 if self.channelwise else min(first + LANES, channels)):
-                    of_maps = rng.integers(-128, 128, config.maps)
-                    if self.channelwise:
-                        lanes = weights[:, first : first + LANES, *tap]
-                        for block in range(2):
-                            of_maps[LANES * block : LANES * block + lanes.shape[1]] = lanes[block]
-                    else:
-                        of_maps[: len(weights)] = weights[:, channel, *tap]
-                    for block in range(config.blocks):
-                        yield step, block, of_maps[LANES * block : LANES * (block + 1)].tolist()
-                    step += 1
+        for fold in range(self.folds):
+            for words in self._step_weights(config, chunk, fold, rng):
+                odd = words[:, 1::2] - (words[:, ::2] < 0)  # the lower field of a pair borrows from the upper one
+                words = np.stack([words[:, ::2], odd], axis=2).reshape(-1, LANES)
+                for index, word in enumerate(words.tolist()):
+                    yield step, index, word
+                step += 1
+
+    def _step_weights(
+        self, config: EngineConfig, chunk: int, fold: int, rng: np.random.Generator
+    ) -> Iterator[np.ndarray]:
+        """Yield the weights ``(4, maps)`` of each step of a fold, by channel position and output map."""
+        weights = self.weights[chunk]
+        for first in range(0, len(weights) if self.channelwise else weights.shape[1], LANES):
+            for tap in np.ndindex(weights.shape[-2:]):
+                if self.channelwise:
+                    if first != fold * LANES:
+                        continue
+                    words = rng.integers(-127, 128, (CHAIN, config.maps))
+                    words[:, :LANES] = 0
+                    for lane, weight in enumerate(weights[first : first + LANES, *tap]):
+                        words[lane % CHAIN, lane] = weight
+                    yield words
+                    continue
+                maps = slice(fold * config.maps, (fold + 1) * config.maps)
+                for channel in range(first, min(first + LANES, weights.shape[1]), CHAIN):
+                    known = weights[maps, channel : channel + CHAIN, *tap].T
+                    words = np.zeros((CHAIN, config.maps), int)
+                    words[: len(known)] = known
+                    yield words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +214,20 @@ class Task:
     beats: list[dict]
 
 
+def packable(weights: np.ndarray) -> np.ndarray:
+    """Return weights ``(maps, C, Kh, Kw)`` with -127 for each -128 that slices can't multiply exactly.
+
+    These are weights of an odd map beside a negative weight of the map before, and one of four channels of an even map.
+    """
+    changed = weights.copy()
+    for number, even in enumerate(changed[::2]):
+        odd = changed[2 * number + 1]
+        odd[(odd == -128) & (even < 0)] = -127
+        for first in range(0, even.shape[0] - CHAIN + 1, CHAIN):
+            even[first][(even[first : first + CHAIN] == -128).all(axis=0)] = -127
+    return changed
+
+
 KINDS = ("convolution", "depthwise", "maximum")
 #: Fields of `Drain` that go with each of its beats.
 CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
@@ -211,11 +245,15 @@ def make_layer(
     dilation: tuple[int, int] = (1, 1),
     origin: tuple[int, int] = (0, 0),
     channels: tuple[int, ...] = (1,),
+    folds: int = 1,
     blocks: int = 1,
 ) -> Layer:
     """One of ``KINDS``, with random operands; ``size`` is that of the box, ``channels`` those of the chunks."""
-    shapes = [(config.maps if kind == "convolution" else 2, count, *kernel) for count in channels]
+    dense = kind == "convolution"
+    shapes = [((folds * config.maps, count) if dense else (count,)) + kernel for count in channels]
     weights = [rng.choice([-128, 127], s) if rng.random() < 0.1 else rng.integers(-128, 128, s) for s in shapes]
+    if dense:
+        weights = [packable(each) for each in weights]
     if kind == "maximum":
         weights = [np.ones_like(each) for each in weights]
     return Layer(
@@ -229,9 +267,11 @@ def make_layer(
         weights=weights,
         channelwise=kind != "convolution",
         maximum=kind == "maximum",
+        folds=folds,
         blocks=blocks,
         drain=Drain(
             blocks=blocks,
+            channelwise=int(not dense),
             pixels=out[0] * out[1],
             columns=out[1],
             p_base=int(rng.integers(0, 256)),
@@ -252,8 +292,9 @@ def random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
         layer = _random_layer(rng, config)
         chunks = range(len(layer.boxes))
         words = max(-(-len(layer.boxes[n]) // LANES) for n in chunks) * layer.plane(config, config.pixels - 1)
-        steps = max(layer.weights[n][0].size for n in chunks)
-        groups = -(-layer.pixels // config.pixels)
+        taps = layer.weights[0].shape[-2] * layer.weights[0].shape[-1]
+        steps = layer.folds * taps * (1 if layer.channelwise else max(-(-len(box) // CHAIN) for box in layer.boxes))
+        groups = -(-layer.pixels // config.pixels) * layer.folds
         if (
             2 * words <= config.map_words
             and 2 * steps <= config.weight_steps
@@ -279,8 +320,13 @@ def _random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
         for count, taps, gap, begin in zip(out, kernel, dilation, origin, strict=True)
     ]
     chunks = int(rng.choice([1, 1, 2, 3])) if kind == "convolution" else 1
-    most = 20 if kind == "convolution" else LANES
-    blocks = {"convolution": config.blocks, "depthwise": 2, "maximum": 1}[kind]
+    folds = often_one(3)
+    most = config.blocks if kind == "convolution" else 1
+    blocks = int(rng.integers((folds - 1) * most + 1, folds * most + 1))
+    if kind == "convolution":
+        channels = tuple(often_one(20) for _ in range(chunks))
+    else:
+        channels = (int(rng.integers((folds - 1) * LANES + 1, folds * LANES + 1)),)
     return make_layer(
         rng,
         config,
@@ -291,8 +337,9 @@ def _random_layer(rng: np.random.Generator, config: EngineConfig) -> Layer:
         stride=stride,
         dilation=dilation,
         origin=origin,
-        channels=tuple(often_one(most) for _ in range(chunks)),
-        blocks=int(rng.integers(1, blocks + 1)),
+        channels=channels,
+        folds=folds,
+        blocks=blocks,
     )
 
 

@@ -1,6 +1,6 @@
-"""Multiply-accumulate array of the engine: one element per output map and pixel, with memories for partial sums.
+"""Multiply-accumulate array of the engine: chains of DSP slices per output map and pixel, and memories for partial sums.
 
-A slot is the place for one partial sum in each element.
+A slot is the place for one partial sum of each output map and pixel.
 """
 
 from __future__ import annotations
@@ -8,29 +8,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Array as Choice
 from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
+from hwgen.gateware.lookup import delayed, delayed_fast, ram_attributes
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
 #: Number of values that one LUT combines by a bitwise or.
 _JOINED = 6
-#: Width of a product of two bytes, in bits. The two products of a slice are this many bits apart, because they are
-#: separated before they are added to any sum.
-_PRODUCT_BITS = 16
+#: Distance in bits between the two fields of a chain's sum. The lower field stores the sum of four products.
+FIELD_BITS = 17
+#: Width of the upper field of a chain's sum, in bits: its sum can be ``2**16``.
+_HIGH_BITS = FIELD_BITS + 1
+#: Cycles from the words of a step to the sums of the step's chains: operands, product, and a sum per position.
+_TO_CHAIN_SUMS = 3 + CHAIN
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
     """Return the layout of the control word that tells the multiply-accumulate array what to do in a step (one cycle).
 
-    `step_layout` explains ``zero``, ``resume`` and ``ends``.
+    `step_layout` explains ``zero``, ``resume``, ``ends`` and ``half``.
     """
     return data.StructLayout(
         {
@@ -38,7 +40,7 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
             "resume": 1,
             "ends": 1,
             "slot": range(config.slots),
-            "channel": range(LANES),
+            "half": 1,
             "channelwise": 1,
             "maximum": 1,
             "pad": signed(8),
@@ -63,15 +65,16 @@ class ArrayConfig:
         word = LANES * engine.sum_bits
         words = engine.pixels * engine.blocks  # words of sums: one memory each, and the drain selects one of them
         joined = -(-words // _JOINED)
-        elements, operands = engine.pixels * engine.maps, min(engine.pairs, LANES + 1)
-        cost.dsp = engine.pixels * engine.pairs
+        sums, activations = engine.pixels * engine.maps, engine.pixels * LANES * 8
+        cost.dsp = engine.pixels * engine.pairs * CHAIN
         for _ in range(words):
             cost.ram(word, engine.slots, "lut")
-        # An adder and a multiplexer for each sum, the drain's selection, operands, packed weights, maxima.
-        cost.lut += elements * engine.sum_bits + word * (joined + _any_luts(joined))
-        cost.lut += engine.pixels * 8 * (2 + operands) + engine.pairs * (_PRODUCT_BITS + 9) + engine.pixels * LANES * 6
-        # Operands and weights are in the registers of the slices, except the words that they are taken from.
-        cost.ff += elements * engine.sum_bits + engine.pixels * 8 * (LANES + 1) + word * (joined + 1)
+        # An adder and a multiplexer for each sum, the drain's selection, activations, maxima.
+        cost.lut += sums * engine.sum_bits + word * (joined + _any_luts(joined))
+        cost.lut += activations + engine.pixels * LANES * 6
+        # The first registers of activations and weights are in the slices, except those of late positions.
+        cost.ff += sums * engine.sum_bits + word * (joined + 1)
+        cost.ff += activations + engine.pixels * 2 * 8 * sum(max(position - 1, 0) for position in range(CHAIN))
         cost.ff += 36 + 6 * counter_bits(engine.slots) + words  # the control of a step, and read enables
         return cost.resources
 
@@ -84,23 +87,13 @@ def _any_luts(values: int) -> int:
     return 0 if values < 2 else -(-(values - 1) // (_JOINED - 1))
 
 
-@dataclass
-class _Stages:
-    """Valid bits and control words of the steps in the array's pipeline, each in a list by pipeline stage.
-
-    Stage 0 is the cycle in which a step's words arrive.
-    """
-
-    valid: list[Value]
-    control: list[data.View]
-
-
 class Array(ConfiguredComponent[EngineConfig]):
-    """Multiply-accumulate array of ``maps / 2`` by ``pixels`` DSP slices, with two products and two accumulators each.
+    """Multiply-accumulate array of ``maps / 2`` by ``pixels`` chains of four DSP slices, with two accumulators each.
 
-    The slice of pair ``8 h + j`` has the weight of map ``16 h + j`` in its low field, and the weight of map
-    ``16 h + 8 + j`` in its high field. LUT RAM with one write port and one read port stores the sums of
-    `EngineConfig.slots` groups. Groups that continue older sums share the read port with the drain; the drain yields.
+    A slice multiplies a channel of a pixel by the weights of two neighbouring output maps, and adds both products to
+    those of the slice before. So a chain adds the products of four channels, and separates the two sums behind its last
+    slice. LUT RAM with one write port and one read port stores the sums of `EngineConfig.slots` groups. Groups that
+    continue older sums share the read port with the drain; the drain yields.
 
     Parameters
     ----------
@@ -116,8 +109,9 @@ class Array(ConfiguredComponent[EngineConfig]):
         8 channels of each lane's pixel.
     inside : In(pixels)
         Lanes whose word is inside of the map, one cycle after ``words``. The other lanes use ``pad``.
-    weights : In(array of ``maps`` signed bytes)
-        Weights of the step, one cycle after ``words``.
+    weights : In(array of 4 arrays of ``maps`` signed bytes)
+        Weights of each chain position, `weights_cycle` cycles after ``words``. Byte ``2 p`` is the weight of map ``2
+        p``. Byte ``2 p + 1`` is the weight of map ``2 p + 1``, less 1 if that of map ``2 p`` is negative.
     select : In
         Sums to drain (`select_layout`).
     yields : Out(1)
@@ -131,16 +125,17 @@ class Array(ConfiguredComponent[EngineConfig]):
         selected `SUM_LATENCY` cycles after the words of that last step.
 
     Number range
-        Sums wrap at ``sum_bits``. Products are products of bytes. With ``maximum``, weights are 1, and low fields keep
-        the maximum byte since ``zero``; they can't continue older maxima.
+        Sums wrap at ``sum_bits``. In a step, the four weights of an output map with an even index must not all be -128.
+        With ``maximum``, weights are 1, and fields keep the maximum byte since ``zero``; they can't continue older
+        maxima.
     """
 
     #: Cycles from the words of a group's last step to the first cycle in which the drain can select the group's sums.
-    SUM_LATENCY = 5
+    SUM_LATENCY = _TO_CHAIN_SUMS + 1
     #: Minimum cycles from the last step of a group to a step that continues the group's sums from their slot.
     TURNAROUND = 3
     #: Cycles from the words of a step that resumes stored sums to the cycle in which the step blocks the drain.
-    YIELD = 2
+    YIELD = _TO_CHAIN_SUMS - 2
     #: Cycles from the drain's selection of sums to these sums at the array's output.
     DRAIN_LATENCY = 4
 
@@ -152,117 +147,128 @@ class Array(ConfiguredComponent[EngineConfig]):
                 "control": In(control_layout(config)),
                 "words": In(data.ArrayLayout(data.ArrayLayout(signed(8), LANES), config.pixels)),
                 "inside": In(config.pixels),
-                "weights": In(data.ArrayLayout(signed(8), config.maps)),
+                "weights": In(data.ArrayLayout(data.ArrayLayout(signed(8), config.maps), CHAIN)),
                 "select": In(select_layout(config)),
                 "yields": Out(1),
                 "sums": Out(data.ArrayLayout(signed(config.sum_bits), LANES)),
             },
         )
 
+    @staticmethod
+    def weights_cycle(position: int) -> int:
+        """Return the number of cycles from the words of a step to its weights at a position of the chains."""
+        return 1 + position
+
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        valid: list[Value] = [self.valid]
-        control = [self.control]
-        for age in range(1, 6):
-            valid.append(delayed(m, f"valid_stage_{age}", valid[-1], 1, reset_less=False))
-            # With a reset, synthesis makes no shift register, whose output is late.
-            later = Signal(control_layout(config), name=f"control_stage_{age}")
-            m.d.sync += later.eq(control[-1])
-            control.append(later)
-        self._stages = _Stages(valid, control)
         operands = self._elaborate_operands(m)
         weights = self._elaborate_weights(m)
         read, cleared = self._elaborate_read(m)
+        self._elaborate_flags(m)
         stored: list[Value] = []
         for lane in range(config.pixels):
-            sums: dict[int, list[Signal]] = {}
-            stored_words = []
             for block in range(config.blocks):
                 old = Signal(
                     data.ArrayLayout(signed(config.sum_bits), LANES),
                     name=f"stored_sums_{lane}_{block}",
                     reset_less=True,
                 )
-                sums[block] = [old[row] for row in range(LANES)]
-                stored_words.append(old.as_value())
-            for pair in range(config.pairs):
-                half, row = divmod(pair, LANES)
-                low, high = self._elaborate_slice(m, operands[lane][pair], weights[pair], f"{lane}_{pair}")
-                sums[2 * half][row] = self._elaborate_sum(
-                    m, low, sums[2 * half][row], f"accumulator_{lane}_{2 * half}_{row}", maximum=half == 0
-                )
-                sums[2 * half + 1][row] = self._elaborate_sum(
-                    m, high, sums[2 * half + 1][row], f"accumulator_{lane}_{2 * half + 1}_{row}", maximum=False
-                )
-            for block, old in enumerate(stored_words):
-                self._elaborate_slots(m, lane, block, Cat(sums[block]), read, cleared[lane][block], old)
-            stored += stored_words
+                sums = []
+                for pair in range(LANES // 2):
+                    halves = operands[lane][2 * pair // CHAIN if block == 0 else 0]
+                    index = block * LANES // 2 + pair
+                    fields = self._elaborate_chain(m, halves, weights[index], f"{lane}_{index}")
+                    for row, field in enumerate(fields, 2 * pair):
+                        name = f"accumulator_{lane}_{block}_{row}"
+                        sums.append(self._elaborate_sum(m, field, old[row], name, maximum=block == 0))
+                self._elaborate_slots(m, lane, block, Cat(sums), read, cleared[lane][block], old)
+                stored.append(old.as_value())
         self._elaborate_choice(m, stored)
         return m
 
-    def _elaborate_operands(self, m: Module) -> list[list[Signal]]:
-        """Add the choice of each DSP slice's activation; return it by lane and pair of maps, two cycles later.
+    def _elaborate_operands(self, m: Module) -> list[list[list[Value]]]:
+        """Add the choice of the chains' activations; return them by lane, half of a block of pairs, and position.
 
-        Equal activations are shared.
+        In a channelwise step, the first half of the pairs reads channels 0 to 3, and the second half channels 4 to 7.
+        Activations of a position arrive a cycle after those of the position before.
         """
-        config = self._config
-        before, control = self._stages.control[0], self._stages.control[1]
+        control = self.control
+        halves = [Signal(name=f"is_upper_half_{half}") for half in range(2)]
+        m.d.sync += [halves[0].eq(control.half & ~control.channelwise), halves[1].eq(control.half | control.channelwise)]
+        pad = delayed(m, "padding", control.pad, 1)
         operands = []
-        for lane in range(config.pixels):
-            chosen = Signal(signed(8), name=f"channel_value_{lane}", reset_less=True)
-            own = Signal(data.ArrayLayout(signed(8), LANES), name=f"pixel_word_{lane}", reset_less=True)
-            m.d.sync += [
-                chosen.eq(Choice(self.words[lane][channel] for channel in range(LANES))[before.channel]),
-                own.eq(self.words[lane]),
-            ]
-            inside = self.inside[lane]
-            values = []
-            for pair in range(min(config.pairs, LANES + 1)):
-                value = Signal(signed(8), name=f"operand_{lane}_{pair}", reset_less=True)
-                mine = Mux(control.channelwise, own[pair], chosen) if pair < LANES else chosen
-                m.d.sync += value.eq(Mux(inside, mine, control.pad))
-                values.append(value)
-            operands.append(values + values[-1:] * (config.pairs - len(values)))
+        for lane in range(self._config.pixels):
+            word = Signal(data.ArrayLayout(signed(8), LANES), name=f"pixel_word_{lane}", reset_less=True)
+            m.d.sync += word.eq(self.words[lane])
+            operands.append([])
+            for half, upper in enumerate(halves):
+                values = []
+                for position in range(CHAIN):
+                    value = Signal(signed(8), name=f"activation_{lane}_{half}_{position}")
+                    channel = Mux(upper, word[CHAIN + position], word[position])
+                    m.d.comb += value.eq(Mux(self.inside[lane], channel, pad))
+                    values.append(delayed(m, value.name, value, 1 + position))
+                operands[-1].append(values)
         return operands
 
-    def _elaborate_weights(self, m: Module) -> list[Signal]:
-        """Pack both weights of each pair of output maps into a registered DSP operand, and return one operand per pair.
+    def _elaborate_weights(self, m: Module) -> list[list[Signal]]:
+        """Register the packed weights of each pair of output maps, and return them by pair and position.
 
-        The operands are zero without a step, so that sums do not change.
+        They are zero without a step, so that sums do not change.
         """
-        packed = []
-        for pair in range(self._config.pairs):
-            half, row = divmod(pair, LANES)
-            low, high = self.weights[16 * half + row], self.weights[16 * half + LANES + row]
-            both = Signal(signed(_PRODUCT_BITS + 9), name=f"packed_weights_{pair}", reset_less=True)
-            below = Cat(low, low[-1].replicate(_PRODUCT_BITS - 8), named(high - low[-1], "high_weight")[:9])
-            m.d.sync += both.eq(Mux(self._stages.valid[1], below, 0))
-            packed.append(both)
+        valid = delayed(m, "step_valid", self.valid, 1, reset_less=False)
+        packed: list[list[Signal]] = [[] for _ in range(self._config.pairs)]
+        for position in range(CHAIN):
+            for pair, weights in enumerate(packed):
+                low, high = (self.weights[position][2 * pair + field] for field in range(2))
+                both = Signal(signed(FIELD_BITS + 8), name=f"packed_weights_{pair}_{position}", reset_less=True)
+                m.d.sync += both.eq(Cat(low, low[-1].replicate(FIELD_BITS - 8), high))
+                with m.If(~valid):
+                    m.d.sync += both.eq(0)
+                weights.append(both)
+            valid = delayed(m, f"step_valid_{position}", valid, 1, reset_less=False)
         return packed
 
-    def _elaborate_slice(self, m: Module, operand: Signal, weights: Signal, name: str) -> tuple[Value, Value]:
-        """Add a DSP slice that multiplies an activation by two packed weights; return both products, two cycles later.
+    def _elaborate_chain(
+        self, m: Module, activations: list[Value], weights: list[Signal], name: str
+    ) -> tuple[Value, Value]:
+        """Add a chain of DSP slices, and return its two sums of four products, `_TO_CHAIN_SUMS` cycles after the words.
 
-        The slice adds half of the high field's unit. So the high field is rounded, and is not one too small where the
-        low product is negative. The addition inverts the sign bit of the low field.
+        The first slice adds half of the high field's unit. So the high field is rounded, and is not one too small where
+        the sum of the low field is negative. The addition inverts the sign bit of the low field.
         """
-        product = Signal(signed(len(weights) + 8), name=f"packed_product_{name}", reset_less=True)
-        rounded = Signal(signed(len(weights) + 8), name=f"rounded_product_{name}", reset_less=True)
-        m.d.sync += [product.eq(operand * weights), rounded.eq(product + (1 << (_PRODUCT_BITS - 1)))]
-        low, sign = rounded[: _PRODUCT_BITS - 1], rounded[_PRODUCT_BITS - 1]
-        return Cat(low, ~sign).as_signed(), rounded[_PRODUCT_BITS : 2 * _PRODUCT_BITS].as_signed()
+        total = None
+        for position, (activation, weight) in enumerate(zip(activations, weights, strict=True)):
+            product = Signal(signed(len(weight) + 8), name=f"packed_product_{name}_{position}", reset_less=True)
+            bits = min(len(product) + position, FIELD_BITS + _HIGH_BITS)
+            partial = Signal(signed(bits), name=f"chain_sum_{name}_{position}", reset_less=True)
+            before = 1 << (FIELD_BITS - 1) if total is None else total
+            m.d.sync += [product.eq(activation * weight), partial.eq(product + before)]
+            total = partial
+        assert total is not None
+        low, sign = total[: FIELD_BITS - 1], total[FIELD_BITS - 1]
+        return Cat(low, ~sign).as_signed(), total[FIELD_BITS:].as_signed()
 
-    def _elaborate_sum(self, m: Module, product: Value, old: Value, name: str, *, maximum: bool) -> Signal:
-        control = self._stages.control[4]
+    def _elaborate_flags(self, m: Module) -> None:
+        """Delay the flags of a step until its chains' sums are known."""
+        control, cycles = self.control, _TO_CHAIN_SUMS
+        self._maximum = delayed_fast(m, "is_maximum", control.maximum, cycles)
+        self._opens = delayed_fast(m, "opens_sums", control.zero, cycles)
+        self._from_zero = delayed_fast(m, "starts_from_zero", control.zero | control.maximum, cycles)
+        self._resumes = delayed_fast(m, "resumes_sums", control.resume, cycles)
+        self._written = delayed(m, "slot_write", self.valid & control.ends, cycles + 1, reset_less=False)
+        self._slot = delayed_fast(m, "write_slot_index", control.slot, cycles + 1)
+
+    def _elaborate_sum(self, m: Module, field: Value, old: Value, name: str, *, maximum: bool) -> Signal:
         total = Signal(signed(self._config.sum_bits), name=name, reset_less=True)
+        base = named(Mux(self._from_zero, 0, Mux(self._resumes, old, total)), "base_sum")
         if not maximum:
-            m.d.sync += total.eq(Mux(control.zero, 0, Mux(control.resume, old, total)) + product)
+            m.d.sync += total.eq(base + field)
             return total
-        greater = product[:8].as_signed() > total[:8].as_signed()
-        with m.If(~control.maximum | control.zero | greater):
-            base = named(Mux(control.zero | control.maximum, 0, Mux(control.resume, old, total)), "base_sum")
-            m.d.sync += total.eq(base + product)
+        greater = field[:8].as_signed() > total[:8].as_signed()
+        with m.If(~self._maximum | self._opens | greater):
+            m.d.sync += total.eq(base + field)
         return total
 
     def _elaborate_read(self, m: Module) -> tuple[Signal, list[list[Signal]]]:
@@ -272,11 +278,12 @@ class Array(ConfiguredComponent[EngineConfig]):
 
         A group that resumes its sums reads all words. The drain reads the word that it selects.
         """
-        config = self._config
-        resumes = named(self._stages.valid[self.YIELD] & self._stages.control[self.YIELD].resume, "resumes")
+        config, control = self._config, self.control
+        resumes = delayed(m, "reads_sums", self.valid & control.resume, self.YIELD, reset_less=False)
+        resumed = delayed_fast(m, "resumed_slot_index", control.slot, self.YIELD)
         slot = Signal(range(config.slots), name="read_slot_index", reset_less=True)
         m.d.comb += self.yields.eq(resumes)
-        m.d.sync += slot.eq(Mux(resumes, self._stages.control[self.YIELD].slot, self.select.slot))
+        m.d.sync += slot.eq(Mux(resumes, resumed, self.select.slot))
         cleared = []
         for lane in range(config.pixels):
             cleared.append(
@@ -294,17 +301,12 @@ class Array(ConfiguredComponent[EngineConfig]):
 
         It is written a cycle after a group's last sum, and read into ``old``.
         """
-        config, stages = self._config, self._stages
+        config = self._config
         m.submodules[f"slots_{lane}_{block}"] = slots = memory.Memory(
             shape=len(sums), depth=config.slots, init=[], attrs=ram_attributes(config.slots, "lut")
         )
         to, of = write_port(slots), read_port(slots, domain="comb")
-        m.d.comb += [
-            to.en.eq(stages.valid[5] & stages.control[5].ends),
-            to.addr.eq(stages.control[5].slot),
-            to.data.eq(sums),
-            of.addr.eq(read),
-        ]
+        m.d.comb += [to.en.eq(self._written), to.addr.eq(self._slot), to.data.eq(sums), of.addr.eq(read)]
         m.d.sync += old.eq(Mux(cleared, 0, of.data))
 
     def _elaborate_choice(self, m: Module, stored: list[Value]) -> None:

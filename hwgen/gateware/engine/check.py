@@ -19,7 +19,7 @@ from amaranth.lib.crc import catalog
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.engine.config import LANES, STRIDES, TABLE_WORDS, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, STRIDES, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.job import (
     COUNT_BITS,
     SEAL_BITS,
@@ -41,9 +41,6 @@ from hwgen.gateware.naming import named
 PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
 #: Number of lookup tables that a load can write: `hwgen.gateware.engine.add.TABLES`, and the activation table.
 TABLES = 4
-#: Number of job fields in a product that `_fits` checks. A product of three numbers with n bits in all is at least
-#: 2**(n - 3).
-_FACTORS = 3
 
 
 @dataclass(frozen=True)
@@ -122,16 +119,16 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
 
 
 def _compute_rules(engine: EngineConfig) -> Iterator[Rule]:
-    for name in ("kernel_rows", "kernel_columns", "channels"):
+    for name in ("kernel_rows", "kernel_columns", "channels", "folds"):
         yield Rule(
             ("compute.groups", f"compute.{name}"),
             lambda _, groups, size: (groups != 0) & (size == 0),
             f"{name} must not be 0 where groups is not",
         )
-    for name, value, maximum in (("channelwise", 0, 1), ("channelwise", 1, LANES)):
+    for name, value, maximum in (("channelwise", 0, CHAIN), ("channelwise", 1, LANES)):
         yield _fits(
             "compute",
-            ("kernel_rows", "kernel_columns", "channels"),
+            ("folds", "kernel_rows", "kernel_columns", "channels"),
             maximum * engine.weight_steps,
             only=("compute.groups", f"compute.{name}"),
             where=lambda groups, alone, value=value: (groups != 0) & (alone == value),
@@ -141,10 +138,13 @@ def _compute_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, groups, stride: (groups != 0) & ((stride < STRIDES[0]) | (stride > STRIDES[-1])),
         f"stride must be from {STRIDES[0]} to {STRIDES[-1]}",
     )
-    yield Rule(
-        ("compute.groups", "compute.first", "compute.last"),
-        lambda _, groups, first, last: ((first == 0) | (last == 0)) & (groups > engine.slots),
-        f"groups must be at most {engine.slots} in a chunk of several",
+    yield _fits(
+        "compute",
+        ("groups", "folds"),
+        engine.slots,
+        only=("compute.first", "compute.last"),
+        where=lambda first, last: (first == 0) | (last == 0),
+        why=" in a chunk of several",
     )
     yield from _banks(engine, "compute", "groups", ("start_rest", "column_rest", "row_rest"))
 
@@ -156,7 +156,20 @@ def _drain_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, groups, last, blocks: ((groups != 0) & (last != 0)) != (blocks != 0),
         "blocks must not be 0 where sums are complete, and be 0 where none are",
     )
-    yield Rule(("drain.blocks",), lambda _, blocks: blocks > engine.blocks, f"blocks must be at most {engine.blocks}")
+    for channelwise, count in ((0, engine.blocks), (1, 1)):
+        yield Rule(
+            ("compute.channelwise", "drain.blocks"),
+            lambda _, alone, blocks, held, value=channelwise, count=count: (
+                (alone == value) & (blocks != 0) & ((blocks > held) | (blocks + count <= held))
+            ),
+            f"blocks must be as many as its folds of {count} hold{', if channelwise' * channelwise}",
+            products=(("compute.folds", count),),
+        )
+    yield Rule(
+        ("compute.channelwise", "drain.blocks", "drain.channelwise"),
+        lambda _, alone, blocks, alone_too: (blocks != 0) & (alone != alone_too),
+        "channelwise must be that of the sums",
+    )
     yield Rule(
         ("drain.blocks", "drain.pixels"),
         lambda _, blocks, pixels, held: (blocks != 0) & ((pixels > held) | (pixels + engine.pixels <= held)),
@@ -194,27 +207,29 @@ def _banks(engine: EngineConfig, part: str, some: str, names: tuple[str, ...]) -
 
 def _fits(
     part: str,
-    factors: tuple[str, str, str],
+    factors: tuple[str, ...],
     maximum: int,
     *,
     only: tuple[str, ...] = (),
     where: Callable[..., Any] = lambda: 1,
+    why: str = "",
 ) -> Rule:
-    """Return the rule that a product of three job fields fits a buffer of ``maximum`` words, judged by bit lengths.
+    """Return the rule that a product of job fields fits a buffer of ``maximum`` words, judged by bit lengths.
 
-    The rule rejects every product of at least eight times the maximum, and accepts every product that fits. With a
-    first factor of 0, nothing is moved and the rule holds.
+    A product of k numbers with n bits in all is at least ``2**(n - k)``. The rule rejects every product of at least
+    ``2**k`` times the maximum, and accepts every product that fits. With a first factor of 0, nothing is moved and the
+    rule holds.
     """
-    longest = maximum.bit_length() - 1 + _FACTORS
+    longest = maximum.bit_length() - 1 + len(factors)
 
     def broken(_: Any, *values: Any) -> Any:
-        conditions, (first, second, third) = values[: len(only)], values[len(only) :]
-        return named(where(*conditions) & (first != 0) & (first + second + third > longest), "is_too_long")
+        conditions, lengths = values[: len(only)], values[len(only) :]
+        return named(where(*conditions) & (lengths[0] != 0) & (sum(lengths) > longest), "is_too_long")
 
     return Rule(
         only,
         broken,
-        f"{' times '.join(factors)} must be at most {maximum:,}",
+        f"{' times '.join(factors)} must be at most {maximum:,}{why}",
         lengths=tuple(f"{part}.{name}" for name in factors),
     )
 

@@ -12,6 +12,8 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 
 #: Number of channels of a pixel in one word, in memory and in buffers.
 LANES = 8
+#: Number of input channels that one step adds: the slices in a cascade.
+CHAIN = 4
 #: Possible widths of the memory port, in bytes.
 BUS_BYTES = (4, 8, 16)
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
@@ -30,14 +32,14 @@ class EngineConfig:
     Parameters
     ----------
     maps : int
-        Number of output maps that are computed at once, a multiple of 16: two maps share a DSP slice, and sums are
+        Number of output maps that are computed at once, a multiple of 8: two maps share a DSP slice, and sums are
         drained in blocks of 8.
     pixels : int
         Number of output pixels that are computed at once, and of banks of the map buffer. Odd, and no multiple of 3.
     map_words : int
         Depth of a bank of the map buffer, in words of 8 channels.
     weight_steps : int
-        Depth of the weight buffer, in steps: ``maps`` weights each.
+        Depth of the weight buffer, in steps: ``CHAIN * maps`` weights each.
     parameter_words : int
         Depth of the parameter buffer (requantisation), in blocks of 8 maps.
     output_words : int
@@ -63,7 +65,7 @@ class EngineConfig:
         If a size is out of range.
     """
 
-    maps: int = 32
+    maps: int = 8
     pixels: int = 13
     map_words: int = 2048
     weight_steps: int = 2048
@@ -78,8 +80,8 @@ class EngineConfig:
     queue: int = 16
 
     def __post_init__(self) -> None:
-        if self.maps < 16 or self.maps % 16:
-            raise ConfigError(f"maps must be a multiple of 16, not {self.maps!r}")
+        if self.maps < LANES or self.maps % LANES:
+            raise ConfigError(f"maps must be a multiple of {LANES}, not {self.maps!r}")
         if self.pixels < 5 or any(gcd(self.pixels, stride) > 1 for stride in STRIDES):
             raise ConfigError(f"pixels must be 5 or more, odd and no multiple of 3, not {self.pixels!r}")
         for name, maximum in (
@@ -132,8 +134,18 @@ class EngineConfig:
 
     @property
     def pairs(self) -> int:
-        """Number of pairs of output maps in the array, where a pair shares one DSP slice per pixel."""
+        """Number of pairs of output maps in the array, where a pair shares one cascade of DSP slices per pixel."""
         return self.maps // 2
+
+    @property
+    def multipliers(self) -> int:
+        """Number of products that the array computes per step: output maps times pixels times channels."""
+        return self.maps * self.pixels * CHAIN
+
+    @property
+    def weight_words(self) -> int:
+        """Number of 8-byte words of weights per step, in memory and in the weight buffer."""
+        return self.maps * CHAIN // LANES
 
     @property
     def rotation_stages(self) -> int:

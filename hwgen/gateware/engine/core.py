@@ -171,7 +171,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         words = words_latency(self._config)
         control = Signal.like(array.control, name="control_0")
         m.d.comb += [
-            *(control[name].eq(steps.step[name]) for name in ("zero", "resume", "ends", "slot", "channel")),
+            *(control[name].eq(steps.step[name]) for name in ("zero", "resume", "ends", "slot", "half")),
             *(control[name].eq(steps.job[name]) for name in ("channelwise", "maximum", "pad")),
             array.valid.eq(delayed(m, "step_valid", steps.valid, words, reset_less=False)),
             array.control.eq(delayed(m, "control", control, words)),

@@ -34,6 +34,7 @@ _NOTE = {
     "pool": 1,
     "columns": 10,
     "pixel_end": 1,
+    "fold_end": 1,
     "last": 1,
 }
 #: Names of the fields of `_NOTE` that are also fields of `Drain`, and constant over a job.
@@ -46,8 +47,8 @@ def drain_beat(config: EngineConfig) -> data.StructLayout:
 
     ``address`` is the word address in the output buffer, ``parameter`` the block's address in the parameter buffer, and
     ``addend`` the address of the word that is added. The address is the address before pooling: ``o_base +
-    b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel, ``last`` the last
-    beat of a job. The other fields are fields of `Drain`.
+    b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel in its fold,
+    ``fold_end`` the last beat of a fold, ``last`` the last beat of a job. The other fields are fields of `Drain`.
     """
     return data.StructLayout({"sums": data.ArrayLayout(signed(config.sum_bits), LANES), **_NOTE})
 
@@ -74,9 +75,7 @@ class DrainWalkConfig:
 class DrainWalk(ConfiguredComponent[EngineConfig]):
     """Drain controller of the engine, which selects one block of 8 complete sums of one pixel per cycle.
 
-    Order: all blocks of a pixel, then all pixels of a group.
-
-    Groups of a job, and jobs, are drained in order.
+    Order: all blocks of a pixel in its fold, all pixels of a group, all groups of a fold, all folds of a job.
 
     Parameters
     ----------
@@ -170,20 +169,17 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += vacant.eq(1)
 
     def _elaborate_groups(self, m: Module) -> None:
-        """Add the counters that select a job's complete sums by group, pixel and block, and that count drained jobs."""
+        """Add the counters that select a job's complete sums, and that count drained jobs."""
         config, job, upcoming = self._config, self._job, self._next
         slots = range(config.slots)
         complete = Signal(range(config.slots + 1), name="complete_groups")  # complete groups that wait for the drain
         following = Signal(slots, name="next_slot_index")
-        left = Signal(14, name="pixels_left", reset_less=True)  # pixels of the job, this one included
+        left = Signal(14, name="pixels_left", reset_less=True)  # pixels of the fold, this one included
         some, last = (
             Signal(name="has_pixels"),
             Signal(name="is_last_pixel", reset_less=True),
-        )  # whether any pixel is left; whether this pixel is the last
-        pixel, blocks = (
-            Signal(range(config.pixels), name="pixel_index", reset_less=True),
-            Signal(4, name="blocks_left", reset_less=True),
-        )
+        )  # whether any pixel of the job is left; whether this pixel is the last one of its fold
+        pixel = Signal(range(config.pixels), name="pixel_index", reset_less=True)
         outstanding = Signal(8, name="outstanding_jobs")
         heard, start, begin, border, more = (
             Signal(name="beat_selected"),
@@ -192,20 +188,22 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             Signal(name="is_group_boundary"),
             Signal(name="has_more_groups"),
         )
-        self._ends_pixel, ends_group, self._ends_job = (
+        self._ends_pixel, ends_group, self._ends_fold, self._ends_job = (
             Signal(name="is_pixel_end"),
             Signal(name="is_group_end"),
+            Signal(name="is_fold_end"),
             Signal(name="is_job_end"),
         )
         self._heard = heard
+        last_fold = self._elaborate_blocks(m, begin)
         m.d.comb += [
             heard.eq(self.valid & ~self.yields),
-            self._ends_pixel.eq(blocks == 1),
             ends_group.eq(self._ends_pixel & ((pixel == config.pixels - 1) | last)),
-            self._ends_job.eq(self._ends_pixel & last),
+            self._ends_fold.eq(self._ends_pixel & last),
+            self._ends_job.eq(self._ends_fold & last_fold),
             self.release.eq(heard & ends_group),
             border.eq(~self.valid | self.release),
-            more.eq(some & ~(self.valid & last)),
+            more.eq(some & ~(self.valid & last & last_fold)),
             begin.eq(border & more & (complete != 0)),
             self._take.eq(border & ~more & (complete != 0) & self._prepared & ~self._empty),
             self._pass.eq(~self.valid & ~more & self._prepared & self._empty & (outstanding == 0)),
@@ -220,9 +218,13 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         with m.If(border):
             m.d.sync += self.valid.eq(start)
         with m.If(self._take):
-            m.d.sync += [job.eq(upcoming), left.eq(upcoming.pixels), some.eq(1), last.eq(self._single)]
+            m.d.sync += [left.eq(upcoming.pixels), some.eq(1), last.eq(self._single)]
+        with m.Elif(heard & self._ends_fold):
+            m.d.sync += [left.eq(job.pixels), some.eq(~last_fold), last.eq(job.pixels == 1)]
         with m.Elif(heard & self._ends_pixel):
-            m.d.sync += [left.eq(left - 1), some.eq(~last), last.eq(left == 2)]
+            m.d.sync += [left.eq(left - 1), last.eq(left == 2)]
+        with m.If(self._take):
+            m.d.sync += job.eq(upcoming)
         stride = self._elaborate_stride(m, following, start)
         with m.If(start):
             m.d.sync += [self.select.slot.eq(following), following.eq(following + 1)]
@@ -232,12 +234,43 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.comb += turned.eq(self.select.lane + stride - config.pixels)
             m.d.sync += self.select.lane.eq(Mux(turned >= 0, turned, self.select.lane + stride))
             m.d.sync += pixel.eq(pixel + 1)
-        with m.If(self._take):
-            m.d.sync += [self.select.block.eq(0), blocks.eq(upcoming.blocks)]
-        with m.Elif(begin | (heard & self._ends_pixel)):
-            m.d.sync += [self.select.block.eq(0), blocks.eq(job.blocks)]
-        with m.Elif(heard):
-            m.d.sync += [self.select.block.eq(self.select.block + 1), blocks.eq(blocks - 1)]
+
+    def _elaborate_blocks(self, m: Module, begin: Signal) -> Signal:
+        """Add the counters of blocks and folds, and return whether this is the last fold of the job."""
+        most, job, upcoming = self._config.blocks, self._job, self._next
+        left = Signal(5, name="blocks_left", reset_less=True)  # blocks of the job in this fold and all later ones
+        last_fold = Signal(name="is_last_fold", reset_less=True)
+        ends_fold = named(self._heard & self._ends_fold, "fold_ended")
+        if most == 1:
+            m.d.comb += self._ends_pixel.eq(1)
+            with m.If(self._take):
+                m.d.sync += [left.eq(upcoming.blocks), last_fold.eq(upcoming.blocks == 1)]
+            with m.Elif(ends_fold):
+                m.d.sync += [left.eq(left - 1), last_fold.eq(left == 2)]
+            return last_fold
+        count = Signal(range(most + 1), name="fold_blocks", reset_less=True)  # blocks of this fold
+        block = Signal(range(most + 1), name="pixel_blocks_left", reset_less=True)
+        following, following_count = Signal(5, name="next_blocks_left"), Signal.like(count, name="next_fold_blocks")
+        width = Signal.like(count, name="most_fold_blocks")
+        m.d.comb += [
+            self._ends_pixel.eq(block == 1),
+            width.eq(Mux(Mux(self._take, upcoming.channelwise, job.channelwise), 1, most)),
+            following.eq(Mux(self._take, upcoming.blocks, left - count)),
+            following_count.eq(Mux(following < width, following, width)),
+        ]
+        with m.If(self._take | ends_fold):
+            m.d.sync += [
+                left.eq(following),
+                count.eq(following_count),
+                block.eq(following_count),
+                last_fold.eq(following <= width),
+                self.select.block.eq(0),
+            ]
+        with m.Elif(begin | (self._heard & self._ends_pixel)):
+            m.d.sync += [self.select.block.eq(0), block.eq(count)]
+        with m.Elif(self._heard):
+            m.d.sync += [self.select.block.eq(self.select.block + 1), block.eq(block - 1)]
+        return last_fold
 
     def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> Signal:
         """Add a memory of each slot's lane distance of successive pixels; return the drained group's lane distance."""
@@ -253,28 +286,44 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
 
     def _elaborate_note(self, m: Module) -> None:
         job, upcoming, note = self._job, self._next, self.note
-        pixel, addend = (
-            Signal(16, name=name, reset_less=True) for name in ("pixel_address", "pixel_addend_address")
-        )  # addresses of the pixel's first block
         m.d.comb += [
             *(note[name].eq(job[name]) for name in _CONSTANTS),
             note.pixel_end.eq(self._ends_pixel),
+            note.fold_end.eq(self._ends_fold),
             note.last.eq(self._ends_job),
         ]
-        with m.If(self._take):
-            m.d.sync += [
-                note.address.eq(upcoming.o_base),
-                pixel.eq(upcoming.o_base),
-                note.addend.eq(upcoming.a_base),
-                addend.eq(upcoming.a_base),
-                note.parameter.eq(upcoming.p_base),
-            ]
+        first = Signal(name="is_first_pixel", reset_less=True)  # of its fold
+        with m.If(self._take | (self._heard & self._ends_fold)):
+            m.d.sync += first.eq(1)
         with m.Elif(self._heard & self._ends_pixel):
-            m.d.sync += [note.address.eq(pixel + 1), pixel.eq(pixel + 1)]
-            m.d.sync += [note.addend.eq(addend + 1), addend.eq(addend + 1), note.parameter.eq(job.p_base)]
+            m.d.sync += first.eq(0)
+        for address, base, plane in (
+            (note.address, upcoming.o_base, job.o_plane),
+            (note.addend, upcoming.a_base, job.pixels),
+        ):
+            name = "addend_address" if plane is job.pixels else "address"
+            pixel = Signal(16, name=f"pixel_{name}", reset_less=True)  # of the pixel's first block
+            fold = Signal(16, name=f"next_fold_{name}", reset_less=True)  # of the next fold's first pixel
+            below = Signal(16, name=f"next_block_{name}")
+            m.d.comb += below.eq(address + plane)
+            with m.If(self._take):
+                m.d.sync += [address.eq(base), pixel.eq(base)]
+            with m.Elif(self._heard & self._ends_fold & ~first):
+                m.d.sync += [address.eq(fold), pixel.eq(fold)]
+            with m.Elif(self._heard & self._ends_pixel & ~self._ends_fold):
+                m.d.sync += [address.eq(pixel + 1), pixel.eq(pixel + 1)]
+            with m.Elif(self._heard):
+                m.d.sync += address.eq(below)
+                with m.If(self._ends_fold):
+                    m.d.sync += pixel.eq(below)
+            with m.If(self._heard & first):
+                m.d.sync += fold.eq(below)
+        parameter = Signal(8, name="fold_parameter", reset_less=True)  # address of the fold's first block
+        with m.If(self._take):
+            m.d.sync += [note.parameter.eq(upcoming.p_base), parameter.eq(upcoming.p_base)]
+        with m.Elif(self._heard & self._ends_pixel & ~self._ends_fold):
+            m.d.sync += note.parameter.eq(parameter)
         with m.Elif(self._heard):
-            m.d.sync += [
-                note.address.eq(note.address + job.o_plane),
-                note.addend.eq(note.addend + job.pixels),
-                note.parameter.eq(note.parameter + 1),
-            ]
+            m.d.sync += note.parameter.eq(note.parameter + 1)
+            with m.If(self._ends_fold):
+                m.d.sync += parameter.eq(note.parameter + 1)

@@ -193,12 +193,12 @@ class Finish(ConfiguredComponent[FinishConfig]):
             pooled.i.payload.address.eq(delayed(m, "address", beat.address, looked_up)),
             pooled.last_column.eq(delayed_fast(m, "last_column", (beat.columns - 1)[:COLUMN_BITS], looked_up)),
             *(
-                getattr(pooled, name).eq(delayed_fast(m, f"beat_{name}", beat[name], looked_up))
-                for name in ("pool", "pixel_end", "last")
+                getattr(pooled, port).eq(delayed_fast(m, f"beat_{name}", beat[name], looked_up))
+                for port, name in (("pool", "pool"), ("pixel_end", "pixel_end"), ("last", "fold_end"))
             ),
         ]
         self._elaborate_buffer(m, pooled)
-        ended = delayed(m, "job_end", pooled.i.valid & pooled.last, config.pool.latency + 1, reset_less=False)
+        ended = delayed(m, "job_end", self.beats.valid & beat.last, looked_up + config.pool.latency + 1, reset_less=False)
         m.d.comb += self.finished.eq(ended)
         return m
 

@@ -38,7 +38,7 @@ from amaranth.lib import data
 
 from hwgen import frozen
 from hwgen.errors import ConfigError
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import CHAIN, EngineConfig
 
 WORD_BITS = 64
 #: Number of seal bits that identify the engine. The bits above are the checksum.
@@ -160,7 +160,7 @@ class Load(JobPart):
     x_plane: int = _bits(15)
     w_address: int = _bits(32)
     w_steps: int = _bits(16)
-    """Number of consecutive weight steps to load; one step is one weight byte for each of the array's ``maps``.
+    """Number of consecutive weight steps to load; one step has four weight bytes for each of the array's ``maps``.
 
     With 0, no weights are loaded.
     """
@@ -180,18 +180,19 @@ class Load(JobPart):
 
 @dataclass(frozen=True, kw_only=True)
 class Compute(JobPart):
-    """Compute part of an engine's job: the steps of the multiply-accumulate array for ``groups`` pixel groups.
+    """Compute part of an engine's job: the array's steps for ``groups`` pixel groups in each of ``folds`` output folds.
 
-    The loops, from the outermost to the innermost, are: groups, blocks of 8 channels, kernel rows, kernel columns,
-    channels of the block. The innermost body is one step. In a step, the values of one channel of all pixels of the
-    group are sent to all maps, and each map has its own weight. With ``channelwise``, the 8 channels of a block make
-    one step: channel ``j`` is sent to map ``j`` alone. See docs/reference/engine.md.
+    The loops, from the outermost to the innermost, are: folds, groups, blocks of 8 channels, kernel rows, kernel
+    columns, halves of the block. The innermost body is one step. In a step, the values of four channels of all pixels
+    of the group are sent to all maps, and each map has its own four weights. With ``channelwise``, the 8 channels of a
+    block make one step: channel ``j`` contributes to map ``j`` alone. Each fold of a channelwise job reads the next
+    block of channels. See docs/reference/engine.md.
     """
 
     WORDS = 5
 
     groups: int = _bits(8)
-    """Number of pixel groups (one output pixel per lane of the array) that the job computes.
+    """Number of pixel groups (one output pixel per lane of the array) that the job computes in each fold.
 
     With 0, nothing is computed.
     """
@@ -246,7 +247,7 @@ class Compute(JobPart):
     """Value of input pixels in the padding."""
     dilation_rows: int = _bits(8)
     dilation_columns: int = _bits(8)
-    column_words: int = _bits(16, signed=True)
+    column_words: int = _bits(8, signed=True)
     """Map buffer distance from a tap to the next kernel column's tap, in words; ``column_rest`` banks are added."""
     column_rest: int = _bits(8)
     """Map buffer distance from a tap to the next kernel column's tap, in banks beyond ``column_words``."""
@@ -256,6 +257,8 @@ class Compute(JobPart):
     """Map buffer distance from a tap to the next kernel row's tap, in banks beyond ``row_words``."""
     plane: int = _bits(15)
     """Map buffer distance between the planes of successive blocks of 8 channels, in words."""
+    folds: int = _bits(8)
+    """Number of output folds that the job computes. Weights of the folds follow each other from ``w_base`` on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,12 +266,12 @@ class Drain(JobPart):
     """Drain part of an engine's job: requantises complete sums, and optionally adds a map, applies a table, or pools.
 
     The word of block ``b`` and pixel ``p`` of the tile is written to address ``o_base + b * o_plane + p`` of the output
-    buffer. With ``pool``, ``p`` counts pixels of the pooled tile.
+    buffer. With ``pool``, ``p`` counts pixels of the pooled tile. Blocks are counted over all folds of the job.
     """
 
     WORDS = 3
 
-    blocks: int = _bits(4)
+    blocks: int = _bits(5)
     """Number of blocks of 8 output maps whose complete sums leave the array."""
     pixels: int = _bits(14)
     """Number of output pixels in the tile that the engine's job computes, over all pixel groups."""
@@ -287,6 +290,8 @@ class Drain(JobPart):
     wait_stored: int = _bits(COUNT_BITS)
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
+    channelwise: int = _bits(1)
+    """Flag of a channelwise job: each fold has one block."""
     a_base: int = _bits(16)
     a_zero_point: int = _bits(8, signed=True)
     """Zero point of the outputs to which another map was added (``add`` only)."""
@@ -307,7 +312,7 @@ class Store(JobPart):
 
     WORDS = 3
 
-    blocks: int = _bits(4)
+    blocks: int = _bits(5)
     """Number of blocks of 8 output maps that the job writes to memory. With 0, nothing is written."""
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
@@ -419,7 +424,7 @@ def accesses(engine: EngineConfig) -> tuple[Access, ...]:
             blocks="load.x_blocks",
             block_stride="load.x_block_stride",
         ),
-        Access(address="load.w_address", words="load.w_steps", word_bytes=engine.maps),
+        Access(address="load.w_address", words="load.w_steps", word_bytes=CHAIN * engine.maps),
         Access(address="load.p_address", words="load.p_words", word_bytes=word_bytes),
         Access(
             address="store.address",

@@ -57,7 +57,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
     -------
     walk : In(1)
         Pulse that starts the computation of the first windows of ``next_job``, one pixel per cycle. The windows of the
-        job before must not be needed any more.
+        job before must not be needed any more, except for a fold that begins in this cycle.
     walked : Out(1)
         Whether the last window is being computed, or all are.
     next_job : In(Compute)
@@ -169,7 +169,8 @@ class Lanes(ConfiguredComponent[EngineConfig]):
         Columns follow one cycle after the step, rows and words two cycles.
         """
         job, bits = self.job, INDEX_BITS
-        begins_job, begins = delayed(m, "job_start", self.step.job, 1), delayed(m, "group_advance", self.step.group, 1)
+        begins_fold = delayed(m, "fold_start", self.step.fold, 1)
+        begins = delayed(m, "group_advance", self.step.group, 1)
         back = Signal(signed(bits + 1), name="group_wrap_offset", reset_less=True)
         # Advance of a lane that stays in its row, and of a lane that ends its row; for the step one cycle ago.
         row_moves = [Signal(bits, name=f"row_advance_{end}", reset_less=True) for end in range(2)]
@@ -186,12 +187,12 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             ended = Signal(name=f"row_end_{lane}", reset_less=True)
             m.d.comb += wrapped.eq(columns[lane] + back)
             m.d.sync += ended.eq(wrapped >= 0)
-            with m.If(self.step.job):
+            with m.If(self.step.fold):
                 m.d.sync += columns[lane].eq(first[0][lane])
             with m.Elif(self.step.group):
                 m.d.sync += columns[lane].eq(Mux(wrapped >= 0, wrapped, columns[lane] + job.group_columns))
             for current, start, moves in ((rows, first[1], row_moves), (words, first[2], word_moves)):
-                with m.If(begins_job):
+                with m.If(begins_fold):
                     m.d.sync += current[lane].eq(start[lane])
                 with m.Elif(begins):
                     m.d.sync += current[lane].eq(current[lane] + Mux(ended, moves[1], moves[0]))
@@ -221,10 +222,13 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             for name in ("tap_address", "tap_row_address", "tap_block_address")
         ]
         begins = {name: delayed(m, f"{name}_start", step[name], 1) for name in ("group", "block", "row", "tap")}
-        start, plane, by_row, by_column = [
-            delayed(m, name, job[name][: len(word)], 1)
-            for name in ("start_words", "plane", "row_words", "column_words")
-        ]
+        plane, by_row = [delayed(m, name, job[name][: len(word)], 1) for name in ("plane", "row_words")]
+        by_column = delayed(m, "column_words", job.column_words, 1)
+        start = Signal.like(word, name="fold_address", reset_less=True)
+        with m.If(step.job):
+            m.d.sync += start.eq(job.start_words)
+        with m.Elif(step.fold & job.channelwise):
+            m.d.sync += start.eq(start + job.plane)
         moved_word = Signal.like(word, name="next_tap_address")
         with m.If(begins["group"]):
             m.d.comb += moved_word.eq(start)

@@ -113,7 +113,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 target.eq(Target.WEIGHTS),
                 last_box.eq(~has_parameters),
                 box.address.eq(word_address(part.w_address)),
-                box.words.eq(part.w_steps * self.config.blocks),
+                box.words.eq(part.w_steps * self.config.weight_words),
             ]
         with m.Elif(has_parameters):
             m.d.comb += [
@@ -289,7 +289,7 @@ class Placement(ConfiguredComponent[EngineConfig]):
         index = write_address * LANES + write_bank
         for port, targets, size, fields in (
             (self.map_write, [Target.MAP], self.config.pixels, {"word": write_address, "bank": write_bank}),
-            (self.weight_write, [Target.WEIGHTS], self.config.blocks, {"step": write_address, "block": write_bank}),
+            (self.weight_write, [Target.WEIGHTS], self.config.weight_words, {"step": write_address, "block": write_bank}),
             (self.parameter_write, [Target.PARAMETERS, Target.TABLES], LANES, {"index": index, "tables": is_table}),
             (self.addend_write, [Target.ADDEND], 1, {"word": write_address}),
         ):

@@ -1,6 +1,6 @@
 """Maximum pool of the engine, 2 x 2 with stride 2, of words on their way into the output buffer.
 
-The words of a job arrive pixel by pixel in row-major order, and block by block for each pixel. The pool holds the first
+The words of a fold arrive pixel by pixel in row-major order, and block by block for each pixel. The pool holds the first
 pixel of a pair, and computes the maximum of the pair when the second pixel arrives. In even rows, a memory stores this
 maximum, one word per pair and block. In odd rows, the maximum of the pair and of the stored word leaves. A last odd row
 or column is dropped.
@@ -86,10 +86,10 @@ class Pool(ConfiguredComponent[PoolConfig]):
         Index of the last pixel of a row (``pool`` only). It is an input, because a subtraction in front of the
         comparison would lengthen the critical path.
     pixel_end, last : In
-        Whether this word is the last block of a pixel, and the last word of a job.
+        Whether this word is the last block of a pixel, and the last word of a fold.
     o : Out(stream, always ready)
         Words that leave. The address of a pooled word is the address of its last input pixel, less the difference
-        between input pixels and pooled pixels up to there.
+        between input pixels and pooled pixels of the fold up to there.
 
     Latency and throughput
         One word per cycle. The word, or the pooled word that it completes, leaves ``config.latency`` cycles later.

@@ -65,7 +65,7 @@ def tag_layout(config: EngineConfig) -> data.StructLayout:
     With ``fresh``, the first word goes to address ``place`` and position ``rest`` (a bank, a block, or a lane).
     Otherwise it follows the burst before. ``done`` marks the last burst of a job.
     """
-    rest = max(config.pixels, config.blocks, LANES) - 1
+    rest = max(config.pixels, config.weight_words, LANES) - 1
     return data.StructLayout({"target": Target, "fresh": 1, "done": 1, "place": 16, "rest": rest.bit_length()})
 
 

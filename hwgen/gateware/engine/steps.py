@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 
-#: Names of a job's loops around the 8 channels of a block, from the innermost to the outermost.
+#: Names of a job's loops around the 8 channels of a block and inside of a group, from the innermost to the outermost.
 _LOOPS = ("columns", "rows", "blocks")
 
 
@@ -23,8 +23,9 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
 
     Members
     -------
-    job, group, block, row, tap : 1 bit
-        Whether this is the first step of a job, a pixel group, a block of 8 channels, a kernel row, a tap.
+    job, fold, group, block, row, tap : 1 bit
+        Whether this is the first step of a job, an output fold, a pixel group, a block of 8 channels, a kernel row, a
+        tap.
     zero, resume : 1 bit
         In a group's first step: whether its sums start from zero, or from the sums of its slot. With neither flag, they
         continue the sums of the step before.
@@ -32,8 +33,8 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
         Whether this is the group's last step.
     complete : 1 bit
         Whether the group's sums are complete with this step, and are to be drained.
-    channel : 3 bits
-        Channel index in the block.
+    half : 1 bit
+        Whether the step has the upper four channels of the block.
     weights : step index
         Address of the step's weights in the weight buffer.
     slot : slot index
@@ -41,8 +42,8 @@ def step_layout(config: EngineConfig) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            **dict.fromkeys(("job", "group", "block", "row", "tap", "zero", "resume", "ends", "complete"), 1),
-            "channel": range(LANES),
+            **dict.fromkeys(("job", "fold", "group", "block", "row", "tap", "zero", "resume", "ends", "complete"), 1),
+            "half": 1,
             "weights": range(config.weight_steps),
             "slot": range(config.slots),
         }
@@ -88,7 +89,8 @@ class Steps(ConfiguredComponent[EngineConfig]):
     next_job : Out(Compute)
         Job that is being prepared.
     walk : Out(1)
-        Pulse that starts the computation of the lanes' first windows for ``next_job``.
+        Pulse that starts the computation of the lanes' first windows for ``next_job``, when the last fold of the job
+        before has begun.
     walked : In(1)
         Whether all first windows are known two cycles later.
     valid, step, job : Out
@@ -98,7 +100,9 @@ class Steps(ConfiguredComponent[EngineConfig]):
 
     Latency and throughput
         The first step of a part follows at the earliest `FETCH` cycles after the part's transfer, and `START` cycles
-        after its job counts as loaded. No cycle is lost between groups, or between jobs of at least `FETCH` steps.
+        after its job counts as loaded. No cycle is lost between groups, folds, or jobs of at least `FETCH` steps. A job
+        with ``walk`` starts at least `WALKED` cycles, and one more per lane, after the first step of the last fold of
+        the job before.
         There is one exception: of two groups that continue older sums, the second waits one cycle if the first has only
         one step.
     """
@@ -107,6 +111,8 @@ class Steps(ConfiguredComponent[EngineConfig]):
     FETCH = 3
     #: Minimum cycles from the cycle in which a job counts as loaded to the job's first step in the array.
     START = 2
+    #: Minimum cycles from the pulse ``walk`` to the job's first step, besides one cycle per lane.
+    WALKED = 2
 
     def __init__(self, config: EngineConfig):
         super().__init__(
@@ -130,6 +136,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         self._border = Signal(name="is_group_boundary")  # another group can start in the next cycle
         self._take = Signal(name="job_start")  # the prepared job starts in the next cycle
         self._begin = Signal(name="next_group_start")  # another group of this job starts in the next cycle
+        self._turn = Signal(name="next_fold_start")  # that group is the first one of a fold
         prepared = self._elaborate_next(m)
         self._elaborate_starts(m, prepared)
         self._elaborate_counters(m)
@@ -137,33 +144,41 @@ class Steps(ConfiguredComponent[EngineConfig]):
 
     def _elaborate_next(self, m: Module) -> Signal:
         """Add registers for the next job's compute part and loop bounds, and return whether this job can start."""
-        fresh, prepared = Signal(name="is_next_job_new"), Signal(name="is_next_job_ready")
+        prepared = Signal(name="is_next_job_ready")
+        walks, self._last_fold = Signal(name="next_job_walks"), Signal(name="is_last_fold", init=1)
         vacant = Signal(name="is_next_job_vacant", init=1)
         started = Signal(COUNT_BITS, name="started_jobs")
-        # Of the prepared job: number of blocks, last channel of the last block, loops with a single iteration.
+        # Of the prepared job: number of blocks, whether the last block has two halves, loops with a single iteration.
         self._blocks = Signal(14, name="next_job_blocks", reset_less=True)
-        self._top = Signal(range(LANES), name="next_job_last_channel", reset_less=True)
+        self._top = Signal(name="next_job_last_half", reset_less=True)
         self._single = Signal(data.StructLayout(dict.fromkeys(_LOOPS, 1)), name="next_job_is_single", reset_less=True)
+        self._one_fold = Signal(name="is_next_job_one_fold", reset_less=True)
+        self._counts = Signal(data.StructLayout({"one": 1, "two": 1}), name="next_job_slots", reset_less=True)
         self._empty = Signal(name="is_next_job_empty")
         channels = Signal(17, name="padded_channels")
+        groups, folds = self.next_job.groups, self.next_job.folds
         m.d.comb += [
             self.jobs.ready.eq(vacant),
-            self.walk.eq(fresh & self.next_job.walk),
+            self.walk.eq(walks & self._last_fold),
             channels.eq(self.next_job.channels + LANES - 1),
         ]
         m.d.sync += [
-            fresh.eq(self.jobs.valid & vacant),
-            prepared.eq(~vacant & ~self._take & ~self.walk & self.walked & (self.loaded != started)),
+            prepared.eq(~vacant & ~self._take & ~walks & self.walked & (self.loaded != started)),
             self._blocks.eq(channels[3:]),
-            self._top.eq(channels[:3]),
+            self._top.eq(channels[:3] >= CHAIN),
             self._single.columns.eq(self.next_job.kernel_columns == 1),
             self._single.rows.eq(self.next_job.kernel_rows == 1),
             self._single.blocks.eq(channels < 2 * LANES),
-            self._empty.eq(self.next_job.groups == 0),
+            self._one_fold.eq(folds == 1),
+            self._counts.one.eq((groups == 1) & (folds == 1)),
+            self._counts.two.eq(((groups == 1) & (folds == 2)) | ((groups == 2) & (folds == 1))),
+            self._empty.eq(groups == 0),
         ]
+        with m.If(self.walk):
+            m.d.sync += walks.eq(0)
         with m.If(vacant):
             m.d.sync += self.next_job.eq(self.jobs.payload)
-            m.d.sync += vacant.eq(~self.jobs.valid)
+            m.d.sync += [vacant.eq(~self.jobs.valid), walks.eq(self.jobs.valid & self.jobs.payload.walk)]
         with m.Elif(self._take):
             m.d.sync += [vacant.eq(1), started.eq(started + 1)]
         return prepared
@@ -171,9 +186,12 @@ class Steps(ConfiguredComponent[EngineConfig]):
     def _elaborate_starts(self, m: Module, prepared: Signal) -> None:
         """Add the logic that decides whether a pixel group starts in the next cycle, and which slot its sums get."""
         config, upcoming = self._config, self.next_job
-        left = Signal(8, name="groups_left")  # groups of the job that have not started
+        left = Signal(8, name="groups_left")  # groups of the fold that have not started
+        folds = Signal(8, name="folds_left", reset_less=True)  # folds of the job, this one included
         used = Signal(range(config.slots + 1), name="used_slots")
         following = Signal(range(config.slots), name="next_slot_index")
+        opened = Signal(range(config.slots), name="first_slot_index", reset_less=True)  # of the sums in progress
+        counts = Signal.like(self._counts, name="job_slots", reset_less=True)
         full, waits, start, opens = (
             Signal(name="slots_full"),
             Signal(name="waits_for_sums"),
@@ -182,23 +200,26 @@ class Steps(ConfiguredComponent[EngineConfig]):
         )
         empty = self._empty
         passed, slot = Signal(name="job_skip"), Signal(range(config.slots), name="slot_index")
-        alone, first = Signal(name="is_only_group"), Signal(name="starts_sums")
+        alone, first, more = Signal(name="is_only_group"), Signal(name="starts_sums"), Signal(name="has_more_groups")
         m.d.comb += [
             full.eq(used == config.slots),
             # The slot does not store the sums of the second last step yet.
-            waits.eq(self.valid & self.step.group & ~self.job.first & (self.job.groups == 2)),
-            self._begin.eq(self._border & (left != 0) & ~(self.job.first & full) & ~waits),
-            self._take.eq(self._border & (left == 0) & prepared & (empty | ~(upcoming.first & full))),
+            waits.eq(self.valid & self.step.job & ~self.job.first & counts.two),
+            more.eq((left != 0) | ~self._last_fold),
+            self._begin.eq(self._border & more & ~(self.job.first & full) & ~waits),
+            self._turn.eq(left == 0),
+            self._take.eq(self._border & ~more & prepared & (empty | ~(upcoming.first & full))),
             start.eq(self._begin | (self._take & ~empty)),
             first.eq(Mux(self._take, upcoming.first, self.job.first)),
             opens.eq(start & first),
-            slot.eq(Mux(self._take & ~upcoming.first, following - upcoming.groups, following)),
-            alone.eq(Mux(self._take, upcoming.groups, self.job.groups) == 1),
-            self.ended.eq((self.valid & self.step.ends & (left == 0)) | passed),
+            slot.eq(Mux(self._take & ~upcoming.first, opened, following)),
+            alone.eq(Mux(self._take, self._counts.one, counts.one)),
+            self.ended.eq((self.valid & self.step.ends & ~more) | passed),
         ]
         m.d.sync += [
             passed.eq(self._take & empty),
             self.step.job.eq(self._take),
+            self.step.fold.eq(self._take | (self._begin & self._turn)),
             self.step.group.eq(start),
             self.step.zero.eq(opens),
             self.step.resume.eq(start & ~first & ~alone),
@@ -210,14 +231,25 @@ class Steps(ConfiguredComponent[EngineConfig]):
         with m.If(start):
             m.d.sync += [self.step.slot.eq(slot), following.eq(slot + 1)]
         with m.If(self._take):
-            m.d.sync += [self.job.eq(upcoming), left.eq(Mux(empty, 0, upcoming.groups - 1))]
+            m.d.sync += [
+                self.job.eq(upcoming),
+                left.eq(Mux(empty, 0, upcoming.groups - 1)),
+                folds.eq(upcoming.folds),
+                counts.eq(self._counts),
+                self._last_fold.eq(empty | self._one_fold),
+            ]
+            with m.If(upcoming.first & ~empty):
+                m.d.sync += opened.eq(following)
+        with m.Elif(self._begin & self._turn):
+            m.d.sync += [left.eq(self.job.groups - 1), folds.eq(folds - 1), self._last_fold.eq(folds == 2)]
         with m.Elif(self._begin):
             m.d.sync += left.eq(left - 1)
 
     def _elaborate_counters(self, m: Module) -> None:
-        """Add the counters of a job's loops: channel block, kernel row, kernel column and channel of each step."""
+        """Add the counters of a job's loops: channel block, kernel row, kernel column and half of each step."""
         take, begin, step, job, upcoming = self._take, self._begin, self.step, self.job, self.next_job
-        top = Signal(range(LANES), name="last_channel", reset_less=True)
+        top = Signal(name="last_half", reset_less=True)
+        weights = Signal.like(step.weights, name="fold_weights", reset_less=True)  # address of the fold's weights
         blocks = Signal.like(self._blocks, name="job_blocks")
         single = Signal.like(self._single, name="job_is_single")
         last = Signal.like(self._single, name="is_last")  # whether each loop is in its last iteration
@@ -227,7 +259,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
             Signal(name="is_block_end"),
         )
         m.d.comb += [
-            ends_tap.eq(job.channelwise | (step.channel == Mux(last.blocks, top, LANES - 1))),
+            ends_tap.eq(job.channelwise | step.half | (last.blocks & ~top)),
             ends_row.eq(ends_tap & last.columns),
             ends_block.eq(ends_row & last.rows),
             step.ends.eq(ends_block & last.blocks),
@@ -238,20 +270,22 @@ class Steps(ConfiguredComponent[EngineConfig]):
             step.tap.eq(take | begin | ends_tap),
             step.row.eq(take | begin | ends_row),
             step.block.eq(take | begin | ends_block),
+            step.half.eq(~(take | begin | ends_tap)),
         ]
         with m.If(take):
             m.d.sync += [
-                step.channel.eq(0),
                 step.weights.eq(upcoming.w_base),
+                weights.eq(upcoming.w_base),
                 blocks.eq(self._blocks),
                 top.eq(self._top),
                 single.eq(self._single),
             ]
+        with m.Elif(begin & ~self._turn):
+            m.d.sync += step.weights.eq(weights)
         with m.Else():
-            m.d.sync += [
-                step.channel.eq(Mux(begin | ends_tap, 0, step.channel + 1)),
-                step.weights.eq(Mux(begin, job.w_base, step.weights + 1)),
-            ]
+            m.d.sync += step.weights.eq(step.weights + self.valid)
+            with m.If(begin):
+                m.d.sync += weights.eq(step.weights + self.valid)
         for name, ends, first, size in (
             ("columns", ends_tap, upcoming.kernel_columns, job.kernel_columns),
             ("rows", ends_row, upcoming.kernel_rows, job.kernel_rows),
