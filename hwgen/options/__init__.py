@@ -228,7 +228,7 @@ class Steering:
     array: tuple[int, int] | None = option(
         Pair("MxP", "maps and pixels"),
         TEMPLATE,
-        "engine: output maps x pixels that the array computes at once, such as 32x13",
+        "engine: output maps x pixels that the array computes at once, such as 8x13",
         swept="engine: output maps x pixels that the array computes at once",
         template=ENGINE,
         details="The default is the largest of a list of arrays that fits.",

@@ -22,7 +22,7 @@ from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import Batch, MapLocation, MapLocations, aligned, allocate_maps, roots, steps
 from hwgen.program.passes import Pass, passes
-from hwgen.program.tiles import Room, Tiling, chunks
+from hwgen.program.tiles import Chunk, Room, Tiling, chunks, pieces, weight_steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -344,9 +344,7 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
 
 
 def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
-    folds = 1 if task.shares_weights else task.folds(engine)
-    channels = 1 if task.channelwise else task.channels
-    return folds * channels * task.window.taps * engine.maps
+    return weight_steps(task, engine) * engine.weight_words * WORD
 
 
 def _parameter_bytes(task: Pass) -> int:
@@ -354,22 +352,27 @@ def _parameter_bytes(task: Pass) -> int:
 
 
 def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
-    """Pack a pass's weights in the order in which the engine reads them: by output fold, then by chunk.
+    """Pack a pass's weights in the order in which the engine reads them: by job's folds, by chunk, then fold by fold.
 
     A chunk has some taps and input channels.
     """
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")
     packed, fold_maps = [], task.fold_maps(engine)
-    for first in range(0, len(task.weights), fold_maps):
-        fold = task.weights[first : first + fold_maps]
-        for channels, *taps in chunks(task, tiling):
-            rows, columns = (slice(*span) for span in taps)
-            if task.channelwise:
-                fold_taps = fold[:, 0, rows, columns].reshape(len(fold), -1)
-                lane_weights = np.zeros((fold_taps.shape[1], 1, LANES), np.int64)
-                lane_weights[:, 0, : len(fold)] = fold_taps.T
-                packed.append(pack_channelwise(lane_weights, engine.maps))
-            else:
-                packed.append(pack_weights(fold[:, slice(*channels), rows, columns], engine.maps))
+    for begin, end in pieces(1 if task.shares_weights else task.folds(engine), tiling.folds):
+        for chunk in chunks(task, tiling):
+            for fold in range(begin, end):
+                packed.append(_chunk_weights(task, engine, chunk, slice(fold * fold_maps, (fold + 1) * fold_maps)))
     return b"".join(packed)
+
+
+def _chunk_weights(task: Pass, engine: EngineConfig, chunk: Chunk, maps: slice) -> bytes:
+    """Pack the weights of a chunk of one output fold, which has the output channels ``maps``."""
+    rows, columns = slice(*chunk.taps), slice(*chunk.tap_columns)
+    weights = task.terms[chunk.term].weights[maps]
+    if not task.channelwise:
+        return pack_weights(weights[:, slice(*chunk.channels), rows, columns], engine.maps)
+    taps = weights[:, 0, rows, columns].reshape(len(weights), -1)
+    lane_weights = np.zeros((taps.shape[1], LANES), np.int64)
+    lane_weights[:, : len(weights)] = taps.T
+    return pack_channelwise(lane_weights, engine.maps)

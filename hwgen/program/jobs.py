@@ -20,7 +20,7 @@ from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation
 from hwgen.program.passes import Pass
-from hwgen.program.tiles import Cost, Room, Tiling, chunks, pieces, pitch, plane_words, steps
+from hwgen.program.tiles import Chunk, Cost, Room, Tiling, chunks, pieces, pitch, plane_words, steps
 from hwgen.schedule.engine_core import group_steps
 
 Span = tuple[int, int]
@@ -131,14 +131,24 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Item:
-    """Content of one job: an output tile, its output channels, and the input channels and kernel taps to accumulate."""
+    """Content of one job: an output tile, its output channels, and the input channels and kernel taps to accumulate.
+
+    Parameters
+    ----------
+    fold, folds : int
+        Index of the first output fold, and number of folds.
+    tile : _Tile
+    chunk_index : int
+    chunk : Chunk
+    first, last : bool
+        Whether the chunk is the first one of its tile, and the last one.
+    """
 
     fold: int
+    folds: int
     tile: _Tile
-    chunk: int
-    channels: Span
-    taps: Span
-    tap_columns: Span
+    chunk_index: int
+    chunk: Chunk
     first: bool
     last: bool
 
@@ -306,7 +316,7 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
         for item in waiting[selected].popleft():
             group[selected].emit(item)
         for job in emitter.jobs[first:]:
-            array += job.compute.groups * group_steps(job.compute)
+            array += job.compute.groups * job.compute.folds * group_steps(job.compute)
             port += emitter.engine.word_cycles(emitter.room.pace) * _words(emitter.engine, job)
         times += [max(array, port)] * (len(emitter.jobs) - first)
 
@@ -314,7 +324,7 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
 def _words(engine: EngineConfig, job: Job) -> int:
     """Return the number of 8-byte words that the memory port transfers for a job."""
     load, store = job.load, job.store
-    loaded = load.x_blocks * load.x_rows * load.x_words + load.w_steps * engine.blocks + load.p_words
+    loaded = load.x_blocks * load.x_rows * load.x_words + load.w_steps * engine.weight_words + load.p_words
     return Job.WORDS + loaded + store.blocks * store.rows * store.words
 
 
@@ -325,26 +335,23 @@ class _PassJobs:
         self.all, self.work, self.pass_index = emitter, work, pass_index
         self.engine, self.task, self.tiling, self.data = emitter.engine, work.task, work.tiling, work.data
         self.chunks = chunks(work.task, work.tiling)
-        self.offsets = np.cumsum([0, *(self._chunk_steps(*each) for each in self.chunks)]).tolist()
+        self.offsets = np.cumsum([0, *(steps(self.task, *chunk.size) for chunk in self.chunks)]).tolist()
         self.roll: _Roll | None = None
-
-    def _chunk_steps(self, channels: Span, taps: Span, tap_columns: Span) -> int:
-        """Return the number of array steps per pixel group for a chunk of input channels and kernel taps."""
-        return steps(self.task, channels[1] - channels[0], taps[1] - taps[0], tap_columns[1] - tap_columns[0])
 
     def units(self) -> Iterator[list[_Item]]:
         """Yield, for each group of output channels and each tile in loop order, the contents of its jobs."""
-        folds, boxes = range(self.task.folds(self.engine)), list(self._boxes())
+        boxes, count = list(self._boxes()), self.task.folds(self.engine)
+        folds = pieces(count, self.tiling.folds)
         if self.tiling.maps_stay:
             order = [(fold, box) for box in boxes for fold in folds]
         else:
             order = [(fold, box) for fold in folds for box in boxes]
         last = len(self.chunks) - 1
-        for fold, box in order:
+        for (fold, end), box in order:
             for tile in box:
                 yield [
-                    _Item(fold, self._part(tile, chunk[1]), chunk_index, *chunk, chunk_index == 0, chunk_index == last)
-                    for chunk_index, chunk in enumerate(self.chunks)
+                    _Item(fold, end - fold, self._part(tile, chunk.box_taps), index, chunk, index == 0, index == last)
+                    for index, chunk in enumerate(self.chunks)
                 ]
 
     def _part(self, tile: _Tile, taps: Span) -> _Tile:
@@ -366,14 +373,14 @@ class _PassJobs:
     def _read(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice]]]:
         """Return the states (complete or not) of the map rows that a tile reads, with slices of blocks and rows."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
-        first_block += item.fold if task.channelwise else 0
-        parts = [
-            (self.all.rows(edge), (slice(first_block, first_block + blocks(task.channels)), slice(*tile.box_rows)))
-        ]
+        count = blocks(task.channels)
+        if task.channelwise:
+            first_block, count = first_block + item.fold, item.folds
+        parts = [(self.all.rows(edge), (slice(first_block, first_block + count), slice(*tile.box_rows)))]
         if task.addend:
             edge, first_block = task.addend
             first_block += self._fold_block(item.fold)
-            part = slice(first_block, first_block + self._fold_blocks(item.fold)), slice(*tile.rows)
+            part = slice(first_block, first_block + self._item_blocks(item)), slice(*tile.rows)
             parts.append((self.all.rows(edge), part))
         return parts
 
@@ -427,9 +434,10 @@ class _PassJobs:
 
     def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Entry]:
         task, tile = self.task, item.tile
-        first_block, count = item.channels[0] // LANES, blocks(item.channels[1] - item.channels[0])
+        begin, end = item.chunk.box_channels
+        first_block, count = begin // LANES, blocks(end - begin)
         if task.channelwise:
-            first_block = item.fold
+            first_block, count = item.fold, item.folds
         if self.tiling.rolling:
             return self._roll_box(item, first_block, count)
         key = (self.pass_index, self.all.frame, first_block, count, tile.box_rows, tile.box_columns)
@@ -496,12 +504,14 @@ class _PassJobs:
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         fold = 0 if self.task.shares_weights else item.fold
-        key, count = (self.pass_index, fold, item.chunk), self._chunk_steps(item.channels, item.taps, item.tap_columns)
+        key, first = (self.pass_index, fold, item.chunk_index), self.offsets[item.chunk_index]
+        count = item.folds * (self.offsets[item.chunk_index + 1] - first)
         entry = self.all.weights.find(key)
         if entry is None:
             entry, wait = self.all.weights.add(key, count)
-            step = fold * self.offsets[-1] + self.offsets[item.chunk]
-            load = {"w_address": self.data.weights + step * self.engine.maps, "w_steps": count, "w_base": entry.base}
+            step = fold * self.offsets[-1] + item.folds * first
+            address = self.data.weights + step * self.engine.weight_words * WORD
+            load = {"w_address": address, "w_steps": count, "w_base": entry.base}
             _join(loads, load, wait_computed=wait)
         return entry
 
@@ -510,7 +520,7 @@ class _PassJobs:
         fold = 0 if task.shares_parameters else item.fold
         entry = self.all.parameters.find((self.pass_index, fold))
         if entry is None:
-            count = self._fold_blocks(item.fold)
+            count = self._item_blocks(item)
             entry, wait = self.all.parameters.add((self.pass_index, fold), count)
             address = self.data.parameters + fold * task.fold_maps(self.engine) * WORD
             _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": entry.base}, wait_stored=wait)
@@ -522,7 +532,7 @@ class _PassJobs:
         The job before is needed if the tile's own job loads its input.
         """
         tile, location, source = item.tile, self.all.locations[edge], self.all.rows(edge)
-        count, block = self._fold_blocks(item.fold), first_block + self._fold_block(item.fold)
+        count, block = self._item_blocks(item), first_block + self._fold_block(item.fold)
         entry, wait = self.all.addends.add(len(self.all.jobs), count * tile.pixels)
         region = slice(block, block + count), slice(*tile.rows)
         assert not source.left[region].any(), "rows are read that no job has computed"
@@ -568,22 +578,25 @@ class _PassJobs:
         """Return the first block of 8 output channels of an output fold."""
         return fold * self.task.fold_maps(self.engine) // LANES
 
-    def _fold_blocks(self, fold: int) -> int:
+    def _item_blocks(self, item: _Item) -> int:
+        """Return the number of blocks of 8 output channels that a job computes, over all of its folds."""
         fold_maps = self.task.fold_maps(self.engine)
-        return blocks(min(fold_maps, self.task.maps - fold * fold_maps))
+        return blocks(min(item.folds * fold_maps, self.task.maps - item.fold * fold_maps))
 
     def _compute(self, item: _Item, box: Entry, weights: Entry) -> Compute:
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
         (top, bottom), (left, right) = tile.box_rows, tile.box_columns
         stride, across = task.stride, tile.out_columns
         step = pitch(task, engine, tile.box_width, across)
-        row = tile.rows[0] * stride - window.padding[0] + item.taps[0] * window.dilation[0] - top
-        column = tile.columns[0] * stride - window.padding[1] + item.tap_columns[0] * window.dilation[1] - left
+        chunk, (channels, kernel_rows, kernel_columns) = item.chunk, item.chunk.size
+        row = tile.rows[0] * stride - window.padding[0] + chunk.taps[0] * window.dilation[0] - top
+        column = tile.columns[0] * stride - window.padding[1] + chunk.tap_columns[0] * window.dilation[1] - left
         base = box.base * engine.pixels if self.roll is None else self.roll.at
         start = base + row // task.row_step * step + column
         rows, columns = engine.pixels // across, engine.pixels % across
         down = step * stride // task.row_step  # positions from a pixel to the pixel below
-        plane, channels = self._plane(tile), item.channels[1] - item.channels[0]
+        plane = self._plane(tile)
+        start += (chunk.channels[0] - chunk.box_channels[0]) // LANES * plane * engine.pixels
         walk = (stride, across, down)  # determine the lanes' first pixels; ``down`` depends on skipped rows
         compute = Compute(
             groups=-(-tile.pixels // engine.pixels),
@@ -592,8 +605,8 @@ class _PassJobs:
             channelwise=task.channelwise,
             maximum=task.maximum,
             walk=walk != self.all.walked,
-            kernel_rows=item.taps[1] - item.taps[0],
-            kernel_columns=item.tap_columns[1] - item.tap_columns[0],
+            kernel_rows=kernel_rows,
+            kernel_columns=kernel_columns,
             channels=LANES * blocks(channels) if task.channelwise else channels,
             stride=stride,
             w_base=weights.base,
@@ -616,6 +629,7 @@ class _PassJobs:
             row_words=window.dilation[0] * step // engine.pixels,
             row_rest=window.dilation[0] * step % engine.pixels,
             plane=plane,
+            folds=item.folds,
         )
         self.all.walked = walk
         return compute
@@ -623,7 +637,7 @@ class _PassJobs:
     def _finish(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
         """Return the job sections that drain a tile's sums and store its outputs in memory."""
         task, tile, edge = self.task, item.tile, self.task.edge
-        count = self._fold_blocks(item.fold)
+        count = self._item_blocks(item)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
         pixels = rows * words
         entry, wait = self.all.outputs.add(len(self.all.jobs), count * pixels)
@@ -654,6 +668,7 @@ class _PassJobs:
                 wait_stored=wait,
                 o_base=entry.base,
                 o_plane=pixels,
+                channelwise=task.channelwise,
                 **bounds,
             ),
             "store": Store(
@@ -678,7 +693,7 @@ class _PassJobs:
         lattice = self.task.lattice
         begin, end = (lattice.at(0, row // edge) for row in item.tile.rows)
         rows = slice(begin, end, lattice.step[0])
-        region = (slice(block, block + self._fold_blocks(item.fold)), rows)
+        region = (slice(block, block + self._item_blocks(item)), rows)
         map_rows = self.all.rows(name)
         map_rows.stored[region] = self._output_entry.used = len(self.all.jobs)
         map_rows.left[region] -= item.tile.out_columns // edge

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.gateware.engine.config import LANES, TABLE_WORDS
+from hwgen.gateware.engine.config import CHAIN, LANES, TABLE_WORDS
 from hwgen.network.maps import FeatureMap, IntegerType
 
 WORD = LANES
@@ -53,28 +53,29 @@ def unpack_map(packed: bytes | np.ndarray, result: FeatureMap) -> np.ndarray:
 def pack_weights(weights: np.ndarray, maps: int) -> bytes:
     """Pack the weights ``(M, C, Kh, Kw)`` of up to ``maps`` output channels into bytes, in the array's order of steps.
 
-    Steps loop over blocks of 8 channels, kernel rows, kernel columns, and the channels of a block. Output channels past
-    ``M`` have zeros.
+    Steps loop over blocks of 8 channels, kernel rows, kernel columns, and the halves of a block. A step has the weights
+    of four channels, channel by channel. Channels past ``C`` and output channels past ``M`` have zeros. The weight of
+    an odd output channel is stored less 1 if the weight of the channel before is negative: both are then the fields of
+    one number.
     """
     count, channels, rows, columns = weights.shape
-    steps = []
-    for first in range(0, channels, LANES):
-        block = weights[:, first : first + LANES]
-        steps.append(block.transpose(2, 3, 1, 0).reshape(-1, count))
-    packed = np.zeros((channels * rows * columns, maps), np.int8)
-    packed[:, :count] = np.concatenate(steps)
-    return packed.tobytes()
+    whole = np.zeros((maps, -(-channels // CHAIN) * CHAIN, rows, columns), np.int64)
+    whole[:count, :channels] = weights
+    whole[1::2] -= whole[::2] < 0
+    assert -128 <= whole.min(initial=0) and whole.max(initial=0) < 128
+    by_block = (whole[:, first : first + LANES] for first in range(0, channels, LANES))
+    steps = [block.transpose(2, 3, 1, 0).astype(np.int8).tobytes() for block in by_block]
+    return b"".join(steps)
 
 
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
-    """Pack the weights of a channelwise layer into bytes, ``maps`` per step of the array, in the engine's order.
+    """Pack the weights ``(steps, 8)`` of a channelwise fold into bytes, in the array's order of steps.
 
-    The array ``weights`` has the shape ``(steps, fields, 8)``. Bytes follow field by field, and lane by lane in a
-    field.
+    The weight of lane ``j`` is that of channel ``j % 4`` of the step. All other weights of the step are 0.
     """
-    count, fields, lanes = weights.shape
-    packed = np.zeros((count, maps), np.int8)
-    packed[:, : fields * lanes] = weights.reshape(count, -1)
+    packed = np.zeros((len(weights), CHAIN, maps), np.int8)
+    lanes = np.arange(LANES)
+    packed[:, lanes % CHAIN, lanes] = weights
     return packed.tobytes()
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from hwgen.blocking.count import loads
 from hwgen.blocking.nest import Loop, Nest
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.errors import PlanError
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.program.layout import blocks
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import (
@@ -22,6 +24,7 @@ from hwgen.program.tiles import (
     Room,
     Tiling,
     is_single,
+    most_folds,
     most_pixels,
     pitch,
     plane_words,
@@ -52,9 +55,13 @@ def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | N
             f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
             f"output buffer or its pool; {max_pixels} pixels at most fit"
         )
+    max_folds = most_folds(task, engine, np.array([tiling.rows * tiling.columns]), single=single).item()
+    if not 1 <= tiling.folds <= max_folds:
+        raise PlanError(f"{task.name}: folds of a tiling must be from 1 to {max_folds}, not {tiling.folds}")
     cost = _cost(task, engine, room, tiling)
     max_steps = engine.weight_steps if room.resident else room.weight_steps
-    if cost is None or steps(task, tiling.channels, tiling.taps, tiling.tap_columns) > max_steps:
+    job_steps = tiling.folds * steps(task, tiling.channels, tiling.taps, tiling.tap_columns)
+    if cost is None or job_steps > max_steps:
         raise PlanError(
             f"{task.name}: the engine's buffers don't hold {tiling}; map_words {room.map_words} or weight_steps "
             f"{max_steps} must be more"
@@ -155,7 +162,7 @@ def nest(task: Pass, engine: EngineConfig, tiling: Tiling) -> Nest:
 
     From inside to outside: loops of a chunk, over the chunks of a tile, over the tiles of a box, then boxes and folds.
     """
-    loops, fold = problem(task), min(task.fold_maps(engine), task.maps)
+    loops, fold = problem(task), min(tiling.folds * task.fold_maps(engine), task.maps)
     tap_columns = tiling.tap_columns or loops.Fw
     chunk = {"X": tiling.columns, "Y": tiling.rows, "C": min(tiling.channels, loops.C), "K": fold}
     inner = [Loop(dim, size) for dim, size in (chunk | {"Fw": tap_columns, "Fh": tiling.taps}).items()]
@@ -203,6 +210,6 @@ def words(task: Pass, engine: EngineConfig, tiling: Tiling, positions: dict[str,
     # A fold with fewer output channels has the weight bytes of a whole fold. Output blocks have all 8 channels in
     # memory.
     folds = task.folds(engine) * engine.maps
-    counted["weights"] = counted["weights"] // (loops.K * loops.C) * folds * task.channels
+    counted["weights"] = counted["weights"] // (loops.K * loops.C) * folds * (-(-task.channels // CHAIN) * CHAIN)
     counted["output"] = counted["output"] // loops.K * blocks(task.maps) * LANES
     return counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.network.shares import find_shares
 from hwgen.program.average import average_rule
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
+from hwgen.program.terms import Term, weight_terms
 
 #: Smallest and largest weight that the engine computes with, those of a signed byte.
 WEIGHTS = (-128, 127)
@@ -163,14 +164,28 @@ class Pass:
         sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
         tables = tuple(each.first for each in self.tables)
         kinds = (self.channelwise, self.addend is None, self.pooled, self.shares_weights, self.shares_parameters)
-        return (*sizes, *kinds, tables, self.lattice.step)
+        terms = tuple((term.channels, term.rows, term.columns) for term in self.further_terms)
+        return (*sizes, *kinds, tables, self.lattice.step, terms)
 
     @property
     def bare(self) -> Pass:
         """Copy of the pass without most of its weights, small enough to send to a worker process."""
+        if self.further_terms:
+            return self
         return replace(
             self, weights=self.weights[: LANES + 1] if self.channelwise and self.weights is not None else None
         )
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """Terms of the weights, which the engine multiplies exactly and adds; the weights must be known."""
+        assert self.weights is not None
+        return weight_terms(self.weights, channelwise=self.channelwise)
+
+    @property
+    def further_terms(self) -> tuple[Term, ...]:
+        """Terms of the weights behind the first one, for which jobs of their own add products; mostly none."""
+        return () if self.weights is None else self.terms[1:]
 
     @property
     def is_scattered(self) -> bool:

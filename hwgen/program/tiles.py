@@ -12,15 +12,18 @@ import numpy as np
 
 from hwgen.blocking.tiling import distinct
 from hwgen.errors import PlanError
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.program.layout import blocks
 from hwgen.program.passes import Pass
+from hwgen.program.terms import Span, Term
 
-#: Maximum numbers that fit the fields of a job: pixel groups and pixels of a tile, and columns of a pooled tile.
-MOST_GROUPS, MOST_PIXELS, MOST_POOLED = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1
+#: Maximum numbers that fit the fields of a job: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
+MOST_GROUPS, MOST_PIXELS, MOST_POOLED, MOST_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
 #: Estimated number of cycles that each job takes in addition to its array steps.
 JOB_CYCLES = 20
+#: Array cycles of a job, in steps, up to which the search adds folds to the job, so that fewer jobs are fetched.
+SHORT_JOB = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,8 @@ class Tiling:
     maps_stay : bool
         Loop order: whether boxes are the outer loop and folds the inner one. Otherwise all boxes use a fold's weights
         before the next fold begins.
+    folds : int
+        Number of output folds of a job.
     tap_columns : int, optional
         Kernel columns of a chunk; all columns by default.
     by_taps : bool
@@ -55,13 +60,14 @@ class Tiling:
     channels: int
     taps: int
     maps_stay: bool
+    folds: int = 1
     tap_columns: int | None = None
     by_taps: bool = False
     rolling: bool = False
 
 
 class Tilings(NamedTuple):
-    """Table of many engine tilings, as one array for each of the first six fields of `Tiling`."""
+    """Table of many engine tilings, as one array for each of the first seven fields of `Tiling`."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -69,11 +75,13 @@ class Tilings(NamedTuple):
     channels: np.ndarray
     taps: np.ndarray
     maps_stay: np.ndarray
+    folds: np.ndarray
 
     @classmethod
     def none(cls) -> Tilings:
         """Return an empty table of engine tilings (tile and chunk sizes, loop orders)."""
-        return cls(*(np.zeros(0, np.int64) for _ in range(5)), maps_stay=np.zeros(0, bool))
+        sizes = {name: np.zeros(0, np.int64) for name in cls._fields}
+        return cls(**sizes | {"maps_stay": np.zeros(0, bool)})
 
     @classmethod
     def one(cls, tiling: Tiling) -> Tilings:
@@ -192,16 +200,57 @@ def pieces(size: int, step: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
-def chunks(task: Pass, tiling: Tiling) -> list[tuple[tuple[int, int], tuple[int, int], tuple[int, int]]]:
-    """Return the half-open intervals of input channels, kernel rows and columns that each job of a tile accumulates."""
+@dataclass(frozen=True)
+class Chunk:
+    """Input channels, kernel rows and columns whose products one job of a tile accumulates, as half-open intervals.
+
+    Parameters
+    ----------
+    channels, taps, tap_columns : tuple of int
+        Intervals of input channels, kernel rows and kernel columns.
+    box_channels, box_taps : tuple of int
+        Channels and kernel rows of the box that is loaded for the job. A job of a further term of the weights uses the
+        box of the job before, and can need less of it.
+    term : int
+        Index of the term of the weights.
+    """
+
+    channels: Span
+    taps: Span
+    tap_columns: Span
+    box_channels: Span
+    box_taps: Span
+    term: int = 0
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Numbers of input channels, kernel rows and kernel columns."""
+        channels, taps, columns = (end - begin for begin, end in (self.channels, self.taps, self.tap_columns))
+        return channels, taps, columns
+
+    def part(self, term_index: int, term: Term) -> Chunk:
+        """Return the part of this chunk in which a further term of the weights is not 0; it can be empty."""
+        spans = zip((self.channels, self.taps, self.tap_columns), (term.channels, term.rows, term.columns), strict=True)
+        common = ((max(one[0], other[0]), min(one[1], other[1])) for one, other in spans)
+        return Chunk(*common, self.box_channels, self.box_taps, term_index)
+
+
+def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
+    """Return the chunks of channels and kernel taps that the jobs of a tile accumulate, in order.
+
+    Behind each chunk follow its parts of the weights' further terms.
+    """
     rows, columns = task.window.kernel
-    return list(
-        product(
-            pieces(task.channels, tiling.channels),
-            pieces(rows, tiling.taps),
-            pieces(columns, tiling.tap_columns or columns),
-        )
-    )
+    all_chunks = []
+    for channels, taps, tap_columns in product(
+        pieces(task.channels, tiling.channels),
+        pieces(rows, tiling.taps),
+        pieces(columns, tiling.tap_columns or columns),
+    ):
+        chunk = Chunk(channels, taps, tap_columns, channels, taps)
+        parts = [chunk.part(index, term) for index, term in enumerate(task.further_terms, start=1)]
+        all_chunks += [chunk, *(part for part in parts if min(part.size) > 0)]
+    return all_chunks
 
 
 def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) -> Any:
@@ -216,7 +265,7 @@ def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) 
         Kernel columns of the chunk; all columns by default.
     """
     across = task.window.kernel[1] if tap_columns is None else tap_columns
-    return taps * across * (blocks(channels) if task.channelwise else channels)
+    return taps * across * (blocks(channels) if task.channelwise else -(-channels // CHAIN))
 
 
 def best_tilings(
@@ -286,6 +335,14 @@ def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int
     return sorted(set(sizes), reverse=True)
 
 
+def _further_steps(task: Pass) -> int:
+    """Return the number of array steps per pixel group and fold for all further terms of the weights."""
+    return sum(
+        steps(task, term.channels[1] - term.channels[0], term.rows[1] - term.rows[0], term.columns[1] - term.columns[0])
+        for term in task.further_terms
+    )
+
+
 def _weight_folds(task: Pass, engine: EngineConfig) -> int:
     """Return the number of output folds that have weights of their own; 1 if all folds share them."""
     return 1 if task.shares_weights else task.folds(engine)
@@ -293,7 +350,7 @@ def _weight_folds(task: Pass, engine: EngineConfig) -> int:
 
 def weight_steps(task: Pass, engine: EngineConfig) -> int:
     """Return the weight-buffer size, in array steps, that holds the weights of all output folds of a pass."""
-    return _weight_folds(task, engine) * steps(task, task.channels, task.window.kernel[0])
+    return _weight_folds(task, engine) * (steps(task, task.channels, task.window.kernel[0]) + _further_steps(task))
 
 
 def _heights(task: Pass) -> np.ndarray:
@@ -326,14 +383,47 @@ def _tilings(
     max_rows = most_pixels(task, engine, single=single) // columns
     fitting = heights[: np.searchsorted(heights[:, 0], max_rows, side="right")]
     stay = (True,) if room.by_rows else (True, False)
-    rows, box_rows = np.repeat(fitting, len(stay), axis=0).T
-    wide, deep, high = (np.full(len(rows), value) for value in (columns, channels, taps))
-    return Tilings(rows, wide, box_rows, deep, high, np.tile(np.array(stay), len(fitting)))
+    pixels, chunk_steps = fitting[:, 0] * columns, steps(task, channels, taps)
+    most = most_folds(task, engine, pixels, single=is_single(task, channels, taps))
+    if not room.resident:
+        most = np.minimum(most, max(room.weight_steps // 2 // chunk_steps, 1))
+    if task.channelwise and len(fitting):  # each fold has a box of its own
+        (_, rows, _), (_, width, _) = _spans(task, 0, fitting[:, 1]), _spans(task, 1, np.array([columns]))
+        most = np.clip(room.map_words // 2 // plane_words(task, engine, rows, width, columns), 1, most)
+    cycles = -(-pixels // engine.pixels) * chunk_steps
+    few = np.minimum(-(-SHORT_JOB // cycles), most)
+    tables = []
+    for maps_stay, counts in product(stay, (few, most)):
+        if counts is most and (few == most).all():
+            continue
+        items = -(-task.folds(engine) // counts)
+        wide, deep, high = (np.full(len(fitting), value) for value in (columns, channels, taps))
+        order = np.full(len(fitting), maps_stay)
+        folds = -(-task.folds(engine) // items)
+        tables.append(Tilings(fitting[:, 0], wide, fitting[:, 1], deep, high, order, folds))
+    return Tilings(*(np.concatenate(column) for column in zip(*tables, strict=True)))
+
+
+def most_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: bool) -> np.ndarray:
+    """Return, per number of pixels of a tile, the maximum number of folds of a job that the engine permits.
+
+    A job uses at most half of the buffers behind the array, so that the next job can be computed.
+    """
+    count = _fold_blocks(task, engine)
+    limit = min(task.folds(engine), MOST_BLOCKS // count, engine.parameter_words // 2 // count)
+    if task.shares_weights or task.shares_parameters:
+        limit = 1
+    most = np.minimum(limit, engine.output_words // 2 * task.edge**2 // (count * pixels))
+    if task.addend:
+        most = np.minimum(most, engine.addend_words // 2 // (count * pixels))
+    if not single:
+        most = np.minimum(most, engine.slots // 2 // -(-pixels // engine.pixels))
+    return np.maximum(most, 1)
 
 
 def is_single(task: Pass, channels: int, taps: int) -> bool:
     """Whether one chunk covers all input channels and kernel rows of a layer, so that no partial sums are stored."""
-    return channels >= task.channels and taps >= task.window.kernel[0]
+    return channels >= task.channels and taps >= task.window.kernel[0] and not task.further_terms
 
 
 def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
@@ -383,8 +473,11 @@ class Estimator:
 
     def costs(self, tilings: Tilings) -> Costs:
         """Return the estimated costs (cycles, words, jobs) of a table of tilings of the pass."""
-        task, engine, (tile_rows, tile_columns, box_rows, channels, taps, _) = self._task, self._engine, tilings
+        task, engine = self._task, self._engine
+        tile_rows, tile_columns, box_rows, channels, taps, _, folds = tilings
         chunks_per_tile = -(-task.channels // channels) * -(-task.window.kernel[0] // taps)
+        chunks_per_tile *= 1 + len(task.further_terms)
+        items = -(-self._folds // folds)
         row_boxes, rows, all_rows = _spans(task, 0, box_rows)
         column_boxes, columns, all_columns = _spans(task, 1, tile_columns)
         plane = plane_words(task, engine, rows, columns, tile_columns)
@@ -393,20 +486,22 @@ class Estimator:
         box_loads, double_buffered, map_words, fits = self._map_loads(
             tilings, self._all_blocks * plane, chunk_words, boxes, chunks_per_tile
         )
+        if task.channelwise:
+            chunk_words = chunk_words * folds
         loaded = all_rows * all_columns * self._all_blocks * box_loads
         tiles = column_boxes * -(-task.rows // tile_rows)
         weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, chunks_per_tile)
         weights = self._weights * weight_loads
-        jobs = self._folds * chunks_per_tile * tiles
-        words = loaded + self._finished + weights * engine.blocks + jobs * Job.WORDS
+        jobs = items * chunks_per_tile * tiles
+        words = loaded + self._finished + weights * engine.weight_words + jobs * Job.WORDS
         array = _groups(task, engine.pixels, tilings) * self._group_cycles + jobs * JOB_CYCLES
         pace = engine.word_cycles(self._room.pace)
         # Without double buffering, loads and steps alternate.
         port = (pace * (words + np.where(double_buffered, 0, loaded))).astype(np.int64)
         if self._room.in_turn:
             port = (pace * words).astype(np.int64) + array
-        first = chunk_words * engine.pixels + steps(task, channels, taps) * engine.blocks
-        ends = (pace * first).astype(np.int64) + tile_rows * tile_columns * self._fold_blocks
+        first = chunk_words * engine.pixels + folds * steps(task, channels, taps) * engine.weight_words
+        ends = (pace * first).astype(np.int64) + tile_rows * tile_columns * folds * self._fold_blocks
         if self._room.by_rows:  # a pass that follows waits for the first boxes
             ends += np.maximum(array, port) // (2 * row_boxes)
         return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
@@ -418,9 +513,10 @@ class Estimator:
 
         Also return whether the box is double-buffered, and whether it fits.
         """
-        room, folds = self._room.map_words, self._folds
+        room, folds = self._room.map_words, -(-self._folds // tilings.folds)
         if self._task.channelwise:
-            return np.full_like(box, folds), 2 * box <= room, np.minimum(2 * box, room), box <= room
+            box = box * tilings.folds
+            return np.full_like(box, self._folds), 2 * box <= room, np.minimum(2 * box, room), box <= room
         all_fit = box * boxes <= room
         box_fits = all_fit | (2 * box <= room) | ((box + chunk_words <= room) & (chunks_per_tile > 1))
         part_fits = (chunk_words <= room) & (tilings.box_rows == tilings.rows)
@@ -432,11 +528,11 @@ class Estimator:
         self, tilings: Tilings, boxes: np.ndarray, tiles: np.ndarray, chunks_per_tile: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return, per tiling, how often all weights are loaded, and the used array steps of the weight buffer."""
-        room, fold = self._room.weight_steps, self._fold_weights
+        room, fold = self._room.weight_steps, self._fold_weights * tilings.folds
         if self._room.resident or self._weights <= room:
             return np.ones_like(tiles), np.full_like(tiles, self._weights)
         fold_fits = (2 * fold <= room) | ((fold <= room) & (chunks_per_tile > 1))
-        chunk = steps(self._task, tilings.channels, tilings.taps)
+        chunk = steps(self._task, tilings.channels, tilings.taps) * tilings.folds
         loads = np.where(fold_fits, np.where(tilings.maps_stay, boxes, 1), tiles)
         return loads, np.minimum(2 * np.where(fold_fits, fold, chunk), room)
 

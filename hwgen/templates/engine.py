@@ -16,7 +16,7 @@ from hwgen.boards import Board
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import CHAIN, EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
@@ -38,7 +38,7 @@ from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
 #: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
-ARRAYS = ((32, 13), (32, 7), (16, 13), (16, 7), (16, 5))
+ARRAYS = ((8, 13), (8, 7), (8, 5))
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
@@ -126,7 +126,7 @@ class EngineTemplate(Template):
     def _work(self, macs: int, cycles: int) -> tuple[str, str]:
         """Return two cells of the plan's table: multiply-adds per cycle, and their share of the array's maximum."""
         rate = macs / max(cycles, 1)
-        return f"{rate:,.1f}", f"{rate / (self.engine.maps * self.engine.pixels):.0%}"
+        return f"{rate:,.1f}", f"{rate / self.engine.multipliers:.0%}"
 
     def _row(self, figures: Figures) -> tuple[str, ...]:
         """Return a layer's own cells of the plan's table; layers computed side by side share the others."""
@@ -204,8 +204,8 @@ class EngineTemplate(Template):
         macs = self.batch * sum(layer.macs for layer in of.network.layers) / of.cycles
         read, written = (-(-count // self.batch) for count in of.run_bytes)
         lines = [
-            f"an engine of {engine.maps} maps by {engine.pixels} pixels: {macs:,.1f} of {engine.maps * engine.pixels} "
-            f"multiply-adds a cycle ({macs / (engine.maps * engine.pixels):.0%})",
+            f"an engine of {engine.maps} maps by {engine.pixels} pixels by {CHAIN} channels: {macs:,.1f} of "
+            f"{engine.multipliers} multiply-adds a cycle ({macs / engine.multipliers:.0%})",
             f"memory: {engine.bus_bytes} bytes in {'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
             f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
             f"{written:,} written",
@@ -360,11 +360,11 @@ def _layers(network: Network, engine: EngineConfig) -> tuple[LayerPlan, ...]:
         LayerPlan(
             name=layer.name,
             kind=layer.kind,
-            tn=1,
+            tn=CHAIN,
             tm=engine.maps,
             tk=1,
             tp=engine.pixels,
-            chain=1,
+            chain=CHAIN,
             line_rows=0,
             fifo_depths=(),
             macs_per_dsp=2,

@@ -16,7 +16,7 @@ import numpy as np
 
 from hwgen.errors import CheckError
 from hwgen.gateware.arithmetic.shares import FRACTION
-from hwgen.gateware.engine.config import LANES, TABLE_WORDS, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
@@ -94,8 +94,9 @@ class Interpreter:
         banks = engine.pixels, engine.map_words
         self._maps, self._map_readers = np.zeros((*banks, LANES), np.int8), np.full(banks, _NEVER)
         self._map_known = np.zeros(banks, bool)
-        self._weights = np.zeros((engine.weight_steps, engine.maps), np.int8)
-        self._weight_readers, self._weight_known = np.full(engine.weight_steps, _NEVER), 0 * self._weights[:, 0] > 0
+        self._weights = np.zeros((engine.weight_steps, CHAIN, engine.maps), np.int64)
+        self._weight_readers = np.full(engine.weight_steps, _NEVER)
+        self._weight_known = np.zeros(engine.weight_steps, bool)
         self._parameters = np.zeros((engine.parameter_words, LANES), np.uint64)
         self._parameter_readers = np.full(engine.parameter_words, _NEVER)
         self._parameter_known = np.zeros((engine.parameter_words, LANES), bool)
@@ -109,7 +110,7 @@ class Interpreter:
         self._output_readers = np.full(engine.output_words, _NEVER)
         self._output_known = np.zeros(engine.output_words, bool)
         self._writers = np.full(len(memory) // WORD, _NEVER)
-        self._sums = np.zeros((0, engine.maps), np.int64)
+        self._sums = np.zeros((0, 0, engine.maps), np.int64)  # by fold, pixel and map
         self._now = self._computed = self._stored = self._drain_stored = 0
         self._last_drains = [0]  # of so many stored jobs, how many have been computed for sure
         self._walked: tuple[int, ...] | None = None
@@ -201,11 +202,12 @@ class Interpreter:
         if load.w_steps > self.engine.weight_steps:
             raise self._wrong(f"its {load.w_steps} steps of weights must fit {self.engine.weight_steps}")
         places = (load.w_base + np.arange(load.w_steps)) % self.engine.weight_steps
-        count = load.w_steps * self.engine.maps // WORD
+        count = load.w_steps * self.engine.maps * CHAIN // WORD
         words = self._fetch(load.w_address + np.arange(count) * WORD, "its weights")
         self._replace(self._weight_readers[places], self._computed, "its weights")
-        self._weights[places] = words.view(np.int8).reshape(load.w_steps, -1)
-        self._weight_known[places] = True
+        fields = words.view(np.int8).reshape(load.w_steps, CHAIN, self.engine.maps).astype(np.int64)
+        fields[:, :, 1::2] += fields[:, :, ::2] < 0  # a negative lower field borrows from the upper one
+        self._weights[places], self._weight_known[places] = fields, True
 
     def _load_parameters(self, load: Load) -> None:
         number = np.arange(load.p_words)
@@ -260,17 +262,20 @@ class Interpreter:
         if not compute.groups:
             return
         self._check_compute(compute)
-        values = self._values(compute)
-        count = values.shape[1]
-        places = (compute.w_base + np.arange(count)) % self.engine.weight_steps
-        if count > self.engine.weight_steps or not self._weight_known[places].all():
-            raise self._wrong(f"{count} steps of weights from {compute.w_base} on must have been loaded")
+        folds = [self._fold_values(compute, fold) for fold in range(compute.folds if compute.channelwise else 1)]
+        count = folds[0].shape[1] if compute.channelwise else folds[0].shape[1] // CHAIN
+        places = (compute.w_base + np.arange(compute.folds * count)) % self.engine.weight_steps
+        if len(places) > self.engine.weight_steps or not self._weight_known[places].all():
+            raise self._wrong(f"{len(places)} steps of weights from {compute.w_base} on must have been loaded")
         self._weight_readers[places] = self._now
-        weights = self._weights[places].astype(np.int64)
+        weights = self._weights[places].reshape(compute.folds, count, CHAIN, -1)
+        if (weights[..., ::2] == -128).all(axis=2).any():
+            raise self._wrong("a lower field of the array's sums must not have four products by -128")
         if compute.channelwise:
-            sums = self._channelwise(compute, values, weights)
+            sums = np.array([self._channelwise(compute, *each) for each in zip(folds, weights, strict=True)])
         else:
-            sums = (values.astype(np.float64) @ weights.astype(np.float64)).astype(np.int64)
+            matrix = weights.reshape(compute.folds, -1, self.engine.maps).astype(np.float64)
+            sums = (folds[0].astype(np.float64) @ matrix).astype(np.int64)
         if not compute.first:
             sums = sums + self._sums
         half = 1 << self.engine.sum_bits - 1
@@ -282,10 +287,11 @@ class Interpreter:
         pixels = self.engine.pixels
         if compute.first == self._open:
             raise self._wrong("sums must begin where those before are complete, and nowhere else")
-        if not compute.first and len(self._sums) != compute.groups * pixels:
-            raise self._wrong(f"its sums must be those of the job before, {len(self._sums) // pixels} groups")
-        if compute.groups > self.engine.slots and not (compute.first and compute.last):
-            raise self._wrong(f"its {compute.groups} groups must fit {self.engine.slots} slots")
+        if not compute.first and self._sums.shape[:2] != (compute.folds, compute.groups * pixels):
+            raise self._wrong(f"its sums must be those of the job before, {self._sums.shape[1] // pixels} groups")
+        groups = compute.groups * compute.folds
+        if groups > self.engine.slots and not (compute.first and compute.last):
+            raise self._wrong(f"its {groups} groups must fit {self.engine.slots} slots")
         if compute.maximum and not (compute.channelwise and compute.first):
             raise self._wrong("a maximum must be channelwise, and in one job")
         walked = compute.stride, compute.columns, compute.wrap_words
@@ -293,8 +299,11 @@ class Interpreter:
             raise self._wrong("lanes must be walked anew where the geometry differs")
         self._walked = walked
 
-    def _values(self, compute: Compute) -> np.ndarray:
-        """Return values that the lanes read, int8 ``(groups * pixels, steps)``; ``(.., steps, 8)`` if channelwise."""
+    def _fold_values(self, compute: Compute, fold: int) -> np.ndarray:
+        """Return values that the lanes read, int8 ``(groups * pixels, 4 * steps)``; ``(.., steps, 8)`` if channelwise.
+
+        All folds read the same values, unless the job is channelwise.
+        """
         pixels, rows, columns, words = self.engine.pixels, *self._places(compute)
         lane_rest = compute.stride * np.arange(pixels) % pixels
         count = -(-compute.channels // LANES)
@@ -302,7 +311,7 @@ class Interpreter:
         for block in range(count):
             for y in range(compute.kernel_rows):
                 for x in range(compute.kernel_columns):
-                    tap = (compute.start_words + block * compute.plane) * pixels + compute.start_rest
+                    tap = (compute.start_words + (fold + block) * compute.plane) * pixels + compute.start_rest
                     tap += y * (compute.row_words * pixels + compute.row_rest)
                     tap += x * (compute.column_words * pixels + compute.column_rest)
                     position = lane_rest + tap
@@ -314,8 +323,8 @@ class Interpreter:
         if compute.channelwise:
             return flat
         steps = values.reshape(rows.size, count, -1, LANES)
-        whole, rest = divmod(compute.channels, LANES)
-        parts = [steps[:, :whole].reshape(rows.size, -1), steps[:, whole:, :, :rest].reshape(rows.size, -1)]
+        whole, rest = divmod(-(-compute.channels // CHAIN), LANES // CHAIN)
+        parts = [steps[:, :whole].reshape(rows.size, -1), steps[:, whole:, :, : rest * CHAIN].reshape(rows.size, -1)]
         return np.concatenate(parts, axis=1)
 
     def _read(self, compute: Compute, bank: np.ndarray, place: np.ndarray, inside: np.ndarray) -> np.ndarray:
@@ -328,11 +337,14 @@ class Interpreter:
         return np.where(inside[..., None], self._maps[bank, words], np.int8(compute.pad))
 
     def _channelwise(self, compute: Compute, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return sums ``(groups * pixels, maps)`` of ``(groups * pixels, steps, 8)``: channel j is for pair j alone."""
+        """Return sums ``(groups * pixels, maps)`` of values ``(groups * pixels, steps, 8)``.
+
+        The first four maps add products of channels 0 to 3, the next four those of channels 4 to 7.
+        """
         sums = np.zeros((len(values), self.engine.maps), np.int64)
-        for field in range(2):
-            own = slice(field * LANES, (field + 1) * LANES)
-            products = values * weights[None, :, own]
+        for first in range(0, LANES, CHAIN):
+            own = slice(first, first + CHAIN)
+            products = np.einsum("psk,skm->psm", values[..., own].astype(np.int64), weights[..., own])
             sums[:, own] = products.max(axis=1) if compute.maximum else products.sum(axis=1)
         return sums
 
@@ -346,10 +358,12 @@ class Interpreter:
         self._drain_stored = max(self._drain_stored, drain.wait_stored, self._stored)
         if not (compute.groups - 1) * self.engine.pixels < drain.pixels <= compute.groups * self.engine.pixels:
             raise self._wrong(f"{drain.pixels} pixels must be those of {compute.groups} groups")
-        if drain.blocks > self.engine.blocks:
-            raise self._wrong(f"it drains {drain.blocks} blocks of {self.engine.blocks}")
+        size = 1 if compute.channelwise else self.engine.blocks
+        if drain.channelwise != compute.channelwise or -(-drain.blocks // size) != compute.folds:
+            raise self._wrong(f"it drains {drain.blocks} blocks of {compute.folds} folds of {size}")
         for block in range(drain.blocks):
-            words = self._requantised(drain, block)
+            fold, own = divmod(block, size)
+            words = self._requantised(drain, block, self._sums[fold, : drain.pixels, own * LANES : (own + 1) * LANES])
             words = self._added(drain, block, words) if drain.add else words
             if drain.table:
                 words = self._look_up(ACTIVATION, words)
@@ -381,12 +395,13 @@ class Interpreter:
         rows, columns = len(words) // max(drain.columns, 1), drain.columns
         if rows * columns != len(words) or min(rows, columns) < 2:
             raise self._wrong(f"{len(words)} pixels must be rows of {columns}, two or more of two or more")
-        if columns // 2 * drain.blocks > self.engine.pool_words:
-            raise self._wrong(f"{columns // 2} pixels of {drain.blocks} blocks must fit the pool's memory")
+        fold_blocks = 1 if drain.channelwise else min(self.engine.blocks, drain.blocks)
+        if columns // 2 * fold_blocks > self.engine.pool_words:
+            raise self._wrong(f"{columns // 2} pixels of {fold_blocks} blocks must fit the pool's memory")
         even = words.reshape(rows, columns, -1)[: rows // 2 * 2, : columns // 2 * 2]
         return even.reshape(rows // 2, 2, columns // 2, 2, -1).max(axis=(1, 3)).reshape(-1, even.shape[-1])
 
-    def _requantised(self, drain: Drain, block: int) -> np.ndarray:
+    def _requantised(self, drain: Drain, block: int, sums: np.ndarray) -> np.ndarray:
         place = (drain.p_base + block) % self.engine.parameter_words
         if not self._parameter_known[place].all():
             raise self._wrong(f"block {place} of the parameters must have been loaded")
@@ -400,7 +415,6 @@ class Interpreter:
             high=drain.high,
             float32=True,
         )
-        sums = self._sums[: drain.pixels, block * LANES : (block + 1) * LANES]
         return requantise(sums.T + bias[:, None], rule, _BOUND).T
 
     def _store(self, drain: Drain, store: Store) -> None:

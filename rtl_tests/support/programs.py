@@ -28,7 +28,7 @@ from hwgen.program.passes import Pass, passes
 from hwgen.templates.engine import EngineGroup, engine_group
 
 SMALL = EngineConfig(
-    maps=16,
+    maps=8,
     pixels=5,
     map_words=128,
     weight_steps=128,
@@ -45,7 +45,7 @@ DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 def engines(draw) -> EngineConfig:
     """Small ones, so that layers take many tiles and chunks."""
     return EngineConfig(
-        maps=draw(st.sampled_from([16, 32])),
+        maps=draw(st.sampled_from([8, 8, 16, 24])),
         pixels=draw(st.sampled_from([5, 7, 13])),
         map_words=draw(st.sampled_from([64, 128, 512])),
         weight_steps=draw(st.sampled_from([128, 256, 1024])),

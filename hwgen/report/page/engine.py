@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.lookup import default_memory
 from hwgen.plan.plan import Plan
 from hwgen.program.figures import Figures
@@ -180,12 +180,12 @@ def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
     blocks = engine.parameter_words * LANES
     buffers: Sequence[tuple[str, str, int, int, str]] = (
         ("map buffer", f"boxes of input maps, in {engine.pixels} banks", engine.pixels * engine.map_words, _WORD, ""),
-        ("weight buffer", "weights of a step in each word", engine.weight_steps, 8 * engine.maps, ""),
+        ("weight buffer", "weights of a step in each word", engine.weight_steps, 8 * CHAIN * engine.maps, ""),
         ("parameters", "biases, significands and shifts", blocks, _WORD, default_memory(engine.parameter_words)),
         ("addends", "maps that are added to outputs", engine.addend_words, _WORD, ""),
         (
             "sums",
-            f"{engine.slots} of each multiplier",
+            f"{engine.slots} of each map and pixel",
             engine.slots * engine.maps * engine.pixels,
             engine.sum_bits,
             "lut",
