@@ -71,11 +71,13 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
 def pack_channelwise(weights: np.ndarray, maps: int) -> bytes:
     """Pack the weights ``(steps, 8)`` of a channelwise fold into bytes, in the array's order of steps.
 
-    The weight of lane ``j`` is that of channel ``j % 4`` of the step. All other weights of the step are 0.
+    The weight of lane ``j`` is that of channel ``j % 4`` of the step. All other weights of the step are 0. Pairs of
+    weights are stored as in `pack_weights`.
     """
     packed = np.zeros((len(weights), CHAIN, maps), np.int8)
     lanes = np.arange(LANES)
     packed[:, lanes % CHAIN, lanes] = weights
+    packed[:, :, 1::2] -= packed[:, :, ::2] < 0
     return packed.tobytes()
 
 

@@ -392,10 +392,9 @@ def _tilings(
         most = np.clip(room.map_words // 2 // plane_words(task, engine, rows, width, columns), 1, most)
     cycles = -(-pixels // engine.pixels) * chunk_steps
     few = np.minimum(-(-SHORT_JOB // cycles), most)
+    options = {counts.tobytes(): counts for counts in (few, most)}
     tables = []
-    for maps_stay, counts in product(stay, (few, most)):
-        if counts is most and (few == most).all():
-            continue
+    for maps_stay, counts in product(stay, options.values()):
         items = -(-task.folds(engine) // counts)
         wide, deep, high = (np.full(len(fitting), value) for value in (columns, channels, taps))
         order = np.full(len(fitting), maps_stay)
