@@ -2,7 +2,7 @@
 
 Usage: python bench/engine.py [--array MAPSxPIXELS] [--json FILE] [NETWORK ...]
 
-All networks run on the same Verilog, 32 maps by 13 pixels if no other array is asked for, in front of a memory of 8
+All networks run on the same Verilog, 8 maps by 13 pixels if no other array is asked for, in front of a memory of 8
 bytes a cycle; without names those that fit minutes, the large ones at 64 x 64. Fails if a value, a cycle or a byte
 differs.
 """
@@ -121,7 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=NETWORKS)
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--array", default="32x13", metavar="MAPSxPIXELS")
+    parser.add_argument("--array", default="8x13", metavar="MAPSxPIXELS")
     arguments = parser.parse_args()
     maps, pixels = map(int, arguments.array.split("x"))
     config, timing = EngineConfig(maps=maps, pixels=pixels), MemoryTiming()

@@ -43,7 +43,7 @@ def bounds(compiled: Schedule, pace: int) -> tuple[int, int, int, int]:
     array, port = ([0] * len(compiled.works) for _ in range(2))
     for job, place in zip(compiled.jobs, compiled.owners, strict=True):
         drained = job.drain.blocks * job.drain.pixels
-        array[place] += max(job.compute.groups * group_steps(job.compute), drained)
+        array[place] += max(job.compute.groups * job.compute.folds * group_steps(job.compute), drained)
         transfers = [fetched_jobs(0, 0), *loads(compiled.engine, job.load), *stores(job.store)]
         port[place] += pace * sum(max(beats, 2) for each in transfers for beats, _ in moved(compiled.engine, each))
     groups = (max(sum(each[number] for number in group) for each in (array, port)) for group in compiled.groups)
@@ -123,7 +123,7 @@ def main() -> int:
     head = (*HEAD, "measured") if arguments.measure else HEAD
     print("\n".join(["", *columns([head, *map(line, rows)], rules=(1,))]))
     if kind:
-        title = "The engine, 32 maps by 13 pixels: cycles of a frame by memory bandwidth"
+        title = "The engine, 8 maps by 13 pixels: cycles of a frame by memory bandwidth"
         Path(arguments.plot).write_bytes(picture(title, lambda figure: draw(figure, rows), kind, (11, 4.5)))
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -31,7 +31,7 @@ from engine import is_right, run_frame
 import hwgen
 from hwgen.blocking import peemen
 from hwgen.errors import PlanError
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
@@ -45,7 +45,7 @@ from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 
 #: Output maps at once of the engines that Table I is run on.
-ARRAYS = (16, 32, 48)
+ARRAYS = (8, 16, 24, 48)
 CECCONI = ("conv3_1", "conv4", "conv4_1", "conv5", "conv5_1")
 #: Smallest fraction of the buffers that naive tiles fill.
 NAIVE_FILL = 0.8
@@ -72,7 +72,7 @@ def random_frame(network: Network) -> np.ndarray:
 
 def fill(cost: Cost, config: EngineConfig) -> float:
     """Return the fraction of the map and weight buffers together that a tiling fills."""
-    maps, weights = config.pixels * LANES, config.maps
+    maps, weights = config.pixels * LANES, CHAIN * config.maps
     held = cost.map_words * maps + cost.weight_steps * weights
     return held / (config.map_words * maps + config.weight_steps * weights)
 
@@ -244,7 +244,7 @@ def on_part(
     height = min(problem.Y, max(1, most_jobs // jobs_a_row_of_tiles) * tile.rows)
     network = band(whole, height)
     task = tasks_of(network)[0]
-    steps_held = tile.channels * tile.taps * tile.tap_columns
+    steps_held = tile.channels // CHAIN * tile.taps * tile.tap_columns
     room = Room(map_words=box_words(task, config, tiling), weight_steps=steps_held)
     found = schedule(network, config, double_buffered=False, tilings={task.name: tiling}, room=room)
     row = on_engine(found, circuit, MemoryTiming())

@@ -52,7 +52,7 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
     """Return the timeline rows of the engine's array, its memory port, and each layer in the order of their begins."""
     names = [work.task.name for work in schedule.works]
     owners = np.array([names[owner] for owner in schedule.owners])
-    jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups for job in schedule.jobs])
+    jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups * job.compute.folds for job in schedule.jobs])
     steps = START_CYCLES + run.groups + (0, 1)
     units, users, bursts = run.bursts[:, 0], run.bursts[:, 1], START_CYCLES + run.bursts[:, 2:]
     loaded, stored = START_CYCLES + run.loaded, START_CYCLES + run.stored

@@ -216,7 +216,7 @@ def test_plan_of_the_engine(engine, capfd):
     arguments = ["compile", MODEL, "--engine", str(engine), "--plan", str(engine / "plan.json"), "-o", "again.program"]
     assert cli.main(arguments) == 0
     assert Path("again.program").read_bytes() == (engine / "digits.program").read_bytes()
-    assert "an engine of 16 maps by 5 pixels" in capfd.readouterr().out
+    assert "an engine of 8 maps by 5 pixels" in capfd.readouterr().out
     assert cli.main([*arguments, "--jobs", "2"]) == 0
     assert "--jobs makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
 
@@ -254,8 +254,8 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
             b'"version": 9',
             "engine.json: is of another version of hwgen, this one reads 1",
         ),
-        ("engine.json", b'"maps": 16', b'"maps": 20', "maps must be a multiple of 16, not 20; build it again"),
-        ("engine.json", b'"maps": 16', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
+        ("engine.json", b'"maps": 8', b'"maps": 20', "maps must be a multiple of 8, not 20; build it again"),
+        ("engine.json", b'"maps": 8', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
         ("engine.json", b'"pace"', b'"peace"', 'memory has no "peace": it has latency, pace, write_latency; it'),
         (
             "engine.json",
@@ -364,7 +364,7 @@ def test_an_array_is_planned_for_the_memory_that_it_is_run_with(monkeypatch, ref
         raise InputError("planned")
 
     monkeypatch.setattr(hwgen.Design, "simulate", planned_only)
-    for options in (["--template", "engine"], ["--array", "32x13"]):
+    for options in (["--template", "engine"], ["--array", "8x13"]):
         assert "planned" in refuse(
             "simulate", MODEL, "--board", "zedboard", *options, "--bandwidth", "0.2", "--random", "1"
         )
@@ -390,13 +390,13 @@ def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(synthesis, "measure", measure)
     monkeypatch.setattr(work, "pool", lambda *_: nullcontext())  # in this process
-    arguments = ["--board", "zedboard", "--template", "engine", "--array", "16x5", "--json", str(tmp_path / "s.json")]
+    arguments = ["--board", "zedboard", "--template", "engine", "--array", "8x5", "--json", str(tmp_path / "s.json")]
     assert cli.main(["synth", MODEL, *arguments]) == 0
     names = ["memory_side", "steps", "lanes", "maps", "weights", "array", "drains", "finish"]
     document = json.loads((tmp_path / "s.json").read_text())
     assert [part["name"] for part in document["components"]] == [f"engine.{name}" for name in names]
     assert len(given) == len(set(given)) == len(names)
     assert document["total"] == {"dsp": 0, "bram36": 0, "lut": 8 * 7, "ff": 8 * 5}
-    # 16 maps by 5 pixels, the weights of two maps in a slice, and eight lanes that requantise.
-    assert document["estimate"]["dsp"] == 16 * 5 // 2 + 8
+    # 8 maps by 5 pixels by 4 channels, the weights of two maps in a slice, and eight lanes that requantise.
+    assert document["estimate"]["dsp"] == 8 * 5 * 4 // 2 + 8
     assert capsys.readouterr().out.splitlines()[-1].split()[0] == "total"

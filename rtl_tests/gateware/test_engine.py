@@ -240,7 +240,7 @@ def test_programs_that_are_refused(circuit):
 
 def test_jobs_that_wait_for_ever(circuit):
     """Sums that nobody drains keep all slots; what is under way ends, and some time later the run."""
-    step = Compute(groups=8, first=1, kernel_rows=1, kernel_columns=1, channels=1, stride=1)
+    step = Compute(groups=2, folds=4, first=1, kernel_rows=1, kernel_columns=1, channels=1, stride=1)
     jobs = [Job(compute=step), Job(load=Load(end=1), compute=step)]
     with pytest.raises(PlanError, match="wait for each other: 1 of 2 are computed"):
         EngineSchedule(SMALL, jobs).run()

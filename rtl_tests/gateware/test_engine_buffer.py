@@ -11,7 +11,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import CHAIN, EngineConfig
 from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.lanes import Lanes
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
@@ -19,7 +19,7 @@ from hwgen.gateware.engine.steps import Steps
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
 
 #: As many lanes as the paper's four processing elements, and one.
-FIVE = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
+FIVE = EngineConfig(maps=8, pixels=5, map_words=64, weight_steps=64, slots=4)
 
 
 def simulate(component, bench) -> None:
@@ -33,7 +33,7 @@ def simulate(component, bench) -> None:
 def test_every_lane_reads_a_bank_of_its_own(pixels, bus_bytes):
     """Random addresses and rotations, a read of every bank in each cycle, and writes meanwhile, of a bus of two words
     into two banks."""
-    config = EngineConfig(maps=16, pixels=pixels, map_words=16, slots=4, bus_bytes=bus_bytes)
+    config = EngineConfig(maps=8, pixels=pixels, map_words=16, slots=4, bus_bytes=bus_bytes)
     rng = np.random.default_rng(pixels)
     buffer = ReuseBuffer(config)
     asked: list[tuple[int, np.ndarray]] = []
@@ -72,14 +72,14 @@ def test_every_lane_reads_a_bank_of_its_own(pixels, bus_bytes):
 
 
 @pytest.mark.parametrize("bus_bytes", [8, 16])
-def test_a_weight_for_each_map(bus_bytes):
-    """Steps are read in any order, while others are written: of a bus of two words two blocks a cycle, which may be the
-    last one of a step and the first one of the next."""
-    config = replace(FIVE, maps=48, bus_bytes=bus_bytes)
+def test_four_weights_for_each_map(bus_bytes):
+    """Steps are read in any order, one a cycle, each position of the chains a cycle later than the one before. Of a bus
+    of two words two blocks are written a cycle, which may be the last one of a step and the first one of the next."""
+    config = replace(FIVE, maps=24, bus_bytes=bus_bytes)
     rng = np.random.default_rng(bus_bytes)
     buffer = WeightBuffer(config)
     ports = [buffer.write] if bus_bytes == 8 else [buffer.write, buffer.write_high]
-    held = rng.integers(-128, 128, (config.weight_steps, config.blocks, 8))
+    held = rng.integers(-128, 128, (config.weight_steps, config.weight_words, 8))
     places = list(np.ndindex(held.shape[:2]))
     if bus_bytes == 16:
         places = [*places[1:], places[0]]  # a block alone at either end
@@ -93,10 +93,15 @@ def test_a_weight_for_each_map(bus_bytes):
         for port in ports:
             ctx.set(port.valid, 0)
         await ctx.tick().repeat(2)
-        for step in rng.permutation(config.weight_steps).tolist():
-            ctx.set(buffer.step, step)
-            await ctx.tick().repeat(buffer.LATENCY)
-            assert list(ctx.get(buffer.o)) == held[step].ravel().tolist()
+        order = rng.permutation(config.weight_steps).tolist()
+        for cycle in range(len(order)):
+            ctx.set(buffer.step, order[cycle])
+            await ctx.tick()
+            for position in range(CHAIN):
+                read = cycle + 1 - buffer.LATENCY - position
+                if read >= 0:
+                    weights = held[order[read]].reshape(CHAIN, -1)[position]
+                    assert list(ctx.get(buffer.o[position])) == weights.tolist()
 
     simulate(buffer, bench)
 
@@ -165,7 +170,9 @@ def read_together(part: Compute, boxes: dict[str, tuple[int, int]], pitch: int) 
 
 
 #: Of all jobs here: one tap of one channel unless it says otherwise, and a box that no tap leaves.
-PLAIN = Compute(groups=1, first=1, walk=1, kernel_rows=1, kernel_columns=1, channels=1, in_rows=9, in_columns=99)
+PLAIN = Compute(
+    groups=1, folds=1, first=1, walk=1, kernel_rows=1, kernel_columns=1, channels=1, in_rows=9, in_columns=99
+)
 
 
 def test_row_based():
@@ -211,6 +218,24 @@ def test_partial_columns():
         "y1.0 y2.0 y3.0 y4.0 y5.0",
         "y2.0 y3.0 y4.0 y5.0 y6.0",
     ]
+
+
+def test_folds():
+    """Each fold begins with the first group again; with `channelwise` each reads the next map."""
+    part = replace(PLAIN, groups=2, folds=2, stride=1, columns=1, group_rows=5, group_words=1, in_rows=10, plane=2)
+    of_map = [" ".join(f"x{row}.0" for row in range(first, first + 5)) for first in (0, 5)]
+    boxes = {"x": (10, 1), "y": (10, 1)}
+    assert read_together(part, boxes, pitch=1) == of_map * 2
+    other = [names.replace("x", "y") for names in of_map]
+    assert read_together(replace(part, channels=8, channelwise=1), boxes, pitch=1) == of_map + other
+
+
+def test_halves_of_a_block():
+    """Five channels take two steps for each tap, four take one."""
+    part = replace(PLAIN, kernel_columns=2, channels=5, stride=1, columns=5, column_rest=1)
+    wanted = ["x0.0 x0.1 x0.2 x0.3 x0.4", "x0.1 x0.2 x0.3 x0.4 x0.5"]
+    assert read_together(part, {"x": (1, 6)}, pitch=6) == [names for names in wanted for _ in range(2)]
+    assert read_together(replace(part, channels=4), {"x": (1, 6)}, pitch=6) == wanted
 
 
 def test_columns_of_a_wider_box():

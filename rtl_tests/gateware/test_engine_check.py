@@ -92,7 +92,7 @@ def test_bits_that_are_wrong(flips):
 
 
 LOAD = Load(x_blocks=1, x_rows=2, x_words=3)
-COMPUTE = Compute(groups=2, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=9, stride=1)
+COMPUTE = Compute(groups=2, folds=2, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=9, stride=1)
 DRAIN = Drain(blocks=2, pixels=9)
 STORE = Store(blocks=2, rows=3, words=3)
 GOOD = Job(load=LOAD, compute=COMPUTE, drain=DRAIN, store=STORE)
@@ -104,6 +104,7 @@ WRONG = [
     (replace(GOOD, load=replace(LOAD, x_rows=0)), "load.x_rows and x_words must not be 0 where x_blocks is not"),
     (replace(GOOD, load=replace(LOAD, x_words=0)), "load.x_rows and x_words must not be 0"),
     (replace(GOOD, load=replace(LOAD, x_rows=32, x_words=32)), "times x_words must be at most 640"),
+    (replace(GOOD, compute=replace(COMPUTE, folds=0), drain=Drain()), "compute.folds must not be 0"),
     (replace(GOOD, load=replace(LOAD, x_rows=16, x_words=8, addend=1)), "must be at most 64, not addend 1"),
     (replace(GOOD, load=replace(LOAD, x_first=5)), "load.x_first must be below 5"),
     (replace(GOOD, load=replace(LOAD, x_pitch_rest=5)), "load.x_pitch_rest must be below 5"),
@@ -113,17 +114,24 @@ WRONG = [
     (replace(GOOD, compute=replace(COMPUTE, kernel_rows=0)), "compute.kernel_rows must not be 0"),
     (replace(GOOD, compute=replace(COMPUTE, kernel_columns=0)), "compute.kernel_columns must not be 0"),
     (replace(GOOD, compute=replace(COMPUTE, channels=0)), "compute.channels must not be 0"),
-    (replace(GOOD, compute=replace(COMPUTE, channels=16, kernel_rows=16)), "must be at most 128, not"),
-    (replace(GOOD, compute=replace(COMPUTE, channels=128, kernel_rows=16, channelwise=1)), "must be at most 1,024"),
+    (replace(GOOD, compute=replace(COMPUTE, channels=64, kernel_rows=32)), "must be at most 512, not"),
+    (
+        replace(
+            GOOD,
+            compute=replace(COMPUTE, channels=128, kernel_rows=32, channelwise=1),
+            drain=replace(DRAIN, channelwise=1),
+        ),
+        "must be at most 1,024",
+    ),
     (replace(GOOD, compute=replace(COMPUTE, stride=0)), "stride must be from 1 to 4, not groups 2, stride 0"),
     (replace(GOOD, compute=replace(COMPUTE, stride=5)), "compute.stride must be from 1 to 4"),
     (
-        replace(GOOD, compute=replace(COMPUTE, groups=9, last=0), drain=Drain()),
-        "compute.groups must be at most 8 in a chunk of several",
+        replace(GOOD, compute=replace(COMPUTE, groups=16, last=0), drain=Drain()),
+        "compute.groups times folds must be at most 8 in a chunk of several",
     ),
     (
-        replace(GOOD, compute=replace(COMPUTE, groups=9, first=0), drain=replace(DRAIN, pixels=45)),
-        "compute.groups must be at most 8 in a chunk of several",
+        replace(GOOD, compute=replace(COMPUTE, groups=16, first=0), drain=replace(DRAIN, pixels=80)),
+        "compute.groups times folds must be at most 8 in a chunk of several",
     ),
     (replace(GOOD, compute=replace(COMPUTE, start_rest=5)), "compute.start_rest must be below 5"),
     (replace(GOOD, compute=replace(COMPUTE, column_rest=255)), "compute.column_rest must be below 5"),
@@ -131,7 +139,17 @@ WRONG = [
     (replace(GOOD, drain=replace(DRAIN, wait_stored=99)), "drain.wait_stored must count earlier jobs"),
     (replace(GOOD, drain=Drain()), "drain.blocks must not be 0 where sums are complete"),
     (replace(GOOD, compute=replace(COMPUTE, last=0)), "blocks must not be 0 where sums are complete, and be 0"),
-    (replace(GOOD, drain=replace(DRAIN, blocks=3)), "drain.blocks must be at most 2, not 3"),
+    (replace(GOOD, drain=replace(DRAIN, blocks=3)), "drain.blocks must be as many as its folds of 1 hold, not"),
+    (replace(GOOD, drain=replace(DRAIN, blocks=1)), "drain.blocks must be as many as its folds of 1 hold, not"),
+    (replace(GOOD, drain=replace(DRAIN, channelwise=1)), "drain.channelwise must be that of the sums"),
+    (
+        replace(
+            GOOD,
+            compute=replace(COMPUTE, channelwise=1),
+            drain=replace(DRAIN, channelwise=1, blocks=3),
+        ),
+        "drain.blocks must be as many as its folds of 1 hold, if channelwise, not",
+    ),
     (replace(GOOD, drain=replace(DRAIN, pixels=5)), "drain.pixels must be as many as its groups of 5 hold"),
     (replace(GOOD, drain=replace(DRAIN, pixels=11)), "drain.pixels must be as many as its groups of 5 hold"),
     (replace(GOOD, drain=replace(DRAIN, pool=1)), "drain.columns must not be 0 with pool"),
@@ -160,18 +178,19 @@ def test_good_fields():
     first = replace(
         GOOD,
         load=replace(LOAD, x_blocks=5, x_rows=8, x_words=16, x_first=4, w_steps=128, p_words=256, p_base=3, tables=1),
-        compute=replace(COMPUTE, channels=16, kernel_rows=8, stride=4, row_rest=4),
+        compute=replace(COMPUTE, channels=32, kernel_rows=8, stride=4, row_rest=4),
         drain=replace(DRAIN, pixels=10, pool=1, columns=1),
     )
     second = replace(
         first,
         load=replace(LOAD, wait_computed=1, wait_stored=1, p_words=32),
-        compute=replace(COMPUTE, groups=255, channelwise=1, channels=1024),
-        drain=replace(DRAIN, wait_stored=1, pixels=1271),
+        compute=replace(COMPUTE, groups=255, channelwise=1, channels=512),
+        drain=replace(DRAIN, wait_stored=1, pixels=1271, channelwise=1),
         store=replace(STORE, blocks=1, rows=8, words=8),
     )
     third = Job(
-        load=Load(x_rows=1), compute=Compute(groups=8, first=1, kernel_rows=1, kernel_columns=1, channels=1, stride=1)
+        load=Load(x_rows=1),
+        compute=Compute(groups=2, folds=4, first=1, kernel_rows=1, kernel_columns=1, channels=1, stride=1),
     )
     fourth = Job(load=Load(x_rows=999, x_words=999, p_base=99, tables=1), store=Store(rows=999, words=999))  # no blocks
     program = [first, second, third, fourth]

@@ -304,7 +304,7 @@ def stretch(
     rng: random.Random, engine: EngineConfig, base: int, tables: Tables, at: int, of_addends: int, *, first: bool
 ) -> Stretch:
     """A job of random size on blocks from ``base`` on, whose words lie from ``at`` on, 120 places with what is
-    left out between its blocks. The first one adds and pools.
+    left out between its blocks. The first one adds and pools. Blocks come in folds.
 
     Its addends lie from ``of_addends`` on, 112 at most; they are written while the job before is at work.
     """
@@ -313,16 +313,17 @@ def stretch(
     add, pool = (True, True) if first else (add, pool)
     columns = rng.randint(2, 2 * engine.pool_words + 1) if pool else rng.randint(1, 7)
     rows = rng.randint(2 if pool else 1, 4)
-    most = min(engine.blocks, engine.pool_words // (columns // 2)) if pool else engine.blocks
-    blocks = rng.randint(1, most)
+    size = rng.randint(1, min(engine.blocks, engine.pool_words // (columns // 2)) if pool else engine.blocks)
+    blocks = rng.randint(1, 4)
     job = {**rule(rng, ""), **rule(rng, "a_"), "add": add, "table": table, "pool": pool}
     job["columns"] = columns if pool else rng.randrange(1 << 10)
     made.writes, maps = parameter_writes(rng, base, blocks)
     pixels = columns * rows
-    plane, last = pixels + rng.randrange(3), (pixels - 1, blocks - 1)
+    plane = pixels + rng.randrange(3)
+    folds = [range(first, min(first + size, blocks)) for first in range(0, blocks, size)]
 
     values: dict[tuple[int, int], list[int]] = {}
-    for pixel, block in product(range(pixels), range(blocks)):
+    for fold, pixel, block in ((fold, pixel, block) for fold in folds for pixel in range(pixels) for block in fold):
         of_block = maps[LANES * block : LANES * (block + 1)]
         sums = sums_near(rng, of_block, engine.sum_bits)
         results = [scaled_by(each + bias, *scale) for each, (bias, *scale) in zip(sums, of_block, strict=True)]
@@ -333,7 +334,8 @@ def stretch(
             word = int.from_bytes((each & 255 for each in addend), "little")
             made.addends.append({"word": place % engine.addend_words, "data": word})
             outputs = [bounded(tables.add(a, b), job, "a_") for a, b in zip(outputs, addend, strict=True)]
-        end = {"pixel_end": block == blocks - 1, "last": (pixel, block) == last}
+        ends_fold = (pixel, block) == (pixels - 1, fold[-1])
+        end = {"pixel_end": block == fold[-1], "fold_end": ends_fold, "last": ends_fold and fold == folds[-1]}
         places = {"address": at + block * plane + pixel, "addend": place, "parameter": base + block}
         made.beats.append({**job, **places, **end, "sums": sums})
         values[block, pixel] = [tables.look_up(3, each) for each in outputs] if table else outputs
@@ -353,7 +355,7 @@ def greatest_of_four(values: dict[tuple[int, int], list[int]], columns: int) -> 
     return pooled
 
 
-ENGINE = EngineConfig(parameter_words=8, output_words=1024, addend_words=512, pool_words=2)
+ENGINE = EngineConfig(maps=16, parameter_words=8, output_words=1024, addend_words=512, pool_words=2)
 
 
 @cache

@@ -26,7 +26,7 @@ from hwgen.gateware.engine.port import Error
 from hwgen.gateware.engine.reuse_buffer import map_write
 from hwgen.gateware.engine.weight_buffer import weight_write
 
-CONFIG = EngineConfig(pixels=5, maps=16, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
+CONFIG = EngineConfig(pixels=5, maps=8, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
 LATENCY = 2  # of the output buffer
 #: The same engine behind buses of 4, 8 and 16 bytes.
 ENGINES = {width: replace(CONFIG, bus_bytes=width) for width in BUS_BYTES}
@@ -293,8 +293,8 @@ def expected_words(plan: Plan, image: bytes) -> dict[tuple[str, int, int], int]:
             word = load.x_base + block * load.x_plane + position // banks
             place = ("addend_write", word, word) if load.addend else ("map_write", position % banks, word)
             found[place] = int(words[address // 8])
-        for step, block in np.ndindex(load.w_steps, CONFIG.blocks):
-            address = load.w_address + step * CONFIG.maps + block * 8
+        for step, block in np.ndindex(load.w_steps, CONFIG.weight_words):
+            address = load.w_address + (step * CONFIG.weight_words + block) * 8
             found["weight_write", load.w_base + step, block] = int(words[address // 8])
         for word in range(load.p_words):
             first = load.p_base * (256 if load.tables else 8)
@@ -373,7 +373,7 @@ def load_boxes(load: Load) -> Boxes:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
         boxes.append((box, not load.addend))
     if load.w_steps:
-        boxes.append(((load.w_address, 0, 0, 1, 1, load.w_steps * CONFIG.blocks), True))
+        boxes.append(((load.w_address, 0, 0, 1, 1, load.w_steps * CONFIG.weight_words), True))
     if load.p_words:
         boxes.append(((load.p_address, 0, 0, 1, 1, load.p_words), False))
     return boxes or [((0, 0, 0, 0, 0, 0), False)]

@@ -16,11 +16,11 @@ from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 
 
 def test_the_bound_of_one_job():
-    """16 maps of 8 channels, 1x1, 4 x 5 pixels, on 5 lanes: 4 groups of 8 steps, but 2 words for each pixel.
+    """16 maps of 8 channels, 1x1, 4 x 5 pixels, on 5 lanes: 4 groups of 2 steps in 2 folds, but a word for each pixel.
 
     The port: the job's 18 words, 20 of the input, 16 of weights, 16 parameters, 40 of the output; twice at pace 2.
     """
-    tiling = Tiling(rows=4, columns=5, box_rows=4, channels=8, taps=1, maps_stay=True)
+    tiling = Tiling(rows=4, columns=5, box_rows=4, channels=8, taps=1, maps_stay=True, folds=2)
     layer = conv(kernel=1, channels=8, maps=16, size=(4, 5))
     found = schedule(alone(layer), replace(SMALL, output_words=256), tilings={"conv": tiling})
     assert len(found.jobs) == 1

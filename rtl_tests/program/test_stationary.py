@@ -34,7 +34,7 @@ def emitted(found: Schedule) -> dict[str, int]:
     loads, stores = [job.load for job in found.jobs], [job.store for job in found.jobs]
     return {
         "input": 8 * sum(load.x_blocks * load.x_rows * load.x_words for load in loads),
-        "weights": found.engine.maps * sum(load.w_steps for load in loads),
+        "weights": 4 * found.engine.maps * sum(load.w_steps for load in loads),
         "output": 8 * sum(store.blocks * store.rows * store.words for store in stores),
     }
 

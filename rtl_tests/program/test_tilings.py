@@ -53,6 +53,8 @@ def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
         ({"box_rows": 3}, "conv: box_rows of a tiling must be from 1 to 10, a multiple of 2 or all, not 3"),
         ({"channels": 12}, "conv: channels of a tiling must be from 1 to 24, a multiple of 8 or all, not 12"),
         ({"taps": 4}, "conv: taps of a tiling must be from 1 to 3, not 4"),
+        ({"folds": 0}, "conv: folds of a tiling must be from 1 to 2, not 0"),
+        ({"folds": 3}, "conv: folds of a tiling must be from 1 to 2, not 3"),
         ({"rows": 3, "box_rows": 3, "columns": 7}, "3 x 7 pixels is too large .*; 16 pixels at most fit"),
         ({"box_rows": 10, "columns": 8, "channels": 24}, "conv: the engine's buffers don't hold"),
     ],
@@ -82,7 +84,7 @@ def test_in_turn():
         words = cycles.read[number] // 8
         assert cycles.loaded[number] > max(cycles.stored[number - 1], cycles.computed[number - 1]) + words
     moved = (sum(cycles.read) + sum(cycles.written)) // 8
-    work = sum(job.compute.groups * group_steps(job.compute) for job in found.jobs)
+    work = sum(job.compute.groups * job.compute.folds * group_steps(job.compute) for job in found.jobs)
     assert cycles.cycles > moved + work
     check(found)
 
@@ -115,6 +117,7 @@ def cut(draw, task: Pass) -> Tiling:
         taps=kernel[0] if whole else draw(st.integers(1, kernel[0])),
         tap_columns=None if whole else draw(st.integers(1, kernel[1])),
         maps_stay=draw(st.booleans()),
+        folds=draw(st.integers(1, 3)),
         by_taps=kind == "by_taps",
         rolling=kind == "rolling",
     )
@@ -131,7 +134,7 @@ def test_any_tiling_may_be_given(network, data):
         task, *_ = tasks_of(network)
     tiling, double = data.draw(cut(task)), data.draw(st.booleans())
     room = Room(map_words=data.draw(st.integers(4, 256)), weight_steps=data.draw(st.integers(64, 512)))
-    with left_out_if("too large", "don't hold"):
+    with left_out_if("too large", "don't hold", "folds of a tiling"):
         found = schedule(network, LARGER, double_buffered=double, tilings={task.name: tiling}, room=room)
     check(found)
 

@@ -47,16 +47,16 @@ def test_a_job_counted_by_hand():
     55. Two groups follow, of a step each, from 57 on.
     """
     load = Load(end=1, w_steps=1)
-    compute = Compute(groups=2, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=1)
+    compute = Compute(groups=2, folds=1, first=1, last=1, kernel_rows=1, kernel_columns=1, channels=1)
     drain, store = Drain(blocks=1, pixels=26), Store(blocks=1, rows=1, words=26)
     job = Job(load=load, compute=compute, drain=drain, store=store)
     found = EngineSchedule(ENGINE, [job], MemoryTiming(latency=10, write_latency=5)).run()
     assert [*found.loaded] == [55]
     assert [*found.computed] == [58 + 9]  # its last step is in cycle 58
-    # The first group's last step is 57, its first beat 18 later; 26 beats; the last word 28 later, and it counts.
-    assert [*found.drained] == [57 + 18 + 25 + 28 + 1]
+    # The first group's last step is 57, its first beat 21 later; 26 beats; the last word 28 later, and it counts.
+    assert [*found.drained] == [57 + 21 + 25 + 28 + 1]
     # The burst is made a cycle later, granted then; words 5 later, 26 of them; the response 5 later, and it counts.
-    assert [*found.stored] == [129 + 1 + 1 + 5 + 25 + 5 + 1]
+    assert [*found.stored] == [132 + 1 + 1 + 5 + 25 + 5 + 1]
     assert ([*found.read], [*found.written], found.fetched) == ([32], [208], 144)
 
 
@@ -72,7 +72,7 @@ def of(name: str, engine: EngineConfig = ENGINE, **memory: int) -> tuple[Schedul
 
 def steps(found: Schedule) -> int:
     """Of the array."""
-    return sum(job.compute.groups * group_steps(job.compute) for job in found.jobs)
+    return sum(job.compute.groups * job.compute.folds * group_steps(job.compute) for job in found.jobs)
 
 
 def check_order(found: Schedule, cycles: EngineCycles) -> None:

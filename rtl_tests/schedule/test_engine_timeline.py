@@ -124,7 +124,7 @@ def test_memory_of_the_page(design, group):
     assert row["maps_again"] == first["moved"]["maps read"] / (8 * 8 * 8)
     buffers = {each["name"]: each["words"] * each["width"] for each in page["engine"]["buffers"]}
     assert buffers["map buffer"] == 13 * 2048 * 64
-    assert buffers["sums"] == 32 * 13 * 32 * 32  # maps, pixels, slots, bits
+    assert buffers["sums"] == 8 * 13 * 32 * 32  # maps, pixels, slots, bits
     points = page["roofline"]["points"]
     assert sum(each["macs"] for each in points if each["kind"] == "layer") == design.network.macs
     assert page["roofline"]["port_gb_s"] == pytest.approx(0.8)  # 8 bytes in each cycle of 10 ns

@@ -61,7 +61,7 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
     document = json.loads(plan.write(made))
     assert document["cycles"] == {"latency": cycles, "interval": cycles}
     (group,) = document["groups"]
-    assert (group["template"], group["engine"]["maps"], group["engine"]["pixels"]) == ("engine", 32, 13)
+    assert (group["template"], group["engine"]["maps"], group["engine"]["pixels"]) == ("engine", 8, 13)
     assert [entry["name"] for entry in group["layers"]] == [layer.name for layer in network.layers]
     again = plan.read(plan.write(made), network, BOARD)
     assert plan.write(again) == plan.write(made)
@@ -170,15 +170,15 @@ def test_former_name(digits, text):
         ),
         ({"in_turn": True}, r"groups and in_turn don't go with the template engine, which computes whole networks"),
         (
-            {"dsp": 47},
-            r"no engine fits, the last that was tried is 16 maps by 5 pixels: plan needs 48 DSP slices, but 47 may",
+            {"dsp": 87},
+            r"no engine fits, the last that was tried is 8 maps by 5 pixels: plan needs 88 DSP slices, but 87 may",
         ),
         ({"bram": 40}, r"no engine fits, .* BRAM36, but 40 may be used on zedboard \(bram\)"),
         ({"bandwidth": 0.003}, r"bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.003$"),
         ({"tile": (4, 4)}, r"tile and overlap go with pyramids, not with the template engine"),
-        ({"array": (20, 13)}, r"^array: maps must be a multiple of 16, not 20$"),
-        ({"array": (16, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
-        ({"array": (64, 13)}, r"no engine fits, the last that was tried is 64 maps by 13 pixels: plan needs 424 DSP"),
+        ({"array": (20, 13)}, r"^array: maps must be a multiple of 8, not 20$"),
+        ({"array": (8, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
+        ({"array": (16, 13)}, r"no engine fits, the last that was tried is 16 maps by 13 pixels: plan needs 424 DSP"),
         ({"array": 3}, r"^array must be two positive integers, maps and pixels, not 3$"),
         ({"bus_bits": 48}, r"^bus_bits must be 32, 64 or 128, not 48$"),
         ({"bus_bits": 128, "bandwidth": 0.006}, r"bandwidth must be 0.00627 GB/s at least, 16 bytes in 255 cycles"),
@@ -203,7 +203,7 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
     ("place", "value", "message"),
     [
         (("groups", 0, "engine"), 3, r"^plan group: engine must be an object, not 3$"),
-        (("groups", 0, "engine", "maps"), 20, r"^plan engine: maps must be a multiple of 16, not 20$"),
+        (("groups", 0, "engine", "maps"), 20, r"^plan engine: maps must be a multiple of 8, not 20$"),
         (("groups", 0, "engine", "rows"), 1, r'^plan engine has no "rows": it has addend_words, bus_bytes, '),
         (("groups", 0, "engine", "buffers", "slots"), True, r"^plan engine: slots must be an integer, not true$"),
         (("groups", 0, "memory", "pace"), 0, r"^plan memory: pace must be 1 to 255 and latencies 0 or more"),
@@ -271,10 +271,10 @@ def test_a_group_that_fits_no_other_way():
 
 def test_an_array_that_is_asked_for(digits):
     """Its name is enough to plan an engine; other templates have no array."""
-    made = plan.make(digits, BOARD, array=(16, 7))
-    assert (group_of(made).template.engine.maps, group_of(made).template.engine.pixels) == (16, 7)
+    made = plan.make(digits, BOARD, array=(8, 7))
+    assert (group_of(made).template.engine.maps, group_of(made).template.engine.pixels) == (8, 7)
     for options in ({"template": "stream"}, {"overlap": "reuse"}):
         with pytest.raises(PlanError, match=r"^array goes with the template engine, not with"):
-            plan.make(digits, BOARD, array=(16, 7), **options)
+            plan.make(digits, BOARD, array=(8, 7), **options)
     with pytest.raises(PlanError, match=r"^groups and in_turn don't go with the template engine"):
-        plan.make(digits, BOARD, array=(16, 7), in_turn=True)
+        plan.make(digits, BOARD, array=(8, 7), in_turn=True)
