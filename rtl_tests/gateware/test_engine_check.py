@@ -148,7 +148,7 @@ WRONG = [
             compute=replace(COMPUTE, channelwise=1),
             drain=replace(DRAIN, channelwise=1, blocks=3),
         ),
-        "drain.blocks must be as many as its folds of 1 hold, if channelwise, not",
+        "drain.blocks must be as many as its folds of 1 hold, where channelwise, not",
     ),
     (replace(GOOD, drain=replace(DRAIN, pixels=5)), "drain.pixels must be as many as its groups of 5 hold"),
     (replace(GOOD, drain=replace(DRAIN, pixels=11)), "drain.pixels must be as many as its groups of 5 hold"),

@@ -162,7 +162,7 @@ def _drain_rules(engine: EngineConfig) -> Iterator[Rule]:
             lambda _, alone, blocks, held, value=channelwise, count=count: (
                 (alone == value) & (blocks != 0) & ((blocks > held) | (blocks + count <= held))
             ),
-            f"blocks must be as many as its folds of {count} hold{', if channelwise' * channelwise}",
+            f"blocks must be as many as its folds of {count} hold{', where channelwise' * channelwise}",
             products=(("compute.folds", count),),
         )
     yield Rule(
@@ -380,7 +380,8 @@ class _Operands:
     def product(self, field: str, factor: int) -> Value:
         """Add shifts and additions, without a DSP slice, that multiply a stored job field by a constant."""
         value = self.field(field, -1)
-        product = Signal(len(value) + factor.bit_length(), name=f"{field.replace('.', '_')}_product", reset_less=True)
+        name = f"{field.replace('.', '_')}_times_{factor}"
+        product = Signal(len(value) + factor.bit_length(), name=name, reset_less=True)
         parts = [value << bit for bit in range(factor.bit_length()) if factor >> bit & 1]
         self._m.d.sync += product.eq(sum(parts[1:], parts[0]))  # additions take no DSP slice
         return product

@@ -246,6 +246,8 @@ class Compute(JobPart):
     pad: int = _bits(8, signed=True)
     """Value of input pixels in the padding."""
     dilation_rows: int = _bits(8)
+    folds: int = _bits(8)
+    """Number of output folds that the job computes. Weights of the folds follow each other from ``w_base`` on."""
     dilation_columns: int = _bits(8)
     column_words: int = _bits(8, signed=True)
     """Map buffer distance from a tap to the next kernel column's tap, in words; ``column_rest`` banks are added."""
@@ -257,8 +259,6 @@ class Compute(JobPart):
     """Map buffer distance from a tap to the next kernel row's tap, in banks beyond ``row_words``."""
     plane: int = _bits(15)
     """Map buffer distance between the planes of successive blocks of 8 channels, in words."""
-    folds: int = _bits(8)
-    """Number of output folds that the job computes. Weights of the folds follow each other from ``w_base`` on."""
 
 
 @dataclass(frozen=True, kw_only=True)
