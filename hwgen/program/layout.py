@@ -62,7 +62,8 @@ def pack_weights(weights: np.ndarray, maps: int) -> bytes:
     whole = np.zeros((maps, -(-channels // CHAIN) * CHAIN, rows, columns), np.int64)
     whole[:count, :channels] = weights
     whole[1::2] -= whole[::2] < 0
-    assert -128 <= whole.min(initial=0) and whole.max(initial=0) < 128
+    assert whole.min(initial=0) >= -128
+    assert whole.max(initial=0) < 128
     by_block = (whole[:, first : first + LANES] for first in range(0, channels, LANES))
     steps = [block.transpose(2, 3, 1, 0).astype(np.int8).tobytes() for block in by_block]
     return b"".join(steps)

@@ -70,7 +70,7 @@ def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:
 
 
 def _region(weights: np.ndarray) -> tuple[Span, ...]:
-    """Return the intervals of channels, rows and columns outside of which all weights are 0; channels in blocks of 8."""
+    """Return the intervals of channels (whole blocks of 8), rows and columns outside of which all weights are 0."""
     spans = []
     for axis in range(1, weights.ndim):
         indices = np.flatnonzero(weights.any(axis=tuple(other for other in range(weights.ndim) if other != axis)))

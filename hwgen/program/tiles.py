@@ -18,7 +18,7 @@ from hwgen.program.layout import blocks
 from hwgen.program.passes import Pass
 from hwgen.program.terms import Span, Term
 
-#: Maximum numbers that fit the fields of a job: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
+#: Maximum numbers that fit a job's fields: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
 MOST_GROUPS, MOST_PIXELS, MOST_POOLED, MOST_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
 #: Estimated number of cycles that each job takes in addition to its array steps.
 JOB_CYCLES = 20

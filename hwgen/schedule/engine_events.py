@@ -21,9 +21,9 @@ NEVER = 1 << 60
 #: Entries of `Core.state`: sizes and latencies of the circuit.
 ARRAY_PIXELS, SLOTS, WORDS_LATENCY, FINISH, FETCH, START = range(6)
 SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START, WALKED = range(6, 12)
-#: Rows of `Core.jobs`, one column per job: fields of the job's part for the array (the groups of all folds, and of one),
-#: fields of its part for the drain, then the cycles in which these parts are offered and accepted and the job is loaded,
-#: stored, computed and drained.
+#: Rows of `Core.jobs`, one column per job: fields of the job's part for the array (the groups of all folds, and of
+#: one), fields of its part for the drain, then the cycles in which these parts are offered and accepted and the job is
+#: loaded, stored, computed and drained.
 GROUPS, FOLD_GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, FOLD_BLOCKS, PIXELS, WAIT_STORED = range(10)
 COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(10, 18)
 #: Indices of the two queues of a compute core: parts of jobs for the array, and parts of jobs for the drain.
@@ -208,7 +208,11 @@ def _advance_drain(core: Core, cycle: int) -> None:
         if not (core.jobs[BLOCKS, job] and core.jobs[PIXELS, job]):
             _append(core, DRAINED, cycle + 1)
             return
-        state[_DRAIN_JOB], state[_PIXELS_LEFT], state[_BLOCKS_LEFT] = job, core.jobs[PIXELS, job], core.jobs[BLOCKS, job]
+        state[_DRAIN_JOB], state[_PIXELS_LEFT], state[_BLOCKS_LEFT] = (
+            job,
+            core.jobs[PIXELS, job],
+            core.jobs[BLOCKS, job],
+        )
     state[_BEGUN] += 1
     blocks = min(state[_BLOCKS_LEFT], core.jobs[FOLD_BLOCKS, state[_DRAIN_JOB]])
     last = cycle + min(state[_PIXELS_LEFT], state[ARRAY_PIXELS]) * blocks

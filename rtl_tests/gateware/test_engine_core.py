@@ -201,7 +201,10 @@ def test_layers():
         ("maximum", {"out": (2, 3), "size": (4, 6), "channels": (8,), "stride": 2, **padded}),
         ("convolution", {"out": (2, 4), "size": (2, 4), "channels": (20, 1, 5, 4)}),
         ("convolution", {"out": (1, 3), "size": (1, 3), "channels": (17, 2, 1), "folds": 2, "blocks": 2}),
-        ("depthwise", {"out": (3, 5), "size": (5, 9), "channels": (21,), "stride": 2, "folds": 3, "blocks": 3, **padded}),
+        (
+            "depthwise",
+            {"out": (3, 5), "size": (5, 9), "channels": (21,), "stride": 2, "folds": 3, "blocks": 3, **padded},
+        ),
         ("convolution", {"out": (1, 1), "size": (1, 1), "channels": (9, 20, 3, 1)}),
         ("convolution", {"out": (2, 5), "size": (2, 5), "channels": (1, 1, 1), "folds": 2, "blocks": 2}),
     ]

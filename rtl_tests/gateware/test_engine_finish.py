@@ -323,7 +323,7 @@ def stretch(
     folds = [range(first, min(first + size, blocks)) for first in range(0, blocks, size)]
 
     values: dict[tuple[int, int], list[int]] = {}
-    for fold, pixel, block in ((fold, pixel, block) for fold in folds for pixel in range(pixels) for block in fold):
+    for fold, pixel, block in [(each, pixel, block) for each in folds for pixel in range(pixels) for block in each]:
         of_block = maps[LANES * block : LANES * (block + 1)]
         sums = sums_near(rng, of_block, engine.sum_bits)
         results = [scaled_by(each + bias, *scale) for each, (bias, *scale) in zip(sums, of_block, strict=True)]

@@ -77,7 +77,7 @@ def test_spans_and_groups(kernel, size, stride, dilation, padding):
             assert found == (len(rows), max(rows), sum(rows))
     tiles = [(rows, columns) for rows in range(1, across[0] + 1) for columns in range(1, across[1] + 1)]
     rows, columns = np.array(tiles).T
-    table = Tilings(rows, columns, rows, rows, rows, rows > 0)
+    table = Tilings(rows, columns, rows, rows, rows, rows > 0, rows)
     for (high, wide), groups in zip(tiles, _groups(task, 5, table), strict=True):
         areas = [(y - x) * (b - a) for x, y in pieces(across[0], high) for a, b in pieces(across[1], wide)]
         assert groups == sum(-(-area // 5) for area in areas)
@@ -85,7 +85,8 @@ def test_spans_and_groups(kernel, size, stride, dilation, padding):
 
 def test_weights_are_checked_without_a_copy():
     """8 MiB of weights, as int64: less than a quarter of that is needed beside them."""
-    network = alone(conv(kernel=1, channels=1024, maps=1024, size=(1, 1)))
+    layer = conv(kernel=1, channels=1024, maps=1024, size=(1, 1))
+    network = alone(replace(layer, weights=np.maximum(layer.weights, -127)))
     schedule(network, ENGINE)
     tracemalloc.start()
     schedule(network, ENGINE)

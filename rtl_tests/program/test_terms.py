@@ -53,7 +53,8 @@ def test_slices_multiply_terms_exactly(weights, seed):
     maps = -(-len(weights) // 8) * 8
     for term in weight_terms(weights, channelwise=False):
         packed = wide_sums(pack_weights(term.weights, maps), maps)
-        assert -(1 << 24) <= packed.min() and packed.max() < 1 << 24
+        assert packed.min() >= -(1 << 24)
+        assert packed.max() < 1 << 24
         for values in (np.full(packed.shape[:2], -128), rng.integers(-128, 128, packed.shape[:2])):
             sums = (packed * values[..., None]).sum(axis=1) + (1 << 16)
             even = (sums & (1 << 17) - 1) - (1 << 16)

@@ -1,4 +1,4 @@
-"""Multiply-accumulate array of the engine: chains of DSP slices per output map and pixel, and memories for partial sums.
+"""Multiply-accumulate array of the engine: chains of DSP slices for output maps and pixels, and memories for sums.
 
 A slot is the place for one partial sum of each output map and pixel.
 """
@@ -195,7 +195,10 @@ class Array(ConfiguredComponent[EngineConfig]):
         """
         control = self.control
         halves = [Signal(name=f"is_upper_half_{half}") for half in range(2)]
-        m.d.sync += [halves[0].eq(control.half & ~control.channelwise), halves[1].eq(control.half | control.channelwise)]
+        m.d.sync += [
+            halves[0].eq(control.half & ~control.channelwise),
+            halves[1].eq(control.half | control.channelwise),
+        ]
         pad = delayed(m, "padding", control.pad, 1)
         operands = []
         for lane in range(self._config.pixels):

@@ -198,7 +198,9 @@ class Finish(ConfiguredComponent[FinishConfig]):
             ),
         ]
         self._elaborate_buffer(m, pooled)
-        ended = delayed(m, "job_end", self.beats.valid & beat.last, looked_up + config.pool.latency + 1, reset_less=False)
+        ended = delayed(
+            m, "job_end", self.beats.valid & beat.last, looked_up + config.pool.latency + 1, reset_less=False
+        )
         m.d.comb += self.finished.eq(ended)
         return m
 

@@ -289,7 +289,12 @@ class Placement(ConfiguredComponent[EngineConfig]):
         index = write_address * LANES + write_bank
         for port, targets, size, fields in (
             (self.map_write, [Target.MAP], self.config.pixels, {"word": write_address, "bank": write_bank}),
-            (self.weight_write, [Target.WEIGHTS], self.config.weight_words, {"step": write_address, "block": write_bank}),
+            (
+                self.weight_write,
+                [Target.WEIGHTS],
+                self.config.weight_words,
+                {"step": write_address, "block": write_bank},
+            ),
             (self.parameter_write, [Target.PARAMETERS, Target.TABLES], LANES, {"index": index, "tables": is_table}),
             (self.addend_write, [Target.ADDEND], 1, {"word": write_address}),
         ):

@@ -1,9 +1,9 @@
 """Maximum pool of the engine, 2 x 2 with stride 2, of words on their way into the output buffer.
 
-The words of a fold arrive pixel by pixel in row-major order, and block by block for each pixel. The pool holds the first
-pixel of a pair, and computes the maximum of the pair when the second pixel arrives. In even rows, a memory stores this
-maximum, one word per pair and block. In odd rows, the maximum of the pair and of the stored word leaves. A last odd row
-or column is dropped.
+The words of a fold arrive pixel by pixel in row-major order, and block by block for each pixel. The pool holds the
+first pixel of a pair, and computes the maximum of the pair when the second pixel arrives. In even rows, a memory stores
+this maximum, one word per pair and block. In odd rows, the maximum of the pair and of the stored word leaves. A last
+odd row or column is dropped.
 """
 
 from __future__ import annotations

@@ -23,7 +23,11 @@ def weight_write(config: EngineConfig) -> data.StructLayout:
     Block ``b`` of position ``k`` of the array's chains has the index ``k * blocks + b``.
     """
     return data.StructLayout(
-        {"step": range(config.weight_steps), "block": range(config.weight_words), "data": data.ArrayLayout(signed(8), LANES)}
+        {
+            "step": range(config.weight_steps),
+            "block": range(config.weight_words),
+            "data": data.ArrayLayout(signed(8), LANES),
+        }
     )
 
 
@@ -106,8 +110,8 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
             write_to(m, to, [(hits[index], write.step, write.data) for hits, write in writes])
             m.d.comb += [
                 of.addr.eq(step),
-                self.o.as_value().word_select(index, LANES * 8).eq(
-                    delayed(m, f"read_word_{position}_{block}", of.data, 1)
-                ),
+                self.o.as_value()
+                .word_select(index, LANES * 8)
+                .eq(delayed(m, f"read_word_{position}_{block}", of.data, 1)),
             ]
         return m
