@@ -46,12 +46,13 @@ def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[Term, ...]:
     whole = tuple((0, size) for size in weights.shape[1:])
     terms: list[Term] = []
     rest = weights
-    while not terms or rest.any():
+    while True:
         term = _exact_part(rest, channelwise=channelwise)
         channels, rows, columns = _region(rest) if terms else whole
         terms.append(Term(channels=channels, rows=rows, columns=columns, weights=term))
+        if term is rest or not (rest != term).any():
+            return tuple(terms)
         rest = rest - term
-    return tuple(terms)
 
 
 def _exact_part(weights: np.ndarray, *, channelwise: bool) -> np.ndarray:

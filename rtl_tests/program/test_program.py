@@ -437,9 +437,10 @@ def test_layout():
     np.testing.assert_array_equal(unpack_map(packed.tobytes(), source), frame)
     weights = np.random.default_rng(0).integers(-127, 128, (18, 10, 3, 2))
     steps = np.frombuffer(pack_weights(weights, 32), np.int8).reshape(-1, 32)
-    assert len(steps) == 10 * 6
-    assert steps[(1 * 2 + 1) * 8 + 4, 17] == weights[17, 4, 1, 1]
-    assert steps[48 + (2 * 2 + 0) * 2 + 1, 3] == weights[3, 9, 2, 0]
+    assert len(steps) == 12 * 6  # of four channels each: two for each tap of the first block, one of the second
+    assert steps[(1 * 2 + 1) * 8 + 4, 16] == weights[16, 4, 1, 1]
+    assert steps[(1 * 2 + 1) * 8 + 4, 17] == weights[17, 4, 1, 1] - (weights[16, 4, 1, 1] < 0)
+    assert steps[48 + (2 * 2 + 0) * 4 + 1, 3] == weights[3, 9, 2, 0] - (weights[2, 9, 2, 0] < 0)
     assert not steps[:, 18:].any()
 
 
@@ -638,7 +639,7 @@ def described(program: Program, change: Callable[[dict[str, Any]], None]) -> byt
         (lambda told: told.update(engine=[]), "engine must be an object, not an array"),
         (lambda told: told["engine"].update(maps="16"), 'engine: maps must be an integer, not "16"'),
         (lambda told: told["engine"].update(depth=3), 'engine has no "depth": it has addend_words, '),
-        (lambda told: told["engine"].update(maps=20), "describes no engine: maps must be a multiple of 16, not 20"),
+        (lambda told: told["engine"].update(maps=20), "describes no engine: maps must be a multiple of 8, not 20"),
         (lambda told: told.update(size=4), "size must be [0-9,]+ to 4,294,967,296, not 4"),
         (lambda told: told.update(size=1e9), "size must be an integer, not 1000000000.0"),
         (lambda told: told["input"].pop("map"), "input lacks 'map'"),

@@ -55,7 +55,7 @@ def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
         ({"taps": 4}, "conv: taps of a tiling must be from 1 to 3, not 4"),
         ({"folds": 0}, "conv: folds of a tiling must be from 1 to 2, not 0"),
         ({"folds": 3}, "conv: folds of a tiling must be from 1 to 2, not 3"),
-        ({"rows": 3, "box_rows": 3, "columns": 7}, "3 x 7 pixels is too large .*; 16 pixels at most fit"),
+        ({"rows": 3, "box_rows": 3, "columns": 7}, "3 x 7 pixels is too large .*; 20 pixels at most fit"),
         ({"box_rows": 10, "columns": 8, "channels": 24}, "conv: the engine's buffers don't hold"),
     ],
 )
