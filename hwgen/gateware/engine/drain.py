@@ -63,8 +63,8 @@ class DrainWalkConfig:
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
         # As measured: most of it stores the current job, the next job, and the fields of a beat.
-        cost.ff = 398 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
-        cost.lut = 225
+        cost.ff = 428 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
+        cost.lut = 245
         cost.ram(3, engine.slots, "lut")
         return cost.resources
 

@@ -60,8 +60,8 @@ class StepsConfig:
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
         # As measured: most of it stores two jobs, the current one and the next one, and counts their fields.
-        cost.ff = 762 + counter_bits(engine.weight_steps) + 3 * counter_bits(engine.slots)
-        cost.lut = 185 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
+        cost.ff = 787 + counter_bits(engine.weight_steps) + 3 * counter_bits(engine.slots)
+        cost.lut = 194 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
         return cost.resources
 
     def component(self) -> Steps:
@@ -202,7 +202,7 @@ class Steps(ConfiguredComponent[EngineConfig]):
         passed, slot = Signal(name="job_skip"), Signal(range(config.slots), name="slot_index")
         alone, first, more = Signal(name="is_only_group"), Signal(name="starts_sums"), Signal(name="has_more_groups")
         m.d.comb += [
-            full.eq(used == config.slots),
+            full.eq(used[-1]),  # a power of two, and never exceeded
             # The slot does not store the sums of the second last step yet.
             waits.eq(self.valid & self.step.job & ~self.job.first & counts.two),
             more.eq((left != 0) | ~self._last_fold),
