@@ -61,7 +61,7 @@ class StepsConfig:
         cost, engine = Cost(), self.engine
         # As measured: most of it stores two jobs, the current one and the next one, and counts their fields.
         cost.ff = 787 + counter_bits(engine.weight_steps) + 3 * counter_bits(engine.slots)
-        cost.lut = 194 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
+        cost.lut = 199 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
         return cost.resources
 
     def component(self) -> Steps:
