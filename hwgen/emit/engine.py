@@ -145,7 +145,7 @@ def build(
     check_folder(directory)
     directory = Path(directory)
     name = program_name(program.name)
-    shell = engine_wrapper.shell_of(circuit.engine, circuit.memory.pace, circuit.verilog)
+    shell = engine_wrapper.shell_of(circuit.engine, circuit.memory, circuit.verilog)
     package = EnginePackage(shell=shell, top=TOP)
     around = package.files()
     contents = {

@@ -15,23 +15,26 @@ from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Access, Job, accesses, digest, field_offsets
 from hwgen.gateware.engine.port import Error
+from hwgen.schedule.engine import MemoryTiming
 
 __all__ = ["EnginePackage", "shell_of", "to_json"]
 
 
-def shell_of(engine: EngineConfig, pace: int, contents: Mapping[str, bytes]) -> EngineShellConfig:
+def shell_of(engine: EngineConfig, memory: MemoryTiming, contents: Mapping[str, bytes]) -> EngineShellConfig:
     """Return the configuration of the engine's bus wrapper.
 
     Parameters
     ----------
     engine : EngineConfig
         Configuration of the engine.
-    pace : int
-        Number of cycles per beat of the off-chip memory.
+    memory : MemoryTiming
+        Timing of the off-chip memory, with its cycles per beat.
     contents : mapping of str to bytes
         Verilog and memory files of the engine, from which the build hash is computed.
     """
-    return EngineShellConfig(engine=engine, pace=pace, build_hash=wrapper.build_hash(contents))
+    return EngineShellConfig(
+        engine=engine, pace=memory.pace, pace_beats=memory.pace_beats, build_hash=wrapper.build_hash(contents)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import groupby
 
@@ -167,7 +168,7 @@ def schedule(
     double_buffered: bool = True,
     tilings: Mapping[str, Tiling] | None = None,
     room: Room | None = None,
-    pace: int = 1,
+    pace: Fraction | int = 1,
     choices: Choices | None = None,
     kept: bool = False,
     frames: int = 1,
@@ -187,7 +188,7 @@ def schedule(
         Tilings of layers by name, in place of the compiler's choice. Such layers are not computed side by side.
     room : Room, optional
         Words of the map buffer and steps of the weight buffer that the program may use; by default all of them.
-    pace : int
+    pace : Fraction or int
         Cycles per beat of the port, for which the search minimises cycles. The program runs at any pace.
     choices : Choices, optional
         Tilings of all layers and the groups side by side (`Schedule.choices`), in place of a search.
@@ -246,7 +247,7 @@ def schedule(
     )
 
 
-def in_order(network: Network, engine: EngineConfig, pace: int, frames: int) -> list[str]:
+def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frames: int) -> list[str]:
     """Return the names of the layers that the engine computes, in the order of their jobs.
 
     Layers that are computed for all frames at once come last.

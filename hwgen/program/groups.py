@@ -286,7 +286,7 @@ def _cycles(engine: EngineConfig, whole: Room, request: tuple[tuple[Work, ...], 
     emitter = Emitter(engine, {edge: (edge, 0) for edge in locations}, locations, whole)
     emitter.add(*works)
     emitter.end()
-    return EngineSchedule(engine, emitter.jobs, MemoryTiming(pace=whole.pace)).run().cycles
+    return EngineSchedule(engine, emitter.jobs, MemoryTiming.at(whole.pace)).run().cycles
 
 
 def _edges(works: Sequence[Work]) -> list[str]:

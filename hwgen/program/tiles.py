@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -109,7 +110,7 @@ class Room:
         Whether all weights stay in the buffer, regardless of ``weight_steps``.
     in_turn : bool
         Whether the port and the array work alternately instead of at the same time.
-    pace : int
+    pace : Fraction or int
         Cycles per beat of the port.
     """
 
@@ -119,7 +120,7 @@ class Room:
     shared: bool = False
     resident: bool = False
     in_turn: bool = False
-    pace: int = 1
+    pace: Fraction | int = 1
 
     @classmethod
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import Job, Load, Store
-from hwgen.gateware.engine.port import PACE_BITS
+from hwgen.gateware.engine.port import check_pace
 from hwgen.schedule import engine_events as events
 from hwgen.schedule.engine_core import CoreSchedule, columns
 
@@ -42,8 +43,8 @@ class MemoryTiming:
         Cycles from a read request to its first word.
     write_latency : int
         Cycles from the last word written to the response.
-    pace : int
-        Cycles per beat.
+    pace, pace_beats : int
+        Cycles that ``pace_beats`` beats take.
 
     Raises
     ------
@@ -54,14 +55,29 @@ class MemoryTiming:
     latency: int = 20
     write_latency: int = 8
     pace: int = 1
+    pace_beats: int = 1
 
     def __post_init__(self) -> None:
-        times, max_pace = (self.pace, self.latency, self.write_latency), (1 << PACE_BITS) - 1
-        if any(type(cycles) is not int or cycles < 0 for cycles in times) or not 1 <= self.pace <= max_pace:
+        try:
+            check_pace(self.pace, self.pace_beats)
+        except ConfigError as error:
+            raise ConfigError(f"memory: {error}") from None
+        if any(type(cycles) is not int or cycles < 0 for cycles in (self.latency, self.write_latency)):
             raise ConfigError(
-                f"memory: pace must be 1 to {max_pace} and latencies 0 or more, not pace {self.pace!r}, latency "
-                f"{self.latency!r} and write_latency {self.write_latency!r}"
+                f"memory: latencies must be 0 or more, not latency {self.latency!r} and write_latency "
+                f"{self.write_latency!r}"
             )
+
+    @classmethod
+    def at(cls, beat_cycles: Fraction | int) -> MemoryTiming:
+        """Return the timing of a memory with the default latencies, in which a beat takes ``beat_cycles`` cycles."""
+        cycles = Fraction(beat_cycles)
+        return cls(pace=cycles.numerator, pace_beats=cycles.denominator)
+
+    @property
+    def beat_cycles(self) -> Fraction:
+        """Cycles per beat."""
+        return Fraction(self.pace, self.pace_beats)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -281,7 +297,8 @@ class EngineSchedule:
         core = CoreSchedule(config, self._finish_latency, self._jobs)
         boxes = _fetched(self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
         units = [_Unit.of(config, unit_boxes, jobs) for unit_boxes in boxes]
-        sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.latency, memory.write_latency)
+        sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.pace_beats)
+        sizes += (memory.latency, memory.write_latency)
         waits = columns(self._jobs, "load", _WAITS)
         port = events.port_of(
             (*sizes, self._read_latency), waits, [(unit.beats, unit.jobs, unit.marks) for unit in units]

@@ -353,12 +353,14 @@ FETCHES, STORES, LOADS = range(3)
 #: the load and the store unit.
 _WAIT_COMPUTED, _WAIT_STORED, _CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN = 0, 1, 2, 3, 7, 8
 _ROWS = 9
-#: Entries of `Port.state`: jobs, queue depth, outstanding bursts; pace and latencies of the memory; latency of the
-#: output buffer. Then the cycle from which the port is free, the cycle of the last written word, and the numbers of
-#: bursts granted, read and written. Entry ``_KNOWN + row`` is the number of known cycles in a row of `Port.jobs`.
-_JOBS, _QUEUE, _OUTSTANDING, _PACE, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = range(7)
-_FREE, _LAST_WORD, NUM_GRANTED, _ENDED = 7, 8, 9, 10
-_KNOWN = 12
+#: Entries of `Port.state`: jobs, queue depth, outstanding bursts; the memory's pace (``_PACE`` cycles take
+#: ``_PACE_BEATS`` beats) and latencies; latency of the output buffer. Then the cycle from which the port is free, the
+#: port's credit (what the last cycle of a burst had left, in cycles divided by ``_PACE_BEATS``), the time from which
+#: memory can move the next beat of reads and of writes (in the same unit), and the numbers of bursts granted, read and
+#: written. Entry ``_KNOWN + row`` is the number of known cycles in a row of `Port.jobs`.
+_JOBS, _QUEUE, _OUTSTANDING, _PACE, _PACE_BEATS, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = range(8)
+_FREE, _CREDIT, _NEXT_BEAT, NUM_GRANTED, _ENDED = 8, 9, 10, 12, 13
+_KNOWN = 15
 _PORT_STATE = _KNOWN + _ROWS
 #: Rows of `Port.bursts`, one column per burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
 _BEATS, _JOB_OF, _MARKS = range(3)
@@ -387,7 +389,7 @@ class Port(NamedTuple):
 
     Attributes
     ----------
-    state : int64 (21,)
+    state : int64 (24,)
         Sizes, then the present state of the port.
     jobs : int64 (9, jobs)
         Waits of each job, then its cycles as far as they are known.
@@ -526,13 +528,33 @@ def _request(port: Port, user: int, offered: int, first: int, taken: int, met: i
 
 
 @inner
+def _occupy(state: np.ndarray, now: int, beats: int) -> None:
+    """Record from when on the port is free after a burst that is granted in cycle ``now``, and the credit then."""
+    needed = beats * state[_PACE] - state[_CREDIT]
+    cycles = (needed + state[_PACE_BEATS] - 1) // state[_PACE_BEATS]
+    state[_FREE], state[_CREDIT] = now + cycles, cycles * state[_PACE_BEATS] - needed
+
+
+@inner
+def _move(state: np.ndarray, channel: int, first: int, beats: int) -> int:
+    """Return the cycle in which memory moves the last beat of a burst whose first beat can move in cycle ``first``.
+
+    A beat that memory could have moved a cycle earlier begins a new count of fractions.
+    """
+    per_cycle, free = state[_PACE_BEATS], state[_NEXT_BEAT + channel]
+    begin = free if free > (first - 1) * per_cycle else first * per_cycle
+    state[_NEXT_BEAT + channel] = begin + beats * state[_PACE]
+    return (begin + (beats - 1) * state[_PACE] + per_cycle - 1) // per_cycle
+
+
+@inner
 def _grant(port: Port, core: Core, user: int, now: int) -> None:
     """Grant the memory port to the next burst of a unit, and record the cycles that follow from the grant."""
     unit, state = port.units[user], port.state
     burst = unit[_NEXT]
-    beats, pace = port.bursts[_BEATS, burst], state[_PACE]
+    beats = port.bursts[_BEATS, burst]
     unit[_NEXT], unit[_GRANTED], unit[_WAITING] = burst + 1, now, NEVER
-    state[_FREE] = now + max(beats, 2) * pace
+    _occupy(state, now, max(beats, 2))
     if beats:
         entry = port.granted[state[NUM_GRANTED]]
         entry[0], entry[1], entry[2], entry[3] = user, port.bursts[_JOB_OF, burst], now, state[_FREE]
@@ -543,11 +565,9 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
         before = port.over[channel, (ended - 1) % state[_OUTSTANDING]] if ended else 0
         over = max(now, before) + 1
     elif user == STORES:
-        first = max(now + _WRITE + state[_READ_LATENCY], state[_LAST_WORD] + pace)
-        state[_LAST_WORD] = max(first, state[_LAST_WORD]) + (beats - 1) * pace
-        over = state[_LAST_WORD] + max(1, state[_WRITE_LATENCY])
+        over = _move(state, channel, now + _WRITE + state[_READ_LATENCY], beats) + max(1, state[_WRITE_LATENCY])
     else:
-        over = now + 1 + max(1, state[_LATENCY]) + (beats - 1) * pace
+        over = _move(state, channel, now + 1 + max(1, state[_LATENCY]), beats)
     port.over[channel, ended % state[_OUTSTANDING]] = over
     state[_ENDED + channel] += 1
     if port.bursts[_MARKS, burst] & LAST_OF_JOB:
@@ -616,7 +636,7 @@ def port_of(
     table = np.full((len(units), 5), -NEVER, np.int64)
     table[:, _NEXT], table[:, _END], table[:, _WAITING] = ends[:-1], ends[1:], NEVER
     state, jobs = np.zeros(_PORT_STATE, np.int64), np.zeros((_ROWS, waits.shape[1]), np.int64)
-    state[: len(sizes)], state[_LAST_WORD] = sizes, -sizes[_PACE]
+    state[: len(sizes)] = sizes
     jobs[: len(waits)] = waits
     return Port(
         state=state,

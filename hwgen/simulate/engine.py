@@ -136,7 +136,7 @@ def run(
     program = compiled(verilog, wave_file, say)
     timing = memory.timing
     arguments: list[object] = ["image.bin", "result.bin", program_base]
-    arguments += [timing.latency, timing.write_latency, timing.pace, memory.gap_every, memory.gap]
+    arguments += [timing.latency, timing.write_latency, timing.pace, timing.pace_beats, memory.gap_every, memory.gap]
     arguments += [runs, reset_at or 0, limit, DRAIN, wave_file.absolute() if wave_file else ""]
     arguments += [fault.begin, fault.end, fault.response.value] if fault else [0, 0, 0]
     arguments += [address for region in regions.values() for address in region]

@@ -74,19 +74,21 @@ struct Memory {
     uint64_t cycle = 0, read = 0, written = 0;
     const char* error = nullptr;
 
-    Memory(const char* image, uint64_t latency, uint64_t write_latency, uint64_t pace, uint64_t gap_every, uint64_t gap)
+    Memory(const char* image, uint64_t latency, uint64_t write_latency, uint64_t pace, uint64_t pace_beats,
+           uint64_t gap_every, uint64_t gap)
         : bytes(load(image)),
           latency(latency),
           write_latency(write_latency),
           pace(pace),
+          pace_beats(pace_beats),
           gap_every(gap_every),
           gap(gap) {}
 
     void begin(Vdesign& top) {
         const bool gaps = gap_every && cycle % gap_every < gap;
         asking = taking = !gaps;
-        if (cycle < next_write) taking = false;
-        reading = reading || (!gaps && !reads.empty() && reads.front().from <= cycle && cycle >= next_read);
+        if (!may_move(next_write)) taking = false;
+        reading = reading || (!gaps && !reads.empty() && reads.front().from <= cycle && may_move(next_read));
         answering = answering || (!gaps && !responses.empty() && responses.front().first <= cycle);
         top.AXI(arready) = top.AXI(awready) = asking;
         top.AXI(wready) = taking;
@@ -111,7 +113,7 @@ struct Memory {
             count(reads.front().address, reads.front().size, &Region::read, read);
             reads.pop_front();
             reading = false;
-            next_read = cycle + pace;
+            move(next_read);
         }
         if (answering && top.AXI(bready)) {
             responses.pop_front();
@@ -133,7 +135,7 @@ struct Memory {
         if (taking && top.AXI(wvalid)) {
             words.push_back({{}, top.AXI(wstrb), static_cast<bool>(top.AXI(wlast))});
             std::memcpy(words.back().lanes, &top.AXI(wdata), BYTES);
-            next_write = cycle + pace;
+            move(next_write);
             if (!is_of_words(top.AXI(wstrb))) error = "strobe";
         }
         write();
@@ -141,7 +143,7 @@ struct Memory {
     }
 
    private:
-    uint64_t latency, write_latency, pace, gap_every, gap;
+    uint64_t latency, write_latency, pace, pace_beats, gap_every, gap;
     struct Read {
         uint64_t from, address, size;
         bool last;
@@ -159,8 +161,15 @@ struct Memory {
     std::deque<Beat> words;
     std::deque<std::pair<uint64_t, uint32_t>> responses;
     bool asking = false, taking = false, reading = false, answering = false;
+    // Times from which the next beats can move, in cycles divided by pace_beats.
     uint64_t next_read = 0, next_write = 0;
 
+    bool may_move(uint64_t next) const { return cycle * pace_beats >= next; }
+    // A beat moves in this cycle. If it could have moved a cycle earlier, the count of fractions begins anew.
+    void move(uint64_t& next) const {
+        const uint64_t now = cycle * pace_beats;
+        next = (now - next < pace_beats ? next : now) + pace;
+    }
     bool inside(uint64_t address, uint64_t size) const { return address + size <= bytes.size(); }
     uint32_t response(uint64_t address, uint64_t size) const {
         return fault.hits(address, size) ? fault.response : inside(address, size) ? OKAY : DECODE_ERROR;
@@ -209,16 +218,16 @@ struct Memory {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 17 || argc % 2 == 0) {
-        fail("usage:", "IMAGE RESULT BASE LATENCY WRITE_LATENCY PACE GAP_EVERY GAP RUNS RESET_AT LIMIT DRAIN WAVES "
+    if (argc < 18 || argc % 2 != 0) {
+        fail("usage:", "IMAGE RESULT BASE LATENCY WRITE_LATENCY PACE PACE_BEATS GAP_EVERY GAP RUNS RESET_AT LIMIT DRAIN WAVES "
                        "FAULT_BEGIN FAULT_END FAULT_RESPONSE (BEGIN END) ..");
     }
     const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
-    const uint64_t runs = number(9), reset_at = number(10), limit = number(11), drain = number(12);
+    const uint64_t runs = number(10), reset_at = number(11), limit = number(12), drain = number(13);
     const auto fresh = [&] {
-        Memory memory{argv[1], number(4), number(5), number(6), number(7), number(8)};
-        memory.fault = {number(14), number(15), static_cast<uint32_t>(number(16))};
-        for (int place = 17; place < argc; place += 2) memory.regions.push_back({number(place), number(place + 1)});
+        Memory memory{argv[1], number(4), number(5), number(6), number(7), number(8), number(9)};
+        memory.fault = {number(15), number(16), static_cast<uint32_t>(number(17))};
+        for (int place = 18; place < argc; place += 2) memory.regions.push_back({number(place), number(place + 1)});
         return memory;
     };
     VerilatedContext context;
@@ -230,7 +239,7 @@ int main(int argc, char** argv) {
 #if HWGEN_WAVES
     Waves waves;
     top.trace(&waves, 99);
-    waves.open(argv[13]);
+    waves.open(argv[14]);
 #endif
     const auto half = [&](int clock) {
         top.clk = clock;
@@ -246,7 +255,7 @@ int main(int argc, char** argv) {
         top.rst = 1;
         top.start = 0;
         top.program_base = number(3);
-        top.pace = number(6);
+        top.pace = number(6) | number(7) << 8;
         for (int count = 0; count < 2; ++count) {
             memory.begin(top);
             half(0);

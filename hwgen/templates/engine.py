@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
+from fractions import Fraction
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -105,7 +106,9 @@ class EngineTemplate(Template):
             If the engine can't compute a layer, or its buffers are too small for the layer.
         """
         try:
-            made = schedule(network, self.engine, choices=choices, pace=self.memory.pace, frames=self.batch, **options)
+            made = schedule(
+                network, self.engine, choices=choices, pace=self.memory.beat_cycles, frames=self.batch, **options
+            )
         except ModelError as error:
             raise PlanError(str(error)) from None
         return EngineGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
@@ -175,7 +178,7 @@ class EngineTemplate(Template):
     @classmethod
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group:
         template = cls.read(document, network, ())
-        order = in_order(network, template.engine, template.memory.pace, template.batch)
+        order = in_order(network, template.engine, template.memory.beat_cycles, template.batch)
         return template.grouped(network, _choices(document, network, order))
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
@@ -193,8 +196,11 @@ class EngineTemplate(Template):
         PlanError
             If the memory is too slow for the engine.
         """
-        pace = self.memory if bandwidth is None else pace_of(replace(board, memory_gb_s=bandwidth), self.engine)
-        return replace(self.memory, latency=self.memory.latency if latency is None else latency, pace=pace.pace)
+        memory = self.memory if latency is None else replace(self.memory, latency=latency)
+        if bandwidth is None:
+            return memory
+        pace = pace_of(replace(board, memory_gb_s=bandwidth), self.engine)
+        return replace(memory, pace=pace.pace, pace_beats=pace.pace_beats)
 
     def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
         raise PlanError(f"{network.name} is computed by an engine, not by an accelerator of its layers")
@@ -206,7 +212,8 @@ class EngineTemplate(Template):
         lines = [
             f"an engine of {engine.maps} maps by {engine.pixels} pixels by {CHAIN} channels: {macs:,.1f} of "
             f"{engine.multipliers} multiply-adds a cycle ({macs / engine.multipliers:.0%})",
-            f"memory: {engine.bus_bytes} bytes in {'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
+            f"memory: {engine.bus_bytes * memory.pace_beats} bytes in "
+            f"{'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
             f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
             f"{written:,} written",
         ]
@@ -331,7 +338,9 @@ def check_batch(frames: object) -> None:
 
 
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
-    """Return the memory timing for the port: cycles per word, rounded up, at the bandwidth of the board's memory.
+    """Return the memory timing for the port at the bandwidth of the board's memory.
+
+    The pace is the smallest fraction of two numbers of the port that is not faster than the memory.
 
     Raises
     ------
@@ -339,14 +348,15 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
         If the memory is too slow for the engine.
     """
     cycles = engine.bus_bytes * board.clock_mhz / (1000 * board.memory_gb_s)
-    pace = max(1, ceil(cycles - 1e-9))
-    if pace >= 1 << PACE_BITS:
-        max_pace = (1 << PACE_BITS) - 1
+    max_pace = (1 << PACE_BITS) - 1
+    slower = (Fraction(ceil(cycles * beats - 1e-9), beats) for beats in range(1, max_pace + 1))
+    pace = min((fraction for fraction in slower if fraction.numerator <= max_pace), default=None)
+    if pace is None:
         raise PlanError(
             f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * max_pace):.3g} GB/s at least, "
             f"{engine.bus_bytes} bytes in {max_pace} cycles, not {board.memory_gb_s:g}"
         )
-    return MemoryTiming(pace=pace)
+    return MemoryTiming.at(max(pace, 1))
 
 
 def order(tiling: Tiling) -> tuple[str, ...]:

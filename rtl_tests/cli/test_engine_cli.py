@@ -256,14 +256,19 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
         ),
         ("engine.json", b'"maps": 8', b'"maps": 20', "maps must be a multiple of 8, not 20; build it again"),
         ("engine.json", b'"maps": 8', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
-        ("engine.json", b'"pace"', b'"peace"', 'memory has no "peace": it has latency, pace, write_latency; it'),
+        (
+            "engine.json",
+            b'"pace"',
+            b'"peace"',
+            'memory has no "peace": it has latency, pace, pace_beats, write_latency; it',
+        ),
         (
             "engine.json",
             b'"pace": 2',
             b'"pace": "2"',
             'memory: pace must be an integer, not "2"; it is not what hwgen wrote',
         ),
-        ("engine.json", b'"latency": 11', b'"latency": -4', "latencies 0 or more, not pace 2, latency -4 and"),
+        ("engine.json", b'"latency": 11', b'"latency": -4', "latencies must be 0 or more, not latency -4 and"),
         (
             "engine.json",
             b'"engine.v"',

@@ -35,7 +35,7 @@ def with_identifiers(config: EngineConfig) -> bytes:
     """A module ``bench`` around the engine: all reads and writes have identifier 0, without which the model has no
     bus."""
     ports = {"clk": "input", "rst": "input", "start": "input", "stop": "input"}
-    ports |= {"program_base": "input [31:0]", "pace": "input [7:0]"}
+    ports |= {"program_base": "input [31:0]", "pace": "input [15:0]"}
     ports |= {"done": "output", "error": f"output [{Shape.cast(Error).width - 1}:0]"}
     for name, member in axi.Master(data_bytes=config.bus_bytes).members.items():
         direction = "input" if member.flow is In else "output"

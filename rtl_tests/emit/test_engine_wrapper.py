@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, digest
-from hwgen.gateware.engine.port import Error
+from hwgen.gateware.engine.port import PACE_BITS, Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import offset, pack_map
+from hwgen.schedule.engine import MemoryTiming
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS, DOCS = ROOT / "examples" / "digits", ROOT / "docs" / "reference" / "registers.md"
@@ -49,7 +51,7 @@ def bench(shell: EngineShellConfig) -> bytes:
     All reads and writes have identifier 0, without which the models have no bus.
     """
     wrapped = shell.ports
-    alone: dict[str, wiring.Member] = {name: In(1) for name in ("clk", "rst", "start")} | {"pace": In(8)}
+    alone: dict[str, wiring.Member] = {name: In(1) for name in ("clk", "rst", "start")} | {"pace": In(16)}
     alone |= {"done": Out(1), "error": Out(Shape.cast(Error).width)}
     bus = axi.Master(data_bytes=shell.engine.bus_bytes).members
     alone |= {f"m_axi__{name}": member for name, member in bus.items()}
@@ -76,10 +78,11 @@ def bench(shell: EngineShellConfig) -> bytes:
 class Circuit:
     """An engine in its wrapper, and the folder in which it is compiled once."""
 
-    def __init__(self, engine: EngineConfig, folder: Path, pace: int = 1):
-        self.engine, self.folder, self.pace = engine, folder, pace
+    def __init__(self, engine: EngineConfig, folder: Path, pace: Fraction | int = 1):
+        self.engine, self.folder = engine, folder
+        self.pace = Fraction(pace).numerator | Fraction(pace).denominator << PACE_BITS
         verilog = circuit.files(engine)
-        self.shell = engine_wrapper.shell_of(engine, pace, verilog)
+        self.shell = engine_wrapper.shell_of(engine, MemoryTiming.at(pace), verilog)
         self.files = verilog | EnginePackage(shell=self.shell, top=circuit.TOP).files()
         self.files["bench.v"] = bench(self.shell)
 
@@ -220,7 +223,7 @@ def test_digits(fast):
 
 @pytest.mark.long
 @needs_cocotb
-@pytest.mark.parametrize(("bus_bytes", "pace"), [(4, 1), (8, 3), (16, 1), (16, 2)])
+@pytest.mark.parametrize(("bus_bytes", "pace"), [(4, 1), (8, 3), (8, Fraction(7, 5)), (16, 1), (16, 2)])
 def test_widths_and_paces(tmp_path, bus_bytes, pace):
     """Other buses, and slower memories by the register's first value."""
     engine = replace(SMALL, bus_bytes=bus_bytes)
@@ -334,10 +337,11 @@ def test_json_python_and_c_agree(tmp_path):
     shell = EngineShellConfig(engine=SMALL, pace=3, build_hash=0x0123_4567_89AB_CDEF)
     document = engine_wrapper.to_json(shell, "engine_axi")
     assert document["engine"]["digest"] == digest(SMALL)
-    values = {register["name"]: register["reset"] for register in document["registers"]}
+    values = resets(document)
+    faster = engine_wrapper.to_json(replace(shell, pace_beats=2), "engine_axi")
+    assert (values["PACE"], resets(faster)["PACE"]) == (3, 0x203)
     assert values["DIGEST_HIGH"] << 32 | values["DIGEST_LOW"] == int(digest(SMALL), 16)
     assert values["BUILD_HASH_HIGH"] << 32 | values["BUILD_HASH_LOW"] == int(document["build_hash"], 16)
-    assert values["PACE"] == 3
     offsets = [register["offset"] for register in document["registers"]]
     assert offsets == sorted(set(offsets))
     expected = told(document) | {"IDENTITY_IS": 0x4857_4745, "VERSION_MAJOR_IS": 1}
@@ -345,14 +349,27 @@ def test_json_python_and_c_agree(tmp_path):
     check_constants(shell, expected, tmp_path)
 
 
+def resets(document: dict[str, Any]) -> dict[str, int]:
+    """What registers hold after a reset, by ``registers.json``."""
+    return {register["name"]: register["reset"] for register in document["registers"]}
+
+
 def test_every_error_is_told():
     assert ERRORS.keys() == set(Error)
 
 
-@pytest.mark.parametrize("pace", [0, 256])
-def test_refusals(pace):
-    with pytest.raises(ConfigError, match=rf"^pace must be from 1 to 255, not {pace}$"):
-        EngineShellConfig(engine=SMALL, pace=pace)
+@pytest.mark.parametrize(
+    ("pace", "beats", "message"),
+    [
+        (0, 1, "pace must be from 1 to 255, not 0"),
+        (256, 1, "pace must be from 1 to 255, not 256"),
+        (3, 4, "pace_beats must be from 1 to the pace, 3, not 4"),
+        (3, 0, "pace_beats must be from 1 to the pace, 3, not 0"),
+    ],
+)
+def test_refusals(pace, beats, message):
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        EngineShellConfig(engine=SMALL, pace=pace, pace_beats=beats)
 
 
 @pytest.mark.long

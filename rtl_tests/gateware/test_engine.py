@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import DIGITS, SMALL, alone, clamped, conv, image, networks, scheduled
+from programs import DIGITS, SMALL, alone, clamped, conv, image, networks, scheduled, timings
 
 import hwgen
 from hwgen.errors import PlanError
@@ -105,9 +105,7 @@ def test_port_and_array_in_turn(circuit):
 @settings(max_examples=12)
 @given(
     network=networks(),
-    timing=st.builds(
-        MemoryTiming, latency=st.integers(0, 99), write_latency=st.integers(0, 50), pace=st.integers(1, 2)
-    ),
+    timing=timings(),
     seed=st.integers(0, 99),
 )
 def test_random_networks(circuit, network, timing, seed):
@@ -119,9 +117,7 @@ def test_random_networks(circuit, network, timing, seed):
 @settings(max_examples=60)
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
-    timing=st.builds(
-        MemoryTiming, latency=st.integers(0, 99), write_latency=st.integers(0, 50), pace=st.integers(1, 3)
-    ),
+    timing=timings(),
     seed=st.integers(0, 99),
 )
 def test_many_random_networks(block, circuit, network, timing, seed):
@@ -135,22 +131,21 @@ def test_many_random_networks(block, circuit, network, timing, seed):
     [
         (DIGITS / "digits.onnx", MemoryTiming()),
         ("resnet8", MemoryTiming(latency=7, write_latency=3, pace=2)),
+        ("resnet8", MemoryTiming(latency=7, write_latency=3, pace=9, pace_beats=7)),
         ("mobilenetv1-0.25", MemoryTiming()),
     ],
 )
 def test_networks_behind_other_buses(other_bus, name, timing):
     """With a reset in the midst of a first attempt."""
     config, circuit = other_bus
-    check(circuit, schedule(hwgen.load(name).network, config, pace=timing.pace), timing, reset_at=1234)
+    check(circuit, schedule(hwgen.load(name).network, config, pace=timing.beat_cycles), timing, reset_at=1234)
 
 
 @pytest.mark.long
 @settings(max_examples=32)
 @given(
     network=networks(most_layers=4, most_side=30, most_channels=60),
-    timing=st.builds(
-        MemoryTiming, latency=st.integers(0, 99), write_latency=st.integers(0, 50), pace=st.integers(1, 3)
-    ),
+    timing=timings(),
     seed=st.integers(0, 99),
 )
 def test_random_networks_behind_other_buses(other_bus, network, timing, seed):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -188,8 +190,9 @@ def circuit(engine: EngineConfig) -> Circuit:
 class Bench:
     """The memory side with a memory, and in place of core and finish what only counts cycles."""
 
-    def __init__(self, plan: Plan, memory: Memory, output: list[int], *, pace: int = 1) -> None:
-        self.plan, self.memory, self.output, self.pace = plan, memory, output, pace
+    def __init__(self, plan: Plan, memory: Memory, output: list[int], *, pace: Fraction | int = 1) -> None:
+        self.plan, self.memory, self.output = plan, memory, output
+        self._pace = Fraction(pace).numerator | Fraction(pace).denominator << 8
         self.circuit = circuit(plan.engine)
         self.dut = self.circuit.component
         self.seen = Seen()
@@ -240,7 +243,7 @@ class Bench:
             drive(dut.word, word)
 
         drive(dut.program_base, self.plan.base)
-        drive(dut.pace, self.pace)
+        drive(dut.pace, self._pace)
         inputs(0, 0)
         async for _, _, *values in ctx.tick().sample(*map(Value.cast, watched.values())):
             seen = dict(zip(watched, values, strict=True))
@@ -318,8 +321,13 @@ def buffer(seed: int) -> list[int]:
 
 
 SEEDS = st.integers(0, 2**32)
+#: Cycles per beat: whole numbers, and fractions of any two numbers that the port takes.
+PACES = st.one_of(
+    st.sampled_from([1, 2, 5]),
+    st.integers(1, 255).flatmap(lambda beats: st.builds(Fraction, st.integers(beats, 255), st.just(beats))),
+).filter(lambda pace: pace < 9)
 WORDS = {"plan": plans(), "seed": SEEDS, "memory": st.tuples(patterns(), patterns(), patterns()), "data": st.data()}
-CYCLES = {"plan": plans(), "seed": SEEDS, "pace": st.sampled_from([1, 1, 2, 5]), "data": st.data()}
+CYCLES = {"plan": plans(), "seed": SEEDS, "pace": PACES, "data": st.data()}
 RESET = {"plan": plans(), "seed": SEEDS, "reset_at": st.integers(1, 600), "pattern": patterns()}
 
 
@@ -440,7 +448,8 @@ class Timeline:
         self.asked: dict[str, list[int]] = {name: [] for name in ("load", "store")}
         self.granted: dict[str, list[int]] = {name: [] for name in self.bursts}
         self.answered: dict[str, list[int]] = {"ar": [], "aw": []}
-        self.last_word = -NEVER
+        self.unused = Fraction(0)  # of the last cycle of the burst before
+        self.beats = {"ar": Fraction(0), "aw": Fraction(0)}  # when memory may move the next beat
 
     def run(self) -> list[tuple[int, str, int, int]]:
         """Of each burst with beats: cycle of the grant, channel, address, beats."""
@@ -453,7 +462,9 @@ class Timeline:
             now, burst = times[name], self.bursts[name][len(self.granted[name])]
             assert now < NEVER, "stuck"
             self.granted[name].append(now)
-            free = now + max(burst.beats, 2) * self.memory.pace
+            end = now - self.unused + max(burst.beats, 2) * self.memory.pace
+            free = ceil(end)
+            self.unused = free - end
             if burst.beats:
                 found.append((now, channel(name), burst.address, burst.beats))
             self._answer(name, burst, now)
@@ -533,17 +544,24 @@ class Timeline:
         if not burst.beats:
             over = max(now, at(answered, len(answered) - 1)) + 1
         elif name == "store":
-            for word in range(burst.beats):
-                self.last_word = max(now + 3 + LATENCY + word, self.last_word + self.memory.pace)
-            over = self.last_word + self.memory.write_latency
+            over = self._moved("aw", now + 3 + LATENCY, burst.beats) + self.memory.write_latency
         else:
-            over = now + 1 + self.memory.latency + (burst.beats - 1) * self.memory.pace
+            over = self._moved("ar", now + 1 + self.memory.latency, burst.beats)
         answered.append(over)
         if burst.last and name == "fetch":
             self.came.append(over)
         elif burst.last:
             count, after = ("stored", 1) if name == "store" else ("loaded", 3)
             self.counted[count].append(over + after)
+
+    def _moved(self, direction: str, first: int, beats: int) -> int:
+        """When memory moves the last of so many beats, the first of them in cycle ``first`` or later."""
+        now, free = first, self.beats[direction]
+        for beat in range(beats):
+            now = max(first + beat, ceil(free))
+            free = (free if now - free < 1 else now) + Fraction(self.memory.pace)
+        self.beats[direction] = free
+        return now
 
 
 def channel(name: str) -> str:
@@ -559,7 +577,7 @@ def test_cycles(plan, seed, pace, data):
     check_cycles(plan, seed, pace, latency, write_latency)
 
 
-def check_cycles(plan: Plan, seed: int, pace: int, latency: int, write_latency: int) -> None:
+def check_cycles(plan: Plan, seed: int, pace: Fraction | int, latency: int, write_latency: int) -> None:
     image, output = plan.image(seed), buffer(seed)
     model = memory_of(plan, image, latency, write_latency, pace=pace)
     seen = Bench(plan, model, output, pace=pace).run()
@@ -573,7 +591,9 @@ def check_cycles(plan: Plan, seed: int, pace: int, latency: int, write_latency: 
     assert model.written == sum(8 * store.blocks * store.rows * store.words for store in stored)
 
 
-@pytest.mark.parametrize(("pace", "width"), [(1, 8), (2, 8), (5, 8), (1, 4), (2, 16)])
+@pytest.mark.parametrize(
+    ("pace", "width"), [(1, 8), (2, 8), (5, 8), (1, 4), (2, 16), (Fraction(255, 254), 8), (Fraction(3, 2), 16)]
+)
 def test_paces(pace, width):
     """Bursts of no beats to four, of rows that follow each other: each has the port for its cycles and no longer."""
     jobs = [

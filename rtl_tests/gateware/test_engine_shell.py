@@ -82,14 +82,14 @@ def test_stop_is_held(bench):
 
 
 def test_pace(bench):
-    """As it was planned, until it is written; 0 is 1."""
+    """As it was planned, until it is written: cycles, and beats in the upper half."""
 
     async def drive(ctx):
-        found = [ctx.get(bench.shell.pace)]
-        for pace in (7, 0, 255):
+        found = [ctx.get(bench.shell.pace.as_value())]
+        for pace in (7, 0, 255, 0x203, 0xFFFF):
             await bench.write(ctx, "PACE", pace)
-            found.append(ctx.get(bench.shell.pace))
-        assert found == [3, 7, 1, 255]
+            found.append(ctx.get(bench.shell.pace.as_value()))
+        assert found == [3, 7, 0, 255, 0x203, 0xFFFF]
 
     bench.circuit.simulate(drive)
 

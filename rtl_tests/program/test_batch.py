@@ -16,7 +16,7 @@ from accelerators import frames_for, global_average_pool
 from graphs import graphs
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from programs import DIGITS, SMALL, Maker, alone, conv, engines, group_of, joined_maps, moved, tamed
+from programs import DIGITS, SMALL, Maker, alone, conv, engines, group_of, joined_maps, moved, tamed, timings
 
 import hwgen
 from hwgen import boards, plan
@@ -45,7 +45,7 @@ needs_verilator = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
 )
 BOARD = boards.load("zedboard")
-TIMINGS = st.builds(MemoryTiming, latency=st.integers(1, 99), write_latency=st.integers(1, 50), pace=st.integers(1, 3))
+TIMINGS = timings()
 
 
 @st.composite

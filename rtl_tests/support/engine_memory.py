@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from testbench import ALWAYS, Pattern
@@ -25,7 +26,8 @@ OUTPUTS = (
 class Memory:
     """Memory that answers in order: reads ``latency`` cycles after the request, writes as late after their last beat.
 
-    A beat takes ``pace`` cycles in each direction. The patterns say when a channel may move besides. ``errors`` has
+    A beat takes ``pace`` cycles in each direction; of a fraction nothing is lost while beats follow each other. The
+    patterns say when a channel may move besides. ``errors`` has
     responses by address: a beat or a write that touches the address gets the response. ``asked`` lists the cycle, the
     channel (``ar`` or ``aw``), the address and the beats of each burst, ``moved`` the cycle and the channel (``r``,
     ``w``, ``b``) of each other transfer. ``written`` counts bytes. The bus has ``data_bytes``.
@@ -35,7 +37,7 @@ class Memory:
     data_bytes: int = 8
     latency: int = 10
     write_latency: int = 5
-    pace: int = 1
+    pace: Fraction | int = 1
     addresses: Pattern = ALWAYS
     reads: Pattern = ALWAYS
     writes: Pattern = ALWAYS
@@ -52,7 +54,7 @@ class Memory:
         self._responses: deque[tuple[int, Response]] = deque()  # from when on
         self._may_ask, self._may_read = iter(self.addresses), iter(self.reads)
         self._may_write, self._may_answer = iter(self.writes), iter(self.writes)  # one might always skip the other
-        self._last_read = self._last_write = -self.pace
+        self._next_read = self._next_write = Fraction(0)  # when the next beat may move
         self._held: dict[str, int] = {}
         self._asking = self._taking = self._reading = self._answering = False
 
@@ -60,8 +62,8 @@ class Memory:
         """Return the signals that the memory drives in this cycle, by name."""
         now = self.cycle
         self._asking = next(self._may_ask)
-        self._taking = next(self._may_write) and now >= self._last_write + self.pace
-        may_read = next(self._may_read) and now >= self._last_read + self.pace
+        self._taking = next(self._may_write) and now >= self._next_write
+        may_read = next(self._may_read) and now >= self._next_read
         self._reading |= self._due(self._reads) and may_read
         self._answering |= self._due(self._responses) and next(self._may_answer)
         _, address, size, last = self._reads[0] if self._reading else (0, 0, 0, False)
@@ -84,7 +86,7 @@ class Memory:
         if self._reading and seen["rready"]:
             self._reads.popleft()
             self.moved.append((now, "r"))
-            self._reading, self._last_read = False, now
+            self._reading, self._next_read = False, self._behind(self._next_read)
         if self._answering and seen["bready"]:
             self._responses.popleft()
             self.moved.append((now, "b"))
@@ -95,10 +97,14 @@ class Memory:
         if self._taking and seen["wvalid"]:
             self._words.append((now, seen["wdata"], seen["wstrb"], bool(seen["wlast"])))
             self.moved.append((now, "w"))
-            self._last_write = now
+            self._next_write = self._behind(self._next_write)
         self._write()
         self._check_held(seen)
         self.cycle += 1
+
+    def _behind(self, due: Fraction) -> Fraction:
+        """Return when the beat may move behind one that moves in this cycle, and might have moved at ``due``."""
+        return (due if self.cycle - due < 1 else self.cycle) + Fraction(self.pace)
 
     def _lanes(self, address: int, size: int) -> int:
         """Return the data lines with ``size`` bytes of the memory, and noise in all other lanes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import interpret
@@ -25,6 +26,7 @@ from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import pack_map
 from hwgen.program.maps import steps
 from hwgen.program.passes import Pass, passes
+from hwgen.schedule.engine import MemoryTiming
 from hwgen.templates.engine import EngineGroup, engine_group
 
 SMALL = EngineConfig(
@@ -54,6 +56,17 @@ def engines(draw) -> EngineConfig:
         addend_words=draw(st.sampled_from([16, 64, 256])),
         slots=draw(st.sampled_from([2, 4, 16])),
     )
+
+
+def timings() -> st.SearchStrategy[MemoryTiming]:
+    """Memories that take a whole number of cycles a beat, or a fraction."""
+    paces = st.one_of(st.integers(1, 3), st.fractions(1, 3, max_denominator=85)).map(Fraction)
+    return st.builds(
+        lambda pace, latency, write_latency: MemoryTiming(
+            latency=latency, write_latency=write_latency, pace=pace.numerator, pace_beats=pace.denominator
+        ),
+        paces, st.integers(0, 99), st.integers(0, 50),
+    )  # fmt: skip
 
 
 KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]

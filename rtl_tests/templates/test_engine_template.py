@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -44,13 +45,13 @@ def text(digits) -> str:
 
 
 @pytest.mark.parametrize("name", [DIGITS, "autoencoder", pytest.param("resnet8", marks=pytest.mark.long)])
-@pytest.mark.parametrize(("bandwidth", "pace"), [(0.8, 1), (0.3, 3)])
+@pytest.mark.parametrize(("bandwidth", "pace"), [(0.8, 1), (0.3, Fraction(8, 3))])
 def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
     """Compiled anew and gone through; the layers' cycles and bytes add up to them."""
     network = hwgen.load(name).network
     made = plan.make(network, BOARD, template="engine", bandwidth=bandwidth, macs_per_dsp=2)
     jobs = schedule(network, EngineConfig(), pace=pace).jobs
-    run = EngineSchedule(EngineConfig(), jobs, MemoryTiming(pace=pace)).run()
+    run = EngineSchedule(EngineConfig(), jobs, MemoryTiming.at(pace)).run()
     cycles = START_CYCLES + run.cycles + DONE_CYCLES
     assert (made.latency, made.interval) == (cycles, cycles)
     figures = group_of(made).figures
@@ -69,10 +70,10 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
 
 
 @settings(max_examples=25)
-@given(network=networks(most_layers=3), pace=st.integers(1, 9))
+@given(network=networks(most_layers=3), pace=st.fractions(1, 9, max_denominator=28))
 def test_plans_read_back(network, pace):
     """Whatever the tiles are: the same jobs, and so the same cycles."""
-    template = EngineTemplate(engine=SMALL, memory=MemoryTiming(pace=pace, latency=5))
+    template = EngineTemplate(engine=SMALL, memory=replace(MemoryTiming.at(pace), latency=5))
     with left_out_if("strides", "buffers hold no tile"):
         group = template.grouped(network)
     document = json.loads(json.dumps(template.document(group)))
@@ -101,13 +102,25 @@ def test_table(digits):
 
 @pytest.mark.parametrize(
     ("bandwidth", "clock", "pace"),
-    [(0.8, 100, 1), (4.264, 100, 1), (0.79, 100, 2), (0.4, 100, 2), (0.3, 100, 3), (0.8, 200, 2), (1.6, 200, 1)],
+    [
+        (0.8, 100, 1),
+        (4.264, 100, 1),
+        (0.79, 100, Fraction(80, 79)),
+        (0.4, 100, 2),
+        (0.3, 100, Fraction(8, 3)),
+        (0.8, 200, 2),
+        (1.6, 200, 1),
+        (0.0317, 100, Fraction(101, 4)),  # 25.24 cycles: of 5 beats they would be 127, of 3 beats 76 (25.33)
+    ],
 )
 def test_words_are_never_faster_than_the_memory(bandwidth, clock, pace):
-    """8 bytes in ``pace`` cycles are at most the bandwidth, and in one cycle less they would be more."""
+    """8 bytes in ``pace`` cycles are at most the bandwidth, and of no other fraction would they be more, yet as few."""
     board = replace(BOARD, memory_gb_s=bandwidth, clock_mhz=clock)
-    assert pace_of(board, EngineConfig()) == MemoryTiming(pace=pace)
-    assert pace == 1 or 8 * clock / pace <= 1000 * bandwidth < 8 * clock / (pace - 1)
+    found = pace_of(board, EngineConfig())
+    assert found.beat_cycles == pace
+    ratios = {(cycles, beats): cycles / beats for beats in range(1, 256) for cycles in range(beats, 256)}
+    slow = [ratio for ratio in ratios.values() if 8 * clock / ratio <= 1000 * bandwidth * (1 + 1e-12)]
+    assert float(found.beat_cycles) == min(slow)
 
 
 def test_what_fits_no_other_way():
@@ -127,7 +140,7 @@ def test_what_fits_no_other_way():
     [
         ({}, 8, 1),  # the board's own memory moves more
         ({"bandwidth": 0.8}, 8, 1),
-        ({"bandwidth": 0.81}, 16, 2),
+        ({"bandwidth": 0.81}, 16, Fraction(160, 81)),
         ({"bandwidth": 1.6}, 16, 1),
         ({"bandwidth": 1.6, "clock": 200}, 8, 1),
         ({"bus_bits": 32}, 4, 1),
@@ -139,9 +152,9 @@ def test_width_of_the_bus(digits, options, width, pace):
     """As asked for, or the bandwidth's at 100 MHz; the cycles are those of that engine's schedule."""
     made = plan.make(digits, BOARD, template="engine", **options)
     group = group_of(made)
-    assert (group.template.engine.bus_bytes, group.template.memory.pace) == (width, pace)
+    assert (group.template.engine.bus_bytes, group.template.memory.beat_cycles) == (width, pace)
     engine = EngineConfig(bus_bytes=width)
-    run = EngineSchedule(engine, schedule(digits, engine, pace=pace).jobs, MemoryTiming(pace=pace)).run()
+    run = EngineSchedule(engine, schedule(digits, engine, pace=pace).jobs, MemoryTiming.at(pace)).run()
     assert made.interval == START_CYCLES + run.cycles + DONE_CYCLES
     traffic = made.traffic_bytes
     assert sum(traffic.values()) == sum(run.read) + sum(run.written) + run.fetched
@@ -206,7 +219,8 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
         (("groups", 0, "engine", "maps"), 20, r"^plan engine: maps must be a multiple of 8, not 20$"),
         (("groups", 0, "engine", "rows"), 1, r'^plan engine has no "rows": it has addend_words, bus_bytes, '),
         (("groups", 0, "engine", "buffers", "slots"), True, r"^plan engine: slots must be an integer, not true$"),
-        (("groups", 0, "memory", "pace"), 0, r"^plan memory: pace must be 1 to 255 and latencies 0 or more"),
+        (("groups", 0, "memory", "pace"), 0, r"^plan memory: pace must be from 1 to 255, not 0$"),
+        (("groups", 0, "memory", "pace_beats"), 2, r"^plan memory: pace_beats must be from 1 to the pace, 1, not 2$"),
         ((*LAYER, "tile"), [9, 8], r"^conv2: rows of a tiling must be from 1 to 8, a multiple of 2 or all, not 9$"),
         ((*LAYER, "tile"), [4], r"^plan layer conv2: tile must be two integers, not \[4\]$"),
         ((*LAYER, "tile"), None, r"conv2"),

@@ -9,7 +9,7 @@ from hwgen.gateware.engine.port import PACE_BITS, Error
 #: Value of the register ``IDENTITY`` of an engine: "HWGE" in ASCII.
 IDENTITY = 0x4857_4745
 #: Version of an engine's register map: the upper 16 bits grow when software must change, the lower 16 with additions.
-VERSION = 0x0001_0000
+VERSION = 0x0001_0001
 #: Index of the lowest address bit that register ``PROGRAM_BASE`` holds. With a base of this alignment, no burst crosses
 #: a 4 KiB boundary.
 BASE_BITS = BORDER_BYTES.bit_length() - 1
@@ -29,7 +29,7 @@ ERRORS = {
 }
 
 
-def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register, ...]:
+def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 1) -> tuple[Register, ...]:
     """Return the descriptions of the registers of a programmable engine's bus wrapper, sorted by byte offset.
 
     Parameters
@@ -38,8 +38,8 @@ def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register,
         Identity of the design, 64 bits.
     digest : int
         Digest of the engine, 64 bits (`hwgen.gateware.engine.job.digest`).
-    pace : int
-        Cycles per memory beat that the plan assumes; reset value of the register ``PACE``.
+    pace, pace_beats : int
+        Cycles that ``pace_beats`` memory beats take by the plan; reset value of the register ``PACE``.
     """
     codes = ", ".join(f"{error.value} {about}" for error, about in ERRORS.items())
     events = (
@@ -113,8 +113,15 @@ def engine_registers(build_hash: int, digest: int, pace: int) -> tuple[Register,
                     name="CYCLES",
                     low=0,
                     bits=PACE_BITS,
-                    about="cycles of a beat, reads and writes together; 0 counts as 1",
+                    about="cycles that BEATS beats take, reads and writes together; 0 counts as 1",
                     reset=pace,
+                ),
+                Field(
+                    name="BEATS",
+                    low=PACE_BITS,
+                    bits=PACE_BITS,
+                    about="beats that CYCLES cycles move; 0 counts as 1, more than CYCLES as CYCLES",
+                    reset=pace_beats if pace_beats > 1 else 0,
                 ),
             ),
         ),

@@ -10,7 +10,6 @@ from amaranth import Cat, ClockDomain, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hwgen.errors import ConfigError
 from hwgen.gateware.bus.base import CONTROL, BusShell, BusShellConfig, Space
 from hwgen.gateware.bus.engine_registers import BASE_BITS, engine_registers
 from hwgen.gateware.bus.lite import LITE, Bank
@@ -20,7 +19,7 @@ from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import digest
-from hwgen.gateware.engine.port import PACE_BITS, Error
+from hwgen.gateware.engine.port import PACE, Error, check_pace
 
 #: Name of an engine's bus to memory, with which the names of the bus's ports begin.
 MEMORY = "m_axi_mem"
@@ -33,8 +32,8 @@ class EngineShellConfig(BusShellConfig):
     Parameters
     ----------
     engine : EngineConfig
-    pace : int
-        Cycles per memory beat, until software writes the register ``PACE``.
+    pace, pace_beats : int
+        Cycles that ``pace_beats`` memory beats take, until software writes the register ``PACE``.
     build_hash : int
         Identity of the design, 64 bits.
 
@@ -46,6 +45,7 @@ class EngineShellConfig(BusShellConfig):
 
     engine: EngineConfig
     pace: int = 1
+    pace_beats: int = 1
     build_hash: int = 0
 
     circuit = "engine"
@@ -53,15 +53,14 @@ class EngineShellConfig(BusShellConfig):
     inputs = outputs = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.pace < 1 << PACE_BITS:
-            raise ConfigError(f"pace must be from 1 to {(1 << PACE_BITS) - 1}, not {self.pace!r}")
+        check_pace(self.pace, self.pace_beats)
 
     def title(self, top: str) -> str:
         return "programmable engine"
 
     @cached_property
     def registers(self) -> tuple[Register, ...]:
-        return engine_registers(self.build_hash, int(digest(self.engine), 16), self.pace)
+        return engine_registers(self.build_hash, int(digest(self.engine), 16), self.pace, self.pace_beats)
 
     @property
     def memory(self) -> axi.Master:
@@ -74,9 +73,9 @@ class EngineShellConfig(BusShellConfig):
         # Eight counters of 32 bits, one of 64 with its holding register; the base, delayed events, the state of a run.
         cost.ff += 8 * 32 + 64 + 32 + (32 - BASE_BITS) + 4 + 6
         # Written registers that have more significant bits than the bank's estimate assumes.
-        cost.ff += (32 - BASE_BITS) + PACE_BITS
+        cost.ff += (32 - BASE_BITS) + PACE.size
         # Adders of addresses. Counters alone take no LUTs.
-        cost.lut += 2 * (32 - BASE_BITS) + PACE_BITS + 30
+        cost.lut += 2 * (32 - BASE_BITS) + 30
         return cost.resources + self.bank.resources
 
     @property
@@ -89,7 +88,7 @@ class EngineShellConfig(BusShellConfig):
                 "m_axi": In(self.memory),
                 "start": Out(1),
                 "stop": Out(1),
-                "pace": Out(PACE_BITS),
+                "pace": Out(PACE),
                 "done": In(1),
                 "error": In(Error),
             }
@@ -181,14 +180,13 @@ class EngineShell(BusShell[EngineShellConfig]):
         self._traffic(m, bank)
 
         code = Signal(Error, name="error_code")
-        pace = bank.pace[:PACE_BITS]
         m.d.comb += [
             code.eq(Mux(busy, Error.NONE, self.error)),
             failed.eq(self.error != Error.NONE),
             bank.error.eq(code),
             bank.status.eq(Cat(busy, code != Error.NONE, self.interrupt, self.done & ~busy)),
             bank.interrupt_status_raise.eq(Cat(ended, ended & failed)),
-            self.pace.eq(Mux(pace == 0, 1, pace)),
+            self.pace.eq(bank.pace[: PACE.size]),
         ]
         m.d.sync += self.interrupt.eq((bank.interrupt_status & bank.interrupt_enable).any())
         for register in self.config.registers:

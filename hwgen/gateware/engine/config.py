@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from math import gcd
 
 from amaranth.lib import data
@@ -118,9 +119,9 @@ class EngineConfig:
         """Number of beats of the memory port that one 8-byte word takes, if it is transferred alone."""
         return max(LANES // self.bus_bytes, 1)
 
-    def word_cycles(self, pace: int) -> float:
+    def word_cycles(self, pace: Fraction | int) -> float:
         """Return the cycles per 8-byte word of a long memory transfer, if a beat takes ``pace`` cycles."""
-        return pace * LANES / self.bus_bytes
+        return float(pace) * LANES / self.bus_bytes
 
     @property
     def burst_words(self) -> int:

@@ -21,7 +21,7 @@ from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import COUNT_BITS
 from hwgen.gateware.engine.load import fills
 from hwgen.gateware.engine.memory_side import MemorySide, MemorySideConfig
-from hwgen.gateware.engine.port import PACE_BITS, Error
+from hwgen.gateware.engine.port import PACE, Error
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.stream import join
 
@@ -118,8 +118,8 @@ class Engine(ConfiguredComponent[EngineConfig]):
         Pulse that ends the run: outstanding transactions complete, and no new ones start. Without a run, no effect.
     program_base : In(32)
         Byte address of the first job, a multiple of 8. Sampled with ``start``.
-    pace : In(8)
-        Cycles per memory beat, at least 1. Sampled while a program runs.
+    pace : In(PACE)
+        Cycles per memory beat, as a fraction. Sampled while a program runs.
     done : Out(1)
         High from the end of a run to the next ``start``.
     error : Out(Error)
@@ -140,7 +140,7 @@ class Engine(ConfiguredComponent[EngineConfig]):
                 "start": In(1),
                 "stop": In(1),
                 "program_base": In(32),
-                "pace": In(PACE_BITS),
+                "pace": In(PACE),
                 "done": Out(1),
                 "error": Out(Error),
             },

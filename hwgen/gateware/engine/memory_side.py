@@ -18,7 +18,7 @@ from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.fetch import FetchUnit
 from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute, Drain, Job
 from hwgen.gateware.engine.load import LoadUnit, Placement, fills
-from hwgen.gateware.engine.port import PACE_BITS, Error, MemoryPort, outstanding_bits
+from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.stream import join
@@ -90,8 +90,8 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
         Pulse after reset that starts the program.
     program_base : In(32)
         Byte address of the first job, a multiple of 8. Sampled with ``begin``.
-    pace : In(8)
-        Cycles per beat, at least 1.
+    pace : In(PACE)
+        Cycles per beat, as a fraction.
     compute, drain : Out(stream of the part's layout)
         Compute and drain parts of the jobs, in order.
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
@@ -128,7 +128,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
                 "m_axi": Out(axi.Master(data_bytes=engine.bus_bytes)),
                 "begin": In(1),
                 "program_base": In(32),
-                "pace": In(PACE_BITS),
+                "pace": In(PACE),
                 "compute": Out(stream.Signature(Compute.layout())),
                 "drain": Out(stream.Signature(Drain.layout())),
                 **{name: Out(signature) for name, signature in fills(engine).items()},

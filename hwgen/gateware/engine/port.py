@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, fifo, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.naming import named
 
-#: Width, in bits, of the number of cycles that a beat takes on the memory port.
+#: Width, in bits, of each of the two numbers that state how long beats take on the memory port.
 PACE_BITS = 8
+#: Layout of the engine's ``pace``: ``beats`` beats of memory take ``cycles`` cycles. A 0 counts as 1. More beats than
+#: cycles count as one beat per cycle.
+PACE = data.StructLayout({"cycles": PACE_BITS, "beats": PACE_BITS})
 
 
 class Target(enum.Enum, shape=3):
@@ -46,6 +50,15 @@ class Error(enum.Enum, shape=4):
     STUCK = 11
     #: The run was stopped by request.
     STOPPED = 12
+
+
+def check_pace(pace: object, pace_beats: object) -> None:
+    """Raise ConfigError unless the memory port can move ``pace_beats`` beats in ``pace`` cycles."""
+    max_pace = (1 << PACE_BITS) - 1
+    if type(pace) is not int or not 1 <= pace <= max_pace:
+        raise ConfigError(f"pace must be from 1 to {max_pace}, not {pace!r}")
+    if type(pace_beats) is not int or not 1 <= pace_beats <= pace:
+        raise ConfigError(f"pace_beats must be from 1 to the pace, {pace}, not {pace_beats!r}")
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
@@ -127,8 +140,8 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     -------
     m_axi : Out(axi.Master)
         AXI4 master to memory.
-    pace : In(8)
-        Cycles per beat, at least 1.
+    pace : In(PACE)
+        Cycles per beat, as a fraction.
     fetch : In(stream of request_layout(config))
         Read bursts of jobs.
     store : In(stream of write_layout(config))
@@ -160,7 +173,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
             config,
             {
                 "m_axi": Out(axi.Master(data_bytes=config.bus_bytes)),
-                "pace": In(PACE_BITS),
+                "pace": In(PACE),
                 "fetch": In(stream.Signature(request_layout(config))),
                 "store": In(stream.Signature(write_layout(config))),
                 "load": In(stream.Signature(read_layout(config))),
@@ -249,27 +262,24 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
 
         A burst counts as two beats at least. ``free`` is a register with a high fan-out.
 
-        A tick ends a beat. With a pace of 1, the first tick is one cycle late, so the last beat is not counted.
+        Each occupied cycle adds ``pace.beats`` to a credit. A tick ends a beat and takes ``pace.cycles`` off the
+        credit. What is left of the credit shortens the next burst, so no fraction of a cycle is lost. A tick in the
+        cycle of the grant is not counted in ``beats_left``, because the number of beats arrives late in that cycle.
         """
-        single, first_wait, wait = (
-            Signal(name="is_pace_one"),
-            Signal(PACE_BITS, name="first_beat_wait"),
-            Signal(PACE_BITS, name="beat_wait"),
-        )
-        m.d.sync += [single.eq(self.pace == 1), wait.eq(self.pace - 1)]
-        m.d.sync += first_wait.eq(Mux(self.pace == 1, 0, self.pace - 2))
-        beats_left, cycles_left, first = (
-            Signal(range(axi.MAX_BEATS + 1), name="beats_left"),
-            Signal(PACE_BITS, name="cycles_left"),
-            Signal(name="is_first_beat"),
-        )
+        step, lack = Signal(PACE_BITS, name="beats_per_pace"), Signal(signed(PACE_BITS + 1), name="beats_less_cycles")
+        credit, lower = Signal(PACE_BITS, name="credit"), Signal(signed(PACE_BITS + 2), name="credit_after_tick")
+        tick, early, first = Signal(name="is_beat_end"), Signal(name="ended_at_grant"), Signal(name="is_first_beat")
+        beats_left = Signal(range(axi.MAX_BEATS + 1), name="beats_left")
+        beats_per_pace = named(self.pace.beats | (self.pace.beats == 0), "requested_beats")
+        m.d.sync += [step.eq(beats_per_pace), lack.eq(beats_per_pace - self.pace.cycles)]
+        m.d.comb += [lower.eq(credit + lack), tick.eq(lower >= 0)]
+        with m.If(granted | ~free):
+            m.d.sync += credit.eq(Mux(tick, lower, credit + step))
         with m.If(granted):
-            m.d.sync += [free.eq(0), beats_left.eq(beats), cycles_left.eq(first_wait), first.eq(1)]
-        with m.Elif(cycles_left != 0):
-            m.d.sync += cycles_left.eq(cycles_left - 1)
-        with m.Else():
-            m.d.sync += [cycles_left.eq(wait), first.eq(0), beats_left.eq(beats_left - (beats_left != 0))]
-            with m.If(Mux(single, beats_left <= 2, ~first & (beats_left <= 1))):
+            m.d.sync += [free.eq(0), beats_left.eq(beats), early.eq(tick), first.eq(~tick)]
+        with m.Elif(tick):
+            m.d.sync += [first.eq(0), beats_left.eq(beats_left - (beats_left != 0))]
+            with m.If(Mux(early, beats_left <= 2, ~first & (beats_left <= 1))):
                 m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:

@@ -96,7 +96,7 @@ class EngineSections(Sections):
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float:
         template = engine_group(group).template
-        return template.engine.bus_bytes / template.memory.pace * clock_mhz / 1000
+        return float(template.engine.bus_bytes / template.memory.beat_cycles) * clock_mhz / 1000
 
     def engine(self, group: Group) -> dict[str, Any]:
         """Return values for the memory section: on-chip buffers, off-chip maps and weights, and layers' tiles."""
