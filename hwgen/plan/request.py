@@ -209,10 +209,9 @@ class Request(Options):
     def _bus_bits(self, board: Board) -> int:
         """Return the width, in bits, of an engine's port to memory: as requested, or by default 64.
 
-        The default is 128 bits if the requested bandwidth is more than 64 bits move at the board's clock.
+        The default is the next width that moves the requested bandwidth at the board's clock, or else the widest.
         """
         if self.bus_bits is not None:
             return self.bus_bits
-        default = BUS_BITS[1]
         wanted = 0 if self.bandwidth is None else 8 * 1000 * self.bandwidth / board.clock_mhz
-        return default if wanted <= default else BUS_BITS[-1]
+        return next((bits for bits in BUS_BITS[1:] if bits >= wanted), BUS_BITS[-1])

@@ -24,7 +24,7 @@ from hwgen.schedule.engine_core import CoreSchedule, columns
 #: Numbers of the memory port's users (fetch, store and load unit) in the first column of `EngineCycles.bursts`.
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
 #: Names of job fields: a load's map, weights and parameters, a store's outputs, and the jobs for which a load waits.
-_MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words", "addend")
+_MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words")
 _WEIGHTS = ("w_address", "w_steps")
 _PARAMETERS = ("p_address", "p_words")
 _STORE = ("address", "row_stride", "block_stride", "blocks", "rows", "words")
@@ -139,7 +139,7 @@ def loads(config: EngineConfig, load: Load) -> list[Transfer]:
     transfers: list[Transfer] = []
     if load.x_blocks:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
-        transfers.append(Transfer(box, wide=not load.addend))
+        transfers.append(Transfer(box, wide=True))
     if load.w_steps:
         transfers.append(Transfer((load.w_address, 0, 0, 1, 1, load.w_steps * config.weight_words), wide=True))
     if load.p_words:
@@ -203,8 +203,7 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray, ...]:
     """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box."""
-    *box, addend = columns(jobs, "load", _MAP)
-    return (*box, 1 - addend)
+    return (*columns(jobs, "load", _MAP), 1)
 
 
 def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:

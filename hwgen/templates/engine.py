@@ -17,7 +17,7 @@ from hwgen.boards import Board
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import CHAIN, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
@@ -76,10 +76,11 @@ class EngineTemplate(Template):
         if len(network.inputs) > 1:
             return Refusal(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
         refusal = None
-        bus_bits = task.goal.bus_bits or BUS_BITS[1]
-        for maps, pixels in ARRAYS if task.goal.array is None else (task.goal.array,):
+        bus_bytes = (task.goal.bus_bits or BUS_BITS[1]) // 8
+        arrays = [array for array in ARRAYS if array[1] * LANES >= bus_bytes]
+        for maps, pixels in arrays if task.goal.array is None else (task.goal.array,):
             try:
-                engine = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bits // 8)
+                engine = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes)
             except ConfigError as error:
                 return Refusal(f"array: {error}")
             refusal = shortage(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)

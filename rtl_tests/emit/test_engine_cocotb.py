@@ -5,7 +5,6 @@ The default run has the same with the engine's bus wrapper (test_engine_wrapper.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from amaranth import Shape
 from amaranth.lib.wiring import In
-from programs import SMALL, alone, conv, image
+from programs import SMALL, alone, behind, conv, image
 
 import hwgen
 from hwgen.gateware.engine import axi
@@ -109,10 +108,10 @@ def test_errors(circuit, place, short, kind, error):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("bus_bytes", [4, 16])
+@pytest.mark.parametrize("bus_bytes", [4, 16, 32, 64])
 def test_other_buses(tmp_path, bus_bytes):
     """Two beats a word; two words a beat, beside bursts of a word a beat, and rows that begin with half a beat."""
-    config = replace(SMALL, bus_bytes=bus_bytes)
+    config = behind(bus_bytes)
     other = engine.files(config) | {"bench.v": with_identifiers(config)}
     check(other, tmp_path, schedule(alone(conv(channels=9, size=(5, 5))), config), pause=0.2, reset_at=333, runs=[0, 0])
 

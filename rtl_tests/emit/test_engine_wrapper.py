@@ -17,7 +17,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from c_driver import compiled, needs_gcc
 from cocotb_bench import needs_cocotb, needs_verilator
-from programs import SMALL, alone, conv
+from programs import SMALL, alone, behind, conv
 from register_maps import check_constants, told
 
 import hwgen
@@ -223,10 +223,12 @@ def test_digits(fast):
 
 @pytest.mark.long
 @needs_cocotb
-@pytest.mark.parametrize(("bus_bytes", "pace"), [(4, 1), (8, 3), (8, Fraction(7, 5)), (16, 1), (16, 2)])
+@pytest.mark.parametrize(
+    ("bus_bytes", "pace"), [(4, 1), (8, 3), (8, Fraction(7, 5)), (16, 1), (16, 2), (64, Fraction(10, 9))]
+)
 def test_widths_and_paces(tmp_path, bus_bytes, pace):
     """Other buses, and slower memories by the register's first value."""
-    engine = replace(SMALL, bus_bytes=bus_bytes)
+    engine = behind(bus_bytes)
     found = schedule(TINY.network, engine, pace=pace)
     other = Circuit(engine, tmp_path, pace)
     other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.3, stop_at=100, seed=1)])
@@ -316,10 +318,10 @@ def test_driver_of_several_networks(fast):
 
 @pytest.mark.long
 @needs_cocotb
-@pytest.mark.parametrize("bus_bytes", [4, 16])
+@pytest.mark.parametrize("bus_bytes", [4, 16, 32, 64])
 def test_other_buses(tmp_path, bus_bytes):
     """Of 32 and of 128 bits: as fast as an engine alone, and a run that is stopped between pauses."""
-    config = replace(SMALL, bus_bytes=bus_bytes)
+    config = behind(bus_bytes)
     other, found = Circuit(config, tmp_path), schedule(alone(conv(channels=9, size=(3, 3))), config)
     other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.2, stop_at=200, seed=1)])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import DIGITS, SMALL, alone, clamped, conv, image, networks, scheduled, timings
+from programs import DIGITS, SMALL, alone, behind, clamped, conv, image, networks, scheduled, timings
 
 import hwgen
 from hwgen.errors import PlanError
@@ -44,10 +44,10 @@ def check_values(found: Schedule, run: EngineRun, frame: np.ndarray) -> None:
         np.testing.assert_array_equal(unpack_map(packed, each), wanted[0])
 
 
-@pytest.fixture(scope="module", params=[4, 16])
+@pytest.fixture(scope="module", params=[4, 16, 32, 64])
 def other_bus(request):
-    """An engine behind a bus of 32 or 128 bits, and its circuit."""
-    config = replace(SMALL, bus_bytes=request.param)
+    """An engine behind a bus of another width, and its circuit."""
+    config = behind(request.param)
     return config, engine.files(config)
 
 
@@ -225,7 +225,7 @@ def test_programs_that_are_refused(circuit):
         (program, 8, Error.DAMAGED),
         (bytes(len(program)), 0, Error.DAMAGED),
         (pack_jobs(replace(SMALL, queue=4), found.jobs), 0, Error.FOREIGN),
-        (pack_jobs(replace(SMALL, bus_bytes=16), found.jobs), 0, Error.FOREIGN),
+        (pack_jobs(behind(16), found.jobs), 0, Error.FOREIGN),
     ):
         run = run_jobs(circuit, found, other, program_base=base, runs=2)
         assert run.errors == (error, error)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 import pytest
 from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
+from beats import bus_beat
 
 from hwgen.gateware.engine.config import CHAIN, EngineConfig
 from hwgen.gateware.engine.job import Compute
@@ -29,69 +29,75 @@ def simulate(component, bench) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize(("pixels", "bus_bytes"), [(5, 8), (7, 8), (13, 8), (17, 8), (7, 16)])
+@pytest.mark.parametrize(
+    ("pixels", "bus_bytes"), [(5, 8), (7, 8), (13, 8), (17, 8), (7, 16), (5, 32), (13, 32), (11, 64), (25, 64)]
+)
 def test_every_lane_reads_a_bank_of_its_own(pixels, bus_bytes):
-    """Random addresses and rotations, a read of every bank in each cycle, and writes meanwhile, of a bus of two words
-    into two banks."""
+    """Random addresses and rotations, a read of every bank in each cycle, and writes meanwhile, of a wide bus into
+    several banks."""
     config = EngineConfig(maps=8, pixels=pixels, map_words=16, slots=4, bus_bytes=bus_bytes)
     rng = np.random.default_rng(pixels)
     buffer = ReuseBuffer(config)
     asked: list[tuple[int, np.ndarray]] = []
-    written: list[list[tuple[int, int, list[int]]]] = []
-    ports = [buffer.write] if bus_bytes == 8 else [buffer.write, buffer.write_high]
+    written: list[dict[tuple[int, int], list[int]]] = []
     held = np.zeros((pixels, config.map_words, 8), int)
 
     async def bench(ctx):
+        ctx.set(buffer.write.valid, 1)
         for cycle in range(150):
             rest, words = int(rng.integers(pixels)), rng.integers(config.map_words, size=pixels)
             asked.append((rest, words))
             ctx.set(buffer.rest, rest)
             for lane in range(pixels):
                 ctx.set(buffer.words[lane], int(words[lane]))
-            banks = rng.permutation(pixels)[: len(ports)].tolist()
-            written.append([])
-            for port, bank in zip(ports, banks, strict=True):
-                written[-1].append((bank, int(rng.integers(config.map_words)), rng.integers(-128, 128, 8).tolist()))
-                ctx.set(port.valid, 1)
-                for name, value in zip(("bank", "word", "data"), written[-1][-1], strict=True):
-                    ctx.set(port.payload[name], value)
+            bank, word = int(rng.integers(pixels)), int(rng.integers(config.map_words))
+            lanes = [
+                rng.integers(-128, 128, 8).tolist() if rng.random() < 0.8 else None for _ in range(config.bus_words)
+            ]
+            ctx.set(buffer.write.payload, bus_beat(bank, word, *lanes))
+            written.append({})
+            for lane, values in enumerate(lanes):
+                row, place = divmod(word * pixels + bank + lane, pixels)
+                if values is not None:
+                    written[-1][place, row % config.map_words] = values
             _, _, found = await ctx.tick().sample(buffer.o)
             number = cycle - config.buffer_latency
             if number < 0:
                 continue
             at_bank = number + config.rotation_stages
-            for bank, word, data in chain(*written[: at_bank - buffer.WRITE_LATENCY + 1]):
-                held[bank, word] = data
+            for places in written[: at_bank - buffer.WRITE_LATENCY + 1]:
+                for place, values in places.items():
+                    held[place] = values
             rest, words = asked[number]
             for lane in range(pixels):
                 place = (lane + rest) % pixels, int(words[lane])
-                if place not in [each[:2] for each in written[at_bank - 1]]:  # that are written in this very cycle
+                if place not in written[at_bank - 1]:  # that are written in this very cycle
                     assert list(found[lane]) == held[place].tolist(), (cycle, lane)
 
     simulate(buffer, bench)
 
 
-@pytest.mark.parametrize("bus_bytes", [8, 16])
-def test_four_weights_for_each_map(bus_bytes):
-    """Steps are read in any order, one a cycle, each position of the chains a cycle later than the one before. Of a bus
-    of two words two blocks are written a cycle, which may be the last one of a step and the first one of the next."""
-    config = replace(FIVE, maps=24, bus_bytes=bus_bytes)
+@pytest.mark.parametrize(("maps", "bus_bytes"), [(24, 8), (24, 16), (8, 32), (24, 32), (8, 64), (16, 64), (24, 64)])
+def test_four_weights_for_each_map(maps, bus_bytes):
+    """Steps are read in any order, one a cycle, each position of the chains a cycle later than the one before. Beats
+    that are written may have words of several steps, or begin within one."""
+    config = replace(FIVE, maps=maps, pixels=11, bus_bytes=bus_bytes)
     rng = np.random.default_rng(bus_bytes)
     buffer = WeightBuffer(config)
-    ports = [buffer.write] if bus_bytes == 8 else [buffer.write, buffer.write_high]
     held = rng.integers(-128, 128, (config.weight_steps, config.weight_words, 8))
-    places = list(np.ndindex(held.shape[:2]))
-    if bus_bytes == 16:
-        places = [*places[1:], places[0]]  # a block alone at either end
+    words, lanes, banks = held.reshape(-1, 8).tolist(), config.bus_words, config.weight_banks
+    first = config.weight_alignment * int(rng.integers(lanes // config.weight_alignment))
 
     async def bench(ctx):
-        for first in range(0, len(places), len(ports)):
-            for port, (step, block) in zip(ports, places[first:], strict=False):
-                ctx.set(port.valid, 1)
-                ctx.set(port.payload, {"step": step, "block": block, "data": held[step, block].tolist()})
+        ctx.set(buffer.write.valid, 1)
+        for begin in range(-first, len(words), lanes):
+            places = range(begin, begin + lanes)
+            row, bank = divmod(begin, banks)
+            row %= config.weight_steps // config.weight_copies
+            lane_words = (words[place] if 0 <= place < len(words) else None for place in places)
+            ctx.set(buffer.write.payload, bus_beat(bank, row, *lane_words))
             await ctx.tick()
-        for port in ports:
-            ctx.set(port.valid, 0)
+        ctx.set(buffer.write.valid, 0)
         await ctx.tick().repeat(2)
         order = rng.permutation(config.weight_steps).tolist()
         for cycle in range(len(order)):
@@ -145,10 +151,7 @@ def read_together(part: Compute, boxes: dict[str, tuple[int, int]], pitch: int) 
             for row in range(rows):
                 for column in range(columns):
                     word, bank = divmod(row * pitch + column, pixels)
-                    ctx.set(front.maps.write.payload.bank, bank)
-                    ctx.set(front.maps.write.payload.word, word + number * part.plane)
-                    for place, value in enumerate((number, row, column)):
-                        ctx.set(front.maps.write.payload.data[place], value)
+                    ctx.set(front.maps.write.payload, bus_beat(bank, word + number * part.plane, [number, row, column]))
                     await ctx.tick()
         ctx.set(front.maps.write.valid, 0)
         ctx.set(front.steps.loaded, 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from amaranth import ClockDomain, Module
 from amaranth.sim import Simulator
+from beats import bus_beat
 from engine_layers import Layer, make_layer, random_layer, tasks
 
 from hwgen.emit import synthesis
@@ -84,8 +85,7 @@ class Bench:
             for port, write in zip((core.map_write, core.weight_write), next(loads), strict=True):
                 ctx.set(port.valid, write is not None)
                 if write is not None:
-                    for name, value in zip(port.payload.shape().members, write, strict=True):
-                        ctx.set(port.payload[name], value)
+                    ctx.set(port.payload, bus_beat(*write))
             next(stores)
             ctx.set(core.loaded, len(self.loaded))
             ctx.set(core.stored, len(self.stored))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,7 +204,7 @@ MORE_PARTS = (
     PoolConfig(words=512, blocks=4),
     PoolConfig(words=2048, blocks=8),
     FinishConfig(engine=EngineConfig(parameter_words=128, output_words=1024, sum_bits=24)),
-    FinishConfig(engine=EngineConfig(bus_bytes=16)),
+    *(FinishConfig(engine=EngineConfig(bus_bytes=width)) for width in (16, 32, 64)),
 )
 
 
@@ -417,7 +418,7 @@ class Bench:
         add = self.added < len(self.addends) and len(self.finished) >= self.addends[self.added][0] - 1
         ctx.set(self.dut.addends.valid, add)
         if add:
-            ctx.set(self.dut.addends.payload, self.addends[self.added][1])
+            ctx.set(self.dut.addends.payload, self._addend(**self.addends[self.added][1]))
             self.added, self.writing = self.added + 1, now
         job, beat = self.beats[self.given] if self.given < len(self.beats) else (None, {})
         late = (*self.writes[self.written :], *self.addends[self.added :])
@@ -433,6 +434,13 @@ class Bench:
             ctx.set(self.dut.address, self.to_read[0])
             self.reading.append((now + self.config.read_latency, self.to_read.pop(0)))
 
+    def _addend(self, word: int, data: int) -> dict[str, Any]:
+        """The beat that has a word of an added map alone, in any of its lanes."""
+        lanes = self.config.engine.bus_words
+        lane, rows = self.added % lanes, self.config.engine.addend_words // lanes
+        row, bank = divmod(word - lane, lanes)
+        return {"bank": bank, "word": row % rows, "present": 1 << lane, "data": [data] * lanes}
+
     def _get(self, ctx, now: int) -> None:
         if self.reading and self.reading[0][0] == now:
             place, data = self.reading.pop(0)[1], ctx.get(self.dut.data)
@@ -444,7 +452,7 @@ class Bench:
 
 
 #: Parameters in LUT RAM, and in block RAM; words that are read one by one, and two together.
-ENGINES = (ENGINE, replace(ENGINE, parameter_words=128, sum_bits=24, bus_bytes=16))
+ENGINES = (ENGINE, *(replace(ENGINE, parameter_words=128, sum_bits=24, bus_bytes=width) for width in (16, 32, 64)))
 RUNS = {
     "engine": st.sampled_from(ENGINES),
     "seed": st.integers(0, 2**32),
@@ -467,8 +475,9 @@ def check_finish(engine, seed, offer, reset_at):
     assert bench.finished == [last + bench.config.latency for last in bench.lasts]
     assert bench.words == {place: word for job in jobs for place, word in job.words.items()}
     for job in jobs:
-        for place in job.words.keys() & {each - 1 for each in job.words}:
-            assert bench.behind[place] == [job.words[place + 1]] * (engine.bus_words - 1)
+        for place in job.words:
+            for ahead, word in enumerate(bench.behind[place], place + 1):
+                assert word == job.words.get(ahead, word)
 
 
 @pytest.mark.parametrize("examples", [2, pytest.param(18, marks=long)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth import Value
+from amaranth import Shape, Value
 from engine_memory import OUTPUTS, Memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,27 +21,23 @@ from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.axi import Response
-from hwgen.gateware.engine.config import BUS_BYTES, PARAMETER_LAYOUT, EngineConfig
+from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error
-from hwgen.gateware.engine.reuse_buffer import map_write
-from hwgen.gateware.engine.weight_buffer import weight_write
 
 CONFIG = EngineConfig(pixels=5, maps=8, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
 LATENCY = 2  # of the output buffer
-#: The same engine behind buses of 4, 8 and 16 bytes.
-ENGINES = {width: replace(CONFIG, bus_bytes=width) for width in BUS_BYTES}
+#: The same engine behind all buses. A beat's words go to different banks, so that wide buses need more pixels.
+ENGINES = {
+    width: replace(CONFIG, bus_bytes=width, pixels=11 if width == 64 else 5, maps=16 if width == 32 else 8)
+    for width in BUS_BYTES
+}
 PATIENCE = 50_000
 EXAMPLES = settings(max_examples=2)
 
-# The streams that fill buffers: their layouts, and the fields that say where a word goes.
-BUFFERS = {
-    "map_write": (map_write(CONFIG), "bank", "word"),
-    "weight_write": (weight_write(CONFIG), "step", "block"),
-    "parameter_write": (PARAMETER_LAYOUT, "tables", "index"),
-    "addend_write": (CONFIG.addend_write, "word", "word"),
-}
+#: The streams that fill buffers.
+BUFFERS = ("map_write", "weight_write", "parameter_write", "addend_write")
 
 PITCH = ("x_pitch_words", "x_pitch_rest")
 
@@ -72,7 +68,7 @@ def align(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def loads(draw, index: int) -> dict[str, int]:
+def loads(draw, index: int, engine: EngineConfig) -> dict[str, int]:
     found: dict[str, int] = {}
     if draw(st.booleans()):
         blocks, rows, words = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 40))
@@ -90,11 +86,11 @@ def loads(draw, index: int) -> dict[str, int]:
         if draw(st.booleans()):
             found |= {"addend": 1, "x_pitch_words": pitch}
         else:
-            first = draw(st.integers(0, CONFIG.pixels - 1))
-            found |= {"x_first": first, **dict(zip(PITCH, divmod(pitch, CONFIG.pixels), strict=True))}
+            first = draw(st.integers(0, engine.pixels - 1))
+            found |= {"x_first": first, **dict(zip(PITCH, divmod(pitch, engine.pixels), strict=True))}
     if draw(st.booleans()):
         found |= {
-            "w_address": draw(align(st.integers(0, 2000))),
+            "w_address": draw(st.integers(0, 2000 // engine.weight_alignment)) * 8 * engine.weight_alignment,
             "w_steps": draw(st.one_of(st.integers(1, 20), st.integers(120, 200))),
             "w_base": draw(st.integers(0, 56)),
         }
@@ -129,10 +125,10 @@ def stores(draw) -> dict[str, int]:
 
 @st.composite
 def plans(draw) -> Plan:
-    count = draw(st.integers(1, 9))
+    count, engine = draw(st.integers(1, 9)), ENGINES[draw(st.sampled_from(BUS_BYTES))]
     jobs = [
         Job(
-            load=Load(end=number == count - 1, **draw(loads(number))),
+            load=Load(end=number == count - 1, **draw(loads(number, engine))),
             compute=Compute(channels=draw(st.integers(0, 255)), w_base=number),
             drain=Drain(wait_stored=number),
             store=Store(**draw(stores())),
@@ -142,7 +138,7 @@ def plans(draw) -> Plan:
     cycles = st.one_of(st.integers(1, 5), st.integers(1, 200))
     times = [draw(st.lists(cycles, min_size=count, max_size=count)) for _ in range(2)]
     base = PROGRAM + draw(align(st.integers(0, 256)))
-    return Plan(jobs, *times, base=base, engine=ENGINES[draw(st.sampled_from(BUS_BYTES))])
+    return Plan(jobs, *times, base=base, engine=engine)
 
 
 @dataclass
@@ -217,7 +213,7 @@ class Bench:
     async def frame(self, ctx: Any, until: int | None = None) -> None:
         """One run of the program, or its first cycles."""
         dut, memory = self.dut, self.memory
-        streams = {name: getattr(dut, name) for name in ("compute", "drain", *self._fills())}
+        streams = {name: getattr(dut, name) for name in ("compute", "drain", *BUFFERS)}
         watched = {name: getattr(dut.m_axi, name) for name in OUTPUTS}
         watched |= {
             name: getattr(dut, name) for name in ("loaded", "stored", "jobs", "ended", "idle", "error", "address")
@@ -259,11 +255,6 @@ class Bench:
             assert memory.cycle < PATIENCE, f"stuck: {seen}"
             inputs(memory.cycle, words.pop(0))
 
-    def _fills(self) -> list[str]:
-        """The streams that fill buffers; of a bus of two words some come twice."""
-        high = [f"{name}_high" for name in ("map_write", "weight_write") if self.plan.engine.bus_words > 1]
-        return [*BUFFERS, *high]
-
     def _read(self, address: int) -> int:
         """What the output buffer gives: a word, and those behind it that a beat has."""
         places = range(address, address + self.plan.engine.bus_words)
@@ -275,30 +266,46 @@ class Bench:
         for name, unit in self.units.items():
             if unit.step(ready[name], bool(seen[f"{name}.valid"])):
                 self.seen.parts[name].append(seen[f"{name}.payload"])
-        for port in self._fills():
-            name = port.removesuffix("_high")
-            layout, first, second = BUFFERS[name]
+        for port in BUFFERS:
             if seen[f"{port}.valid"]:
-                word = layout.from_bits(seen[f"{port}.payload"])
-                self.seen.words[name, word[first], word[second]] = seen[f"{port}.payload"] >> layout["data"].offset
+                self._write(port, getattr(self.dut, port).payload.shape().from_bits(seen[f"{port}.payload"]))
+
+    def _write(self, port: str, write: Any) -> None:
+        """Note the words of a write by buffer, bank and word; of parameters and tables by which they are and index."""
+        if port == "parameter_write":
+            self.seen.words[port, write.tables, write.index] = write.data
+            return
+        engine = self.plan.engine
+        banks = {"map_write": engine.pixels, "weight_write": engine.weight_banks, "addend_write": engine.bus_words}[
+            port
+        ]
+        rows = 1 << Shape.cast(write.shape()["word"].shape).width
+        for lane in range(engine.bus_words):
+            row, bank = divmod(write.word * banks + write.bank + lane, banks)
+            if write.present >> lane & 1:
+                self.seen.words[port, bank, row % rows] = write.data[lane]
 
 
 def expected_words(plan: Plan, image: bytes) -> dict[tuple[str, int, int], int]:
     """The buffers' contents after all loads, by what `Load` says."""
-    words = np.frombuffer(image, "<u8")
+    words, engine = np.frombuffer(image, "<u8"), plan.engine
     found = {}
     for load in (job.load for job in plan.jobs):
-        banks = 1 if load.addend else CONFIG.pixels
+        banks = 1 if load.addend else engine.pixels
         pitch = load.x_pitch_words * banks + load.x_pitch_rest
         for block, row, column in np.ndindex(load.x_blocks, load.x_rows, load.x_words):
             address = load.x_address + block * load.x_block_stride + row * load.x_row_stride + column * 8
             position = load.x_first + row * pitch + column
             word = load.x_base + block * load.x_plane + position // banks
-            place = ("addend_write", word, word) if load.addend else ("map_write", position % banks, word)
+            place = ("map_write", position % banks, word)
+            if load.addend:
+                row, bank = divmod(word, engine.bus_words)
+                place = ("addend_write", bank, row)
             found[place] = int(words[address // 8])
-        for step, block in np.ndindex(load.w_steps, CONFIG.weight_words):
-            address = load.w_address + (step * CONFIG.weight_words + block) * 8
-            found["weight_write", load.w_base + step, block] = int(words[address // 8])
+        for step, block in np.ndindex(load.w_steps, engine.weight_words):
+            address = load.w_address + (step * engine.weight_words + block) * 8
+            row, copy = divmod(load.w_base + step, engine.weight_copies)
+            found["weight_write", copy * engine.weight_words + block, row] = int(words[address // 8])
         for word in range(load.p_words):
             first = load.p_base * (256 if load.tables else 8)
             found["parameter_write", load.tables, first + word] = int(words[load.p_address // 8 + word])
@@ -375,13 +382,13 @@ Boxes = list[tuple[Box, bool]]
 """Those of a job; whether beats are as wide as the bus where it has two words."""
 
 
-def load_boxes(load: Load) -> Boxes:
+def load_boxes(load: Load, engine: EngineConfig) -> Boxes:
     boxes: Boxes = []
     if load.x_blocks:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
-        boxes.append((box, not load.addend))
+        boxes.append((box, True))
     if load.w_steps:
-        boxes.append(((load.w_address, 0, 0, 1, 1, load.w_steps * CONFIG.weight_words), True))
+        boxes.append(((load.w_address, 0, 0, 1, 1, load.w_steps * engine.weight_words), True))
     if load.p_words:
         boxes.append(((load.p_address, 0, 0, 1, 1, load.p_words), False))
     return boxes or [((0, 0, 0, 0, 0, 0), False)]
@@ -438,7 +445,7 @@ class Timeline:
             for name, boxes in (
                 ("fetch", [[(place, False)] for place in places]),
                 ("store", [store_boxes(job.store) for job in jobs]),
-                ("load", [load_boxes(job.load) for job in jobs]),
+                ("load", [load_boxes(job.load, plan.engine) for job in jobs]),
             )
         }
         self.came: list[int] = []
@@ -592,7 +599,18 @@ def check_cycles(plan: Plan, seed: int, pace: Fraction | int, latency: int, writ
 
 
 @pytest.mark.parametrize(
-    ("pace", "width"), [(1, 8), (2, 8), (5, 8), (1, 4), (2, 16), (Fraction(255, 254), 8), (Fraction(3, 2), 16)]
+    ("pace", "width"),
+    [
+        (1, 8),
+        (2, 8),
+        (5, 8),
+        (1, 4),
+        (2, 16),
+        (Fraction(255, 254), 8),
+        (Fraction(3, 2), 16),
+        (1, 32),
+        (Fraction(5, 3), 64),
+    ],
 )
 def test_paces(pace, width):
     """Bursts of no beats to four, of rows that follow each other: each has the port for its cycles and no longer."""
@@ -606,30 +624,30 @@ def test_paces(pace, width):
     check_cycles(Plan(jobs, [1] * 5, [1] * 5, base=PROGRAM, engine=ENGINES[width]), 0, pace, 3, 2)
 
 
-def test_odd_words_of_wide_beats():
-    """Rows of a word to five from even and odd words on, over a border, and places that are odd when the word is even:
-    each word to its place, in as many beats as hold it."""
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_parts_of_wide_beats(width):
+    """Rows of a word to nine from all lanes on, over a border, and places in other lanes of the buffers: each word to
+    its place, in as many beats as hold it."""
+    engine = ENGINES[width]
     jobs = [
         Job(
             load=Load(
-                end=words == 5,
+                end=words == 9,
                 x_blocks=1,
                 x_rows=6,
                 x_words=words,
                 x_address=2048 - 24,
-                x_row_stride=8 * (words + 1 - words % 2),
+                x_row_stride=88,
                 x_pitch_words=words,
                 w_steps=words,
-                w_address=8 * words,
+                w_address=8 * engine.weight_alignment * words,
                 w_base=words,
             ),
-            store=Store(
-                blocks=1, rows=5, words=words, address=STORES + 512 * words, row_stride=8 * (words | 1), o_base=255
-            ),
+            store=Store(blocks=1, rows=5, words=words, address=STORES + 512 * words, row_stride=88, o_base=255),
         )
-        for words in range(1, 6)
+        for words in range(1, 10)
     ]
-    check_cycles(Plan(jobs, [1] * 5, [1] * 5, engine=ENGINES[16]), 1, 1, 4, 3)
+    check_cycles(Plan(jobs, [1] * 9, [1] * 9, engine=engine), 1, 1, 4, 3)
 
 
 @EXAMPLES
@@ -696,7 +714,9 @@ BUSY = Plan(
         (STORES, Response.EXCLUSIVE_OKAY, Error.NONE),
     ],
 )
-@pytest.mark.parametrize(("pattern", "width"), [(ALWAYS, 8), (Pattern(likely=0.3), 8), (ALWAYS, 4), (ALWAYS, 16)])
+@pytest.mark.parametrize(
+    ("pattern", "width"), [(ALWAYS, 8), (Pattern(likely=0.3), 8), (ALWAYS, 4), (ALWAYS, 16), (ALWAYS, 64)]
+)
 def test_errors(address, response, error, pattern, width):
     """An answer that is an error stops the run: what was asked for still comes, and nothing more is."""
     plan, errors = replace(BUSY, engine=ENGINES[width]), {address: response}
@@ -713,7 +733,7 @@ def test_errors(address, response, error, pattern, width):
 
 def test_config():
     for name, value, message in (
-        ("bus_bytes", 32, "bus_bytes must be 4, 8 or 16, not 32"),
+        ("bus_bytes", 128, "bus_bytes must be 4, 8, 16, 32 or 64, not 128"),
         ("outstanding", 3, "outstanding must be a power of two from 2 to 256, not 3"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -724,7 +744,7 @@ def test_config():
         axi.Master(data_bytes=3)
 
 
-SIZES = {"queue": 64}, {"outstanding": 4}, {"outstanding": 128}, {"bus_bytes": 4}, {"bus_bytes": 16}
+SIZES = ({"queue": 64}, {"outstanding": 4}, {"outstanding": 128}, *({"bus_bytes": width} for width in (4, 16, 32, 64)))
 LARGE = EngineConfig(maps=64, pixels=31, map_words=8192, weight_steps=8192, output_words=8192)
 
 

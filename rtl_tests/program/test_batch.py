@@ -16,7 +16,7 @@ from accelerators import frames_for, global_average_pool
 from graphs import graphs
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from programs import DIGITS, SMALL, Maker, alone, conv, engines, group_of, joined_maps, moved, tamed, timings
+from programs import DIGITS, SMALL, Maker, alone, behind, conv, engines, group_of, joined_maps, moved, tamed, timings
 
 import hwgen
 from hwgen import boards, plan
@@ -253,10 +253,10 @@ def test_many_random_ends_on_the_circuit(circuit, network, count, timing, seed):
 
 @pytest.mark.long
 @needs_verilator
-@pytest.mark.parametrize("bus", [4, 16])
+@pytest.mark.parametrize("bus", [4, 16, 64])
 def test_other_buses(bus):
     """One-pixel maps of several frames go word by word over them."""
-    config = replace(SMALL, bus_bytes=bus)
+    config = behind(bus)
     found = schedule(hwgen.load("lenet5").network, config, frames=3)
     check_circuit(engine.files(config), found, MemoryTiming(), 3)
 

@@ -31,14 +31,17 @@ def test_bursts_end_at_borders():
 
 def test_bursts_of_other_buses():
     """4 bytes: a word takes two beats, of which a burst has 256. 16 bytes: a wide beat has words 2 n and 2 n + 1, and
-    what is read of it counts whole; jobs, parameters and what is added come a word a beat."""
-    half, twice = replace(ENGINE, bus_bytes=4), replace(ENGINE, bus_bytes=16)
+    what is read of it counts whole; jobs and parameters come a word a beat. 64 bytes: words 8 n to 8 n + 7."""
+    half, twice, eight = (replace(ENGINE, pixels=11, bus_bytes=width) for width in (4, 16, 64))
     row = (8 * 201, 8 * 3, 0, 1, 2, 5)  # words 201 to 205, and 204 to 208
     assert list(moved(half, Transfer((8 * 100, 0, 0, 1, 1, 200), wide=True))) == [(56, 224), (256, 1024), (88, 352)]
     assert list(moved(twice, Transfer(row, wide=True))) == [(3, 48), (3, 48)]
     assert list(moved(twice, Transfer(row, wide=True, writes=True))) == [(3, 40), (3, 40)]
     assert list(moved(twice, Transfer(row))) == [(5, 40), (5, 40)]
     assert list(moved(twice, Transfer((8 * 255, 0, 0, 1, 1, 3), wide=True))) == [(1, 16), (1, 16)]
+    assert list(moved(eight, Transfer((8 * 207, 8 * 3, 0, 1, 3, 2), wide=True))) == [(2, 128), (1, 64), (1, 64)]
+    assert list(moved(eight, Transfer((8 * 207, 0, 0, 1, 1, 2), wide=True, writes=True))) == [(2, 16)]
+    assert list(moved(eight, Transfer((8 * 100, 0, 0, 1, 1, 200), wide=True))) == [(20, 1280), (6, 384)]
 
 
 def test_a_job_counted_by_hand():

@@ -168,7 +168,7 @@ class Layer:
                 odd = words[:, 1::2] - (words[:, ::2] < 0)  # the lower field of a pair borrows from the upper one
                 words = np.stack([words[:, ::2], odd], axis=2).reshape(-1, LANES)
                 for index, word in enumerate(words.tolist()):
-                    yield step, index, word
+                    yield index, step, word
                 step += 1
 
     def _step_weights(

@@ -40,6 +40,13 @@ SMALL = EngineConfig(
     slots=8,
     queue=2,
 )
+
+
+def behind(bus_bytes: int) -> EngineConfig:
+    """Return the small engine behind another bus, with as many banks of maps as a beat has words."""
+    return replace(SMALL, bus_bytes=bus_bytes, pixels=max(SMALL.pixels, 11 if bus_bytes == 64 else 0))
+
+
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 
 

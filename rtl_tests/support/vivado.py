@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import SMALL
+from programs import behind
 
 from hwgen import boards
 from hwgen.devices.xilinx7 import VIVADO
@@ -165,7 +165,7 @@ def edit(folder: Path, old: str, new: str) -> None:
 
 def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard") -> Path:
     """Write the files of a build that Vivado's scripts read, and return their folder. Engine and program are empty."""
-    shell = EngineShellConfig(engine=replace(SMALL, bus_bytes=bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
+    shell = EngineShellConfig(engine=behind(bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
     files = {"engine.v": b"", "net.program": b"", **EnginePackage(shell=shell, top="engine").files()}
     scripts = {ip_xact.NAME: ip_xact.description(shell, "engine", files, VIVADO.ip_families)}
     scripts[package.NAME] = package.script(shell, "engine", PARTS[0], files)

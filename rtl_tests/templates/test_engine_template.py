@@ -146,6 +146,9 @@ def test_what_fits_no_other_way():
         ({"bus_bits": 32}, 4, 1),
         ({"bus_bits": 32, "bandwidth": 0.2}, 4, 2),
         ({"bus_bits": 128, "bandwidth": 0.8}, 16, 2),
+        ({"bandwidth": 1.7}, 32, Fraction(32, 17)),
+        ({"bandwidth": 9}, 64, 1),
+        ({"bus_bits": 512, "bandwidth": 4.8}, 64, Fraction(4, 3)),
     ],
 )
 def test_width_of_the_bus(digits, options, width, pace):
@@ -193,7 +196,7 @@ def test_former_name(digits, text):
         ({"array": (8, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
         ({"array": (16, 13)}, r"no engine fits, the last that was tried is 16 maps by 13 pixels: plan needs 424 DSP"),
         ({"array": 3}, r"^array must be two positive integers, maps and pixels, not 3$"),
-        ({"bus_bits": 48}, r"^bus_bits must be 32, 64 or 128, not 48$"),
+        ({"bus_bits": 48}, r"^bus_bits must be 32, 64, 128, 256 or 512, not 48$"),
         ({"bus_bits": 128, "bandwidth": 0.006}, r"bandwidth must be 0.00627 GB/s at least, 16 bytes in 255 cycles"),
     ],
 )

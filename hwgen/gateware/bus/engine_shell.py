@@ -109,7 +109,7 @@ class EngineShellConfig(BusShellConfig):
             "aclk": {"ASSOCIATED_BUSIF": f"{MEMORY}:{CONTROL}", "ASSOCIATED_RESET": "aresetn"},
             "aresetn": {"POLARITY": "ACTIVE_LOW"},
             MEMORY: {
-                # On a bus of two words, some beats have one word.
+                # On a bus of several words, some beats have one word.
                 "SUPPORTS_NARROW_BURST": str(int(engine.bus_bytes > LANES)),
                 "MAX_BURST_LENGTH": str(axi.MAX_BEATS),
                 "NUM_READ_OUTSTANDING": str(engine.outstanding),

@@ -52,10 +52,11 @@ def request_layout(config: EngineConfig) -> data.StructLayout:
 
     A request of 0 beats starts no transaction.
 
-    With a bus of two words, ``wide`` means that each beat has two words, from an even word on. ``ragged`` means that
-    the second word of the last beat does not belong to the run. Without ``wide``, each beat has one word.
+    With a bus of several words, ``wide`` means that each beat has all words of the bus, from a multiple of this number
+    on. ``end`` is the number of words of the last beat that belong to the run; 0 means all of them. Without ``wide``,
+    each beat has one word.
     """
-    wide = {"wide": 1, "ragged": 1} if config.bus_words > 1 else {}
+    wide = {"wide": 1, "end": config.lane_bits} if config.bus_words > 1 else {}
     return data.StructLayout({"address": ADDRESS_BITS, "beats": range(MAX_BEATS + 1), **wide})
 
 
@@ -66,13 +67,13 @@ def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict
     """
     if config.bus_words == 1:
         return {"address": run.address, "beats": run.words * config.word_beats}
-    odd = run.address[0] & run.words.any()
-    beats = (run.words + odd + 1) >> 1
+    bits = config.lane_bits
+    end = named(run.words + Mux(run.words == 0, 0, run.address[:bits]), "run_end")
     return {
         "address": run.address,
-        "beats": Mux(wide, beats, run.words),
+        "beats": Mux(wide, (end + config.bus_words - 1) >> bits, run.words),
         "wide": Value.cast(wide),
-        "ragged": odd ^ run.words[0],
+        "end": end[:bits],
     }
 
 

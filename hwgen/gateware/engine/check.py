@@ -103,6 +103,13 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, steps: steps > engine.weight_steps,
         f"w_steps must be at most {engine.weight_steps:,}",
     )
+    alignment = LANES * engine.weight_alignment
+    if engine.weight_alignment > 1:
+        yield Rule(
+            ("load.w_steps", "load.w_address"),
+            lambda _, steps, address: (steps != 0) & ((address & (alignment - 1)) != 0),
+            f"w_address must be a multiple of {alignment} where w_steps is not 0",
+        )
     maximum = LANES * engine.parameter_words
     yield Rule(
         ("load.p_words", "load.tables"),

@@ -16,7 +16,7 @@ LANES = 8
 #: Number of input channels that one step adds: the slices in a cascade.
 CHAIN = 4
 #: Possible widths of the memory port, in bytes.
-BUS_BYTES = (4, 8, 16)
+BUS_BYTES = (4, 8, 16, 32, 64)
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
 #: Number of words in a table that is written at run time: one for each 8-bit value.
@@ -54,7 +54,7 @@ class EngineConfig:
     sum_bits : int
         Width of a partial sum, in bits.
     bus_bytes : int
-        Width of the memory port: 4, 8 or 16 bytes. A beat is half a word, one word, or two words.
+        Width of the memory port: 4, 8, 16, 32 or 64 bytes. A beat is half a word, or 1, 2, 4 or 8 words.
     outstanding : int
         Maximum number of outstanding read bursts, and of outstanding write bursts.
     queue : int
@@ -101,18 +101,33 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be a power of two from 2 to {maximum}, not {size!r}")
         if not 16 <= self.sum_bits <= 32:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
-        if self.bus_bytes not in BUS_BYTES:
-            raise ConfigError(f"bus_bytes must be 4, 8 or 16, not {self.bus_bytes!r}")
+        self._check_bus()
 
-    @property
-    def addend_write(self) -> data.StructLayout:
-        """Layout of a write into the addend buffer, which stores a map that is added to outputs."""
-        return data.StructLayout({"word": range(self.addend_words), "data": 8 * LANES})
+    def _check_bus(self) -> None:
+        if self.bus_bytes not in BUS_BYTES:
+            *widths, widest = BUS_BYTES
+            raise ConfigError(f"bus_bytes must be {', '.join(map(str, widths))} or {widest}, not {self.bus_bytes!r}")
+        # All words of a beat are written in one cycle, into different banks of at least two words.
+        for name, minimum in (
+            ("pixels", self.bus_words),
+            ("weight_steps", 2 * self.weight_copies),
+            ("output_words", 2 * self.bus_words),
+            ("addend_words", 2 * self.bus_words),
+        ):
+            if getattr(self, name) < minimum:
+                raise ConfigError(
+                    f"{name} must be at least {minimum} with bus_bytes {self.bus_bytes}, not {getattr(self, name)}"
+                )
 
     @property
     def bus_words(self) -> int:
         """Maximum number of 8-byte words in one beat of the memory port."""
         return max(self.bus_bytes // LANES, 1)
+
+    @property
+    def lane_bits(self) -> int:
+        """Number of bits that select an 8-byte word of a beat: 0 if a beat has at most one word."""
+        return (self.bus_words - 1).bit_length()
 
     @property
     def word_beats(self) -> int:
@@ -134,6 +149,32 @@ class EngineConfig:
         return self.maps // LANES
 
     @property
+    def weight_words(self) -> int:
+        """Number of 8-byte words of weights per step, in memory and in the weight buffer."""
+        return self.maps * CHAIN // LANES
+
+    @property
+    def weight_copies(self) -> int:
+        """Number of consecutive steps whose weights are in different banks, so that a beat is written in one cycle.
+
+        It is the smallest power of two for which these steps have at least as many words as a beat.
+        """
+        return 1 << (-(-self.bus_words // self.weight_words) - 1).bit_length()
+
+    @property
+    def weight_banks(self) -> int:
+        """Number of banks of the weight buffer, each 8 bytes wide."""
+        return self.weight_words * self.weight_copies
+
+    @property
+    def weight_alignment(self) -> int:
+        """Alignment of weights in memory, in 8-byte words: the largest common divisor of a step and a beat.
+
+        So a word of weights is in one of few lanes of the bus, whatever its step.
+        """
+        return gcd(self.weight_words, self.bus_words)
+
+    @property
     def pairs(self) -> int:
         """Number of pairs of output maps in the array, where a pair shares one cascade of DSP slices per pixel."""
         return self.maps // 2
@@ -142,11 +183,6 @@ class EngineConfig:
     def multipliers(self) -> int:
         """Number of products that the array computes per step: output maps times pixels times channels."""
         return self.maps * self.pixels * CHAIN
-
-    @property
-    def weight_words(self) -> int:
-        """Number of 8-byte words of weights per step, in memory and in the weight buffer."""
-        return self.maps * CHAIN // LANES
 
     @property
     def rotation_stages(self) -> int:

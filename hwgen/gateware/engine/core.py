@@ -107,9 +107,9 @@ class Core(ConfiguredComponent[EngineConfig]):
     -------
     compute, drain : In(stream of `Compute` and of `Drain`)
         Compute and drain parts of the jobs, in order.
-    map_write, weight_write, map_write_high, weight_write_high : In(stream, always ready)
-        Writes into the buffers; two words per cycle if the bus has two words. The last word of a job can be written one
-        cycle before the job counts as loaded.
+    map_write, weight_write : In(stream, always ready)
+        Writes of the words of a bus beat into the buffers. The last word of a job can be written one cycle before the
+        job counts as loaded.
     loaded, stored : In(24)
         Numbers of loaded and of stored jobs.
     finished : In(1)
@@ -138,8 +138,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         connect(m, flipped(self.drain), self._drains.jobs)
         for name in fills(config):
             buffer = self._maps if name.startswith("map") else self._weights
-            _, _, port = name.partition("_")
-            connect(m, flipped(getattr(self, name)), getattr(buffer, port))
+            connect(m, flipped(getattr(self, name)), buffer.write)
         m.d.comb += steps.loaded.eq(self.loaded)
         self._elaborate_operands(m)
         self._elaborate_control(m)

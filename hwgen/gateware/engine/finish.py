@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth import Cat, Module, Mux, Value, signed
 from amaranth.lib import memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -20,6 +20,7 @@ from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, TableAdd, TableAddCon
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
+from hwgen.gateware.engine.writes import addend_write, banked_writes, write_cost, write_to
 from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
@@ -108,13 +109,18 @@ class FinishConfig:
             cost.ram(word, engine.output_words // engine.bus_words, "block")
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
         cost.ff += LANES * engine.sum_bits * self.parameter_cycles
-        if engine.bus_words > 1:  # the second word of a read, the order of both words, the address of the even word
-            cost.ff += word
-            cost.delay(1, self.read_latency)
-            cost.lut += 2 * word / 2 + counter_bits(engine.output_words) + 2
-        # The addend; words that are delayed beside their addition and their lookup; the word that is read.
-        cost.ram(word, engine.addend_words, "block")
-        cost.ff += word
+        banks, depth = engine.bus_words, engine.addend_words // engine.bus_words
+        if banks > 1:  # the order of the words, and the rows that they are read from; the choice of an addend's bank
+            choice = {2: 1, 4: 1, 8: 2}[banks] * word
+            cost.delay(engine.lane_bits, self.read_latency)
+            cost.delay(engine.lane_bits, self.bounded)
+            cost.lut += (banks + 1) * choice + (banks - 1) * counter_bits(engine.output_words // banks)
+        # The addend; words that are delayed beside their addition and their lookup; the words that are read.
+        for _ in range(banks):
+            cost.ram(word, depth, "block")
+        addend_lut, addend_ff = write_cost(engine, banks, depth)
+        cost.lut += addend_lut
+        cost.ff += addend_ff + (2 * banks - 1) * word
         cost.delay(word, self.added - self.bounded - 1)
         cost.ff += word * (1 + _ACTIVATION_CYCLES + 1)
         cost.delay(counter_bits(engine.parameter_words), self.scale.scale_cycle)
@@ -144,14 +150,14 @@ class Finish(ConfiguredComponent[FinishConfig]):
         Words of parameters and tables. A beat can use a word from the second cycle after its write on. The host of
         this component must not overwrite words that beats in flight use.
     addends : In(stream, always ready)
-        Words of maps that are added (`EngineConfig.addend_write`), under the same rules.
+        Words of maps that are added (`addend_write`), under the same rules.
     finished : Out
         Pulse when all words of a job, up to its ``last`` beat, are in the buffer.
     address : In
         Word address in the output buffer.
-    data : Out(64 or 128)
-        Word at ``address``, ``config.read_latency`` cycles later. The lowest byte is lane 0. With a bus of two words,
-        the next word is in the upper half.
+    data : Out(64 or more)
+        Word at ``address``, ``config.read_latency`` cycles later. The lowest byte is lane 0. With a bus of several
+        words, the next words follow.
 
     Latency and throughput
         One beat per cycle. Its word is in the buffer ``config.latency`` cycles later. Never stalls.
@@ -163,7 +169,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
             {
                 "beats": In(stream.Signature(drain_beat(config.engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addends": In(stream.Signature(config.engine.addend_write, always_ready=True)),
+                "addends": In(stream.Signature(addend_write(config.engine), always_ready=True)),
                 "finished": Out(1),
                 "address": In(range(config.engine.output_words)),
                 "data": Out(LANES * 8 * config.engine.bus_words),
@@ -255,20 +261,18 @@ class Finish(ConfiguredComponent[FinishConfig]):
 
         The word is available ``config.bounded`` cycles after the beat.
         """
-        write, depth = self.addends.payload, self.config.engine.addend_words
-        m.submodules.addends = words = memory.Memory(
-            shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
-        )
-        into, out = write_port(words), read_port(words)
-        m.d.comb += [
-            into.en.eq(self.addends.valid),
-            into.addr.eq(write.word),
-            into.data.eq(write.data),
-            out.addr.eq(
-                delayed(m, "addend_address", self.beats.payload.addend[: len(out.addr)], self.config.bounded - 2)
-            ),
-        ]
-        return delayed(m, "addend_word", out.data, 1)
+        engine = self.config.engine
+        banks, bits, depth = engine.bus_words, engine.lane_bits, engine.addend_words // engine.bus_words
+        address = delayed(m, "addend_address", self.beats.payload.addend, self.config.bounded - 2)
+        read = []
+        for bank, write in enumerate(banked_writes(m, self.addends, banks)):
+            words = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
+            m.submodules[f"addends_{bank}"] = words
+            write_to(m, write_port(words), write)
+            out = read_port(words)
+            m.d.comb += out.addr.eq(address[bits:])
+            read.append(delayed(m, f"addend_word_{bank}", out.data, 1))
+        return Cat(read).word_select(delayed(m, "addend_bank", address[:bits], 2), LANES * 8)
 
     def _elaborate_parameters(self, m: Module, lane: int, part: Scale, write: Any) -> None:
         """Add a lane's parameter memories; drive its `Scale` with sum and bias, later with significand and shift."""
@@ -296,28 +300,23 @@ class Finish(ConfiguredComponent[FinishConfig]):
         ]
 
     def _elaborate_buffer(self, m: Module, words: Pool) -> None:
-        """Add the memory for output words that wait to be stored: one bank, or one each for even and odd words."""
+        """Add the memory for output words that wait to be stored, with as many banks as a bus beat has words."""
         banks = self.config.engine.bus_words
-        depth, bits = self.config.engine.output_words // banks, banks.bit_length() - 1
+        depth, bits = self.config.engine.output_words // banks, self.config.engine.lane_bits
         word, read_words = words.o.payload, []
         for bank in range(banks):
-            m.submodules[f"buffer_{bank}" if banks > 1 else "buffer"] = buffer = memory.Memory(
-                shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block")
-            )
+            buffer = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
+            m.submodules[f"buffer_{bank}"] = buffer
             into, out = write_port(buffer), read_port(buffer)
-            behind = banks - 1 - bank  # behind an odd address, the next word is in the even bank
+            behind = banks - 1 - bank  # a bank below the address has a word of the next row
             m.d.comb += [
                 into.en.eq(words.o.valid & (word.address[:bits] == bank)),
                 into.addr.eq(word.address[bits:]),
                 into.data.eq(word.data.as_value()),
                 out.addr.eq((self.address + behind)[bits:]),
             ]
-            read_word = Signal(LANES * 8, name=f"buffer_word_{bank}" if banks > 1 else "buffer_word", reset_less=True)
-            m.d.sync += read_word.eq(out.data)
-            read_words.append(read_word)
-        if banks == 1:
-            m.d.comb += self.data.eq(read_words[0])
-        else:
-            odd = delayed(m, "is_odd_address", self.address[0], self.config.read_latency)
-            even_word, odd_word = read_words
-            m.d.comb += self.data.eq(Mux(odd, Cat(odd_word, even_word), Cat(even_word, odd_word)))
+            read_words.append(delayed(m, f"buffer_word_{bank}", out.data, 1))
+        first = delayed(m, "first_bank", self.address[:bits], self.config.read_latency)
+        for lane in range(banks):
+            in_order = Cat(read_words[(lane + bank) % banks] for bank in range(banks))
+            m.d.comb += self.data.word_select(lane, LANES * 8).eq(in_order.word_select(first, LANES * 8))

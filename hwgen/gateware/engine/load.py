@@ -15,7 +15,11 @@ from hwgen.gateware.engine.job import COUNT_BITS, Load
 from hwgen.gateware.engine.port import Target, answer_layout, read_layout
 from hwgen.gateware.engine.reuse_buffer import map_write
 from hwgen.gateware.engine.weight_buffer import weight_write
+from hwgen.gateware.engine.writes import addend_write
 from hwgen.gateware.naming import named
+
+#: Targets whose words come in beats as wide as the bus.
+WIDE = (Target.MAP, Target.WEIGHTS, Target.ADDEND)
 
 
 class LoadUnit(ConfiguredComponent[EngineConfig]):
@@ -65,7 +69,8 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         waiting = self.part.valid & ~self.part.ready
         m.d.sync += met.eq(waiting & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored))
         burst = bursts.o.payload
-        run = request_of(self.config, burst.run, (target == Target.MAP) | (target == Target.WEIGHTS))
+        is_wide = named(Cat(target == option for option in WIDE).any(), "is_wide")
+        run = request_of(self.config, burst.run, is_wide)
         with m.If(take):
             m.d.sync += [
                 self.request.valid.eq(1),
@@ -131,7 +136,8 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     def _elaborate_addresses(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
         """Add the logic that gives the first burst of each row in memory its address and bank in the target buffer.
 
-        The next row's address is known two cycles ahead.
+        The next row's address is known two cycles ahead. The tag has the position of the first beat's first lane, which
+        is before the row if the row begins in another lane.
         """
         part, tag = self.part.payload, self.request.payload.tag
         begin_place, begin_rest = Signal.like(tag.place, name="box_address"), Signal.like(tag.rest, name="box_bank")
@@ -149,8 +155,10 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 m.d.comb += begin_place.eq(part.p_base)
             with m.Case(Target.TABLES):
                 m.d.comb += begin_place.eq(part.p_base * (TABLE_WORDS // LANES))
-            with m.Case(Target.MAP, Target.ADDEND):
+            with m.Case(Target.MAP):
                 m.d.comb += [begin_place.eq(part.x_base), begin_rest.eq(part.x_first)]
+            with m.Case(Target.ADDEND):
+                m.d.comb += begin_place.eq(part.x_base)
             with m.Case(Target.WEIGHTS):
                 m.d.comb += begin_place.eq(part.w_base)
         rest = Signal(range(2 * self.config.pixels), name="row_bank_sum")
@@ -167,22 +175,45 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             m.d.comb += [place.eq(begin_place), first.eq(begin_rest)]
         with m.Elif(burst.new_block):
             m.d.comb += [place.eq(next_block), first.eq(begin_rest)]
+        lane_place, lane_rest = self._elaborate_first_lane(m, burst, target, place, first)
         with m.If(take & burst.new_row):
-            m.d.sync += [row_place.eq(place), row_rest.eq(first), tag.place.eq(place), tag.rest.eq(first)]
+            m.d.sync += [row_place.eq(place), row_rest.eq(first), tag.place.eq(lane_place), tag.rest.eq(lane_rest)]
             with m.If(burst.new_block):
                 m.d.sync += block_place.eq(place)
 
+    def _elaborate_first_lane(
+        self, m: Module, burst: data.View, target: Any, place: Signal, bank: Signal
+    ) -> tuple[Value, Value]:
+        """Return address and bank of the first lane of a row's first beat; ``place`` and ``bank`` are the row's.
+
+        Steps of weights, and words of the addend buffer, are spread over banks.
+        """
+        config = self.config
+        bits, copy_bits = config.lane_bits, config.weight_copies.bit_length() - 1
+        if not bits:
+            return place, bank
+        row, first = Signal.like(place, name="first_word_address"), Signal.like(bank, name="first_word_bank")
+        most = max(config.pixels, config.weight_banks, config.bus_words)
+        lanes_before, banks = Signal(bits, name="lanes_before"), Signal(range(most + 1), name="target_banks")
+        m.d.comb += [row.eq(place), first.eq(bank)]
+        with m.Switch(target):
+            with m.Case(Target.MAP):
+                m.d.comb += banks.eq(config.pixels)
+            with m.Case(Target.ADDEND):
+                m.d.comb += [row.eq(place[bits:]), first.eq(place[:bits]), banks.eq(config.bus_words)]
+            with m.Case(Target.WEIGHTS):
+                m.d.comb += [row.eq(place[copy_bits:]), first.eq(place[:copy_bits] * config.weight_words)]
+                m.d.comb += banks.eq(config.weight_banks)
+        with m.If(banks != 0):
+            m.d.comb += lanes_before.eq(burst.run.address)
+        is_before = named(first < lanes_before, "is_before_address")
+        return row - is_before, first - lanes_before + Mux(is_before, banks, 0)
+
 
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Return a mapping from the name of each write stream into the engine's map and weight buffers to its signature.
-
-    There are two streams for each buffer if a bus beat has two words.
-    """
-    ends = ("", "_high")[: config.bus_words]
+    """Return a mapping from the name of each write stream into the engine's map and weight buffers to its signature."""
     layouts = {"map_write": map_write(config), "weight_write": weight_write(config)}
-    return {
-        f"{name}{end}": stream.Signature(layout, always_ready=True) for name, layout in layouts.items() for end in ends
-    }
+    return {name: stream.Signature(layout, always_ready=True) for name, layout in layouts.items()}
 
 
 class Placement(ConfiguredComponent[EngineConfig]):
@@ -198,15 +229,15 @@ class Placement(ConfiguredComponent[EngineConfig]):
         Words from memory.
     job : Out(stream of 64 bits, always ready)
         Words of jobs, for the fetch unit.
-    map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
-        Writes to the buffers: `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
-    map_write_high, weight_write_high : Out(stream, always ready)
-        Writes of a beat's second word, in the cycle of the first. Only with a bus of two words.
+    map_write, weight_write, addend_write : Out(stream, always ready)
+        Writes of all words of a beat to the buffers: `map_write`, `weight_write` and `addend_write`.
+    parameter_write : Out(stream, always ready)
+        Writes of single words of parameters and tables (`PARAMETER_LAYOUT`).
     loaded : Out(24)
         Number of loaded jobs.
 
     Latency and throughput
-        An answer's word in cycle c is written into a buffer in c + 1; a job's word leaves in c. ``loaded`` increments
+        An answer's words in cycle c are written into a buffer in c + 1; a job's word leaves in c. ``loaded`` increments
         in c + 2 if the word is the last one of a job.
     """
 
@@ -218,7 +249,7 @@ class Placement(ConfiguredComponent[EngineConfig]):
                 "job": Out(stream.Signature(8 * LANES, always_ready=True)),
                 **{name: Out(signature) for name, signature in fills(config).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addend_write": Out(stream.Signature(config.addend_write, always_ready=True)),
+                "addend_write": Out(stream.Signature(addend_write(config), always_ready=True)),
                 "loaded": Out(COUNT_BITS),
             },
         )
@@ -231,76 +262,68 @@ class Placement(ConfiguredComponent[EngineConfig]):
         next_bank = Signal.like(bank, name="next_word_bank", reset_less=True)
         fresh = named(answer.first & tag.fresh, "is_fresh_word")
         m.d.comb += [address.eq(Mux(fresh, tag.place, next_address)), bank.eq(Mux(fresh, tag.rest, next_bank))]
-        word, wraps = (
-            Signal(8 * LANES, name="word"),
-            Signal(2, name="bank_wraps"),
-        )  # whether the bank wraps before the next word, and before the word behind the next
-        behind: tuple[Value, Value] = (address + wraps[0], Mux(wraps[0], 0, bank + 1))
-        after = behind
-        if self.config.bus_words > 1:
-            low, high = answer.data[: len(word)], answer.data[len(word) :]
-            both, following = answer.present.all(), Signal.like(address, name="address_plus_one")
-            m.d.comb += [word.eq(Mux(answer.present[0], low, high)), following.eq(address + 1)]
-            behind = (Mux(wraps[0], following, address), behind[1])
-            later = Mux(wraps[0], 1, Mux(wraps[1], 0, bank + 2))
-            after = (Mux(Mux(both, wraps.any(), wraps[0]), following, address), Mux(both, later, behind[1]))
-            self._elaborate_high(m, *behind, high, both)
-        else:
-            m.d.comb += word.eq(answer.data)
-        self._elaborate_buffers(m, address, bank, word, wraps)
+        wraps, bank_after = self._elaborate_next(m, bank)
         with m.If(self.answers.valid & (tag.target != Target.JOB)):  # job words can arrive between bursts of a row
-            m.d.sync += [next_address.eq(after[0]), next_bank.eq(after[1])]
-        m.d.comb += [self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)), self.job.payload.eq(word)]
+            m.d.sync += [next_address.eq(address + wraps), next_bank.eq(bank_after)]
+        self._elaborate_buffers(m, address, bank)
+        m.d.comb += [
+            self.job.valid.eq(self.answers.valid & (tag.target == Target.JOB)),
+            self.job.payload.eq(answer.word),
+        ]
         done = Signal(name="job_loaded")
         m.d.sync += [done.eq(self.answers.valid & answer.last & tag.done), self.loaded.eq(self.loaded + done)]
         return m
 
-    def _elaborate_high(self, m: Module, address: Value, bank: Value, word: Value, both: Value) -> None:
-        """Add the writes of a two-word beat's second word into the map buffer or weight buffer that its tag names."""
-        tag = self.answers.payload.tag
-        write_address = Signal.like(tag.place, name="write_address_high", reset_less=True)
-        write_bank = Signal.like(tag.rest, name="write_bank_high", reset_less=True)
-        write_word = Signal.like(word, name="write_word_high", reset_less=True)
-        m.d.sync += [write_address.eq(address), write_bank.eq(bank), write_word.eq(word)]
-        for name, target, fields in (
-            ("map_write_high", Target.MAP, {"word": write_address, "bank": write_bank}),
-            ("weight_write_high", Target.WEIGHTS, {"step": write_address, "block": write_bank}),
-        ):
-            payload = getattr(self, name).payload
-            m.d.comb += [payload.data.eq(write_word), *(payload[field].eq(value) for field, value in fields.items())]
-            m.d.sync += getattr(self, name).valid.eq(self.answers.valid & both & (tag.target == target))
+    def _elaborate_next(self, m: Module, bank: Signal) -> tuple[Signal, Signal]:
+        """Return whether the next beat begins at the next address of its bank, and this bank.
 
-    def _elaborate_buffers(self, m: Module, address: Signal, bank: Signal, word: Signal, wraps: Signal) -> None:
-        """Add the writes of a beat's first or only word to the buffer that its tag names; drive ``wraps``.
-
-        ``wraps`` tells whether ``bank`` is the last bank of this buffer, and whether it is the second last.
+        A wide beat passes as many banks as it has words.
         """
-        target = self.answers.payload.tag.target
+        config, target = self.config, self.answers.payload.tag.target
+        wraps, after = Signal(name="bank_wraps"), Signal.like(bank, name="bank_after")
+        banks = {
+            Target.MAP: (config.pixels, config.bus_words),
+            Target.WEIGHTS: (config.weight_banks, config.bus_words),
+            Target.ADDEND: (config.bus_words, config.bus_words),
+        }
+        with m.Switch(target):
+            for option in Target:
+                size, passed = banks.get(option, (LANES, 1))
+                with m.Case(option):
+                    m.d.comb += wraps.eq(bank >= size - passed)
+                    m.d.comb += after.eq(Mux(wraps, bank - (size - passed), bank + passed))
+        return wraps, after
+
+    def _elaborate_buffers(self, m: Module, address: Signal, bank: Signal) -> None:
+        """Add the writes of a beat into the buffer that its tag names."""
+        answer = self.answers.payload
+        target = answer.tag.target
         write_address = Signal.like(address, name="write_address", reset_less=True)
         write_bank = Signal.like(bank, name="write_bank", reset_less=True)
-        write_word = Signal.like(word, name="write_word", reset_less=True)
+        present = Signal.like(answer.present, name="write_present", reset_less=True)
+        words = Signal.like(answer.data, name="write_words", reset_less=True)
+        word = Signal.like(answer.word, name="write_word", reset_less=True)
         is_table = Signal(name="is_table", reset_less=True)
         m.d.sync += [
             write_address.eq(address),
             write_bank.eq(bank),
-            write_word.eq(word),
+            present.eq(answer.present),
+            words.eq(answer.data),
+            word.eq(answer.word),
             is_table.eq(target == Target.TABLES),
         ]
-        index = write_address * LANES + write_bank
-        for port, targets, size, fields in (
-            (self.map_write, [Target.MAP], self.config.pixels, {"word": write_address, "bank": write_bank}),
-            (
-                self.weight_write,
-                [Target.WEIGHTS],
-                self.config.weight_words,
-                {"step": write_address, "block": write_bank},
-            ),
-            (self.parameter_write, [Target.PARAMETERS, Target.TABLES], LANES, {"index": index, "tables": is_table}),
-            (self.addend_write, [Target.ADDEND], 1, {"word": write_address}),
+        for port, option in (
+            (self.map_write, Target.MAP),
+            (self.weight_write, Target.WEIGHTS),
+            (self.addend_write, Target.ADDEND),
         ):
-            payload = port.payload
-            m.d.comb += [payload.data.eq(write_word), *(payload[field].eq(value) for field, value in fields.items())]
-            m.d.sync += port.valid.eq(0)
-            with m.If(Cat(target == option for option in targets).any()):
-                m.d.comb += wraps.eq(Cat(bank == size - 1, bank == size - 2 if size > 1 else 0))
-                m.d.sync += port.valid.eq(self.answers.valid)
+            beat = port.payload
+            m.d.comb += [beat.bank.eq(write_bank), beat.word.eq(write_address)]
+            m.d.comb += [beat.present.eq(present), beat.data.eq(words)]
+            m.d.sync += port.valid.eq(self.answers.valid & (target == option))
+        entry = self.parameter_write.payload
+        m.d.comb += [entry.index.eq(write_address * LANES + write_bank), entry.data.eq(word), entry.tables.eq(is_table)]
+        is_parameter = named(
+            Cat(target == option for option in (Target.PARAMETERS, Target.TABLES)).any(), "is_parameter"
+        )
+        m.d.sync += self.parameter_write.valid.eq(self.answers.valid & is_parameter)

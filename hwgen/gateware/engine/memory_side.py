@@ -20,6 +20,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute, Drain, Job
 from hwgen.gateware.engine.load import LoadUnit, Placement, fills
 from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
+from hwgen.gateware.engine.writes import addend_write
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.stream import join
 
@@ -95,11 +96,9 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
     compute, drain : Out(stream of the part's layout)
         Compute and drain parts of the jobs, in order.
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
-        Writes to the buffers: `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `EngineConfig.addend_write`.
-    map_write_high, weight_write_high : Out(stream, always ready)
-        Writes of a beat's second word, in the cycle of the first. Only with a bus of two words.
-    address, word : Out, In(64 or 128)
-        Word address in the output buffer, and the word; with a bus of two words, also the next word.
+        Writes to the buffers: `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `addend_write`.
+    address, word : Out, In(64 or more)
+        Word address in the output buffer, and the word. With a bus of several words, the next words follow.
     computed, drained : In(24)
         Numbers of computed and drained jobs.
     loaded, stored : Out(24)
@@ -133,7 +132,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
                 "drain": Out(stream.Signature(Drain.layout())),
                 **{name: Out(signature) for name, signature in fills(engine).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addend_write": Out(stream.Signature(engine.addend_write, always_ready=True)),
+                "addend_write": Out(stream.Signature(addend_write(engine), always_ready=True)),
                 "address": Out(range(engine.output_words)),
                 "word": In(8 * LANES * engine.bus_words),
                 **{name: In(COUNT_BITS) for name in ("computed", "drained")},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, fifo, stream
 from amaranth.lib.wiring import In, Out
 
@@ -75,10 +75,10 @@ def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
 def tag_layout(config: EngineConfig) -> data.StructLayout:
     """Return the layout of a read burst's tag: the destination of its words, stored until they arrive.
 
-    With ``fresh``, the first word goes to address ``place`` and position ``rest`` (a bank, a block, or a lane).
-    Otherwise it follows the burst before. ``done`` marks the last burst of a job.
+    With ``fresh``, the first lane of the first beat goes to address ``place`` and position ``rest`` (a bank, or a
+    lane of parameters). Otherwise it follows the burst before. ``done`` marks the last burst of a job.
     """
-    rest = max(config.pixels, config.weight_words, LANES) - 1
+    rest = max(config.pixels, config.weight_banks, LANES) - 1
     return data.StructLayout({"target": Target, "fresh": 1, "done": 1, "place": 16, "rest": rest.bit_length()})
 
 
@@ -88,22 +88,23 @@ def read_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def answer_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of the port's answer to a read: one or two words, the tag, and flags of first and last word.
+    """Return the layout of the port's answer to a read: words of one beat, the tag, and flags of first and last beat.
 
-    A burst of 0 beats is answered by one word without a meaning. A bus of two words returns both words of a beat at
-    once; ``present`` marks the words that belong to the burst, the lower address first.
+    A burst of 0 beats is answered by one word without a meaning. ``present`` marks the words that belong to the burst,
+    the lowest address first. ``word`` is the word of a beat that is not wide.
     """
-    present = {"present": config.bus_words} if config.bus_words > 1 else {}
-    bits = 8 * LANES * config.bus_words
-    return data.StructLayout({"tag": tag_layout(config), "first": 1, "last": 1, **present, "data": bits})
+    lanes, bits = config.bus_words, 8 * LANES
+    answer = {"tag": tag_layout(config), "first": 1, "last": 1, "present": lanes, "word": bits}
+    return data.StructLayout({**answer, "data": data.ArrayLayout(bits, lanes)})
 
 
 def _asked_layout(config: EngineConfig) -> data.StructLayout:
     """Return the layout of the FIFO entry for an outstanding read burst.
 
-    With a bus of two words, it has flags of wide beats, of an odd first word, and of an even last word.
+    With a bus of several words, it also has the lane of the first word, and ``wide`` and ``end`` of `request_layout`.
     """
-    wide = {"wide": 1, "odd": 1, "ragged": 1} if config.bus_words > 1 else {}
+    bits = config.lane_bits
+    wide = {"wide": 1, "begin": bits, "end": bits} if bits else {}
     return data.StructLayout({"tag": tag_layout(config), "empty": 1, **wide})
 
 
@@ -117,9 +118,8 @@ def write_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def written_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat of data to write to memory: one word, or two words with enables ``present``."""
-    present = {"present": config.bus_words} if config.bus_words > 1 else {}
-    return data.StructLayout({"data": 8 * LANES * config.bus_words, "last": 1, **present})
+    """Return the layout of a beat of data to write to memory: words, their enables, and a flag of the last beat."""
+    return data.StructLayout({"data": 8 * LANES * config.bus_words, "last": 1, "present": config.bus_words})
 
 
 def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
@@ -233,7 +233,8 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         with m.Elif(granted["store"]):
             m.d.comb += run.eq(store.payload.run)
         if self.config.bus_words > 1:
-            m.d.comb += [asked.wide.eq(run.wide), asked.odd.eq(run.address[0]), asked.ragged.eq(run.ragged)]
+            begin = run.address[: self.config.lane_bits]
+            m.d.comb += [asked.wide.eq(run.wide), asked.begin.eq(begin), asked.end.eq(run.end)]
         m.d.comb += [writing.done.eq(store.payload.done), writing.empty.eq(run.beats == 0)]
         reading = granted["fetch"] | granted["load"]
         for outstanding, entry, now in ((reads, asked, reading), (writes, writing, granted["store"])):
@@ -244,7 +245,8 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
             with m.If(now):
                 m.d.sync += [valid.eq(run.beats != 0), address.eq(self._address(run)), length.eq(run.beats - 1)]
                 if self.config.bus_words > 1:
-                    m.d.sync += size.eq(axi.size_of(LANES) + run.wide)
+                    sizes = axi.size_of(self.config.bus_bytes), axi.size_of(LANES)
+                    m.d.sync += size.eq(Mux(run.wide, *sizes))
             with m.Elif(ready):
                 m.d.sync += valid.eq(0)
             if self.config.bus_words == 1:
@@ -252,10 +254,11 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         self._elaborate_timeline(m, run.beats, reading | granted["store"], free)
 
     def _address(self, run: data.View) -> Value:
-        """Return the byte address of the first beat of a memory burst. Wide beats begin with an even word."""
-        if self.config.bus_words == 1:
+        """Return the byte address of the first beat of a memory burst. Wide beats begin at multiples of their size."""
+        bits = self.config.lane_bits
+        if not bits:
             return named(run.address * LANES, "byte_address")
-        return Cat(run.address[0] & ~run.wide, run.address[1:]) * LANES
+        return Cat(run.address[:bits] & (~run.wide).replicate(bits), run.address[bits:]) * LANES
 
     def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:
         """Add the counters of the cycles for which a granted burst occupies the port; set ``free`` at the end.
@@ -283,43 +286,56 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
                 m.d.sync += free.eq(1)
 
     def _elaborate_answers(self, m: Module, reads: fifo.SyncFIFO) -> None:
-        """Drive ``answers`` with each word (or both words) read from memory, and the tag of the oldest read burst."""
+        """Drive ``answers`` with the words of each beat read from memory, and the tag of the oldest read burst."""
         bus, answer = self.m_axi, self.answers.payload
         asked = data.View(_asked_layout(self.config), reads.r_data)
         first = Signal(name="is_first_word", init=1)
         empty, taken = reads.r_rdy & asked.empty, bus.rvalid & bus.rready
-        whole, word = self._elaborate_word(m, taken, asked, first)
+        whole = self._elaborate_words(m, taken, asked, first)
         m.d.comb += [bus.rready.eq(reads.r_rdy & ~asked.empty), reads.r_en.eq(empty | (taken & bus.rlast))]
         m.d.sync += [
             self.answers.valid.eq(empty | (taken & whole)),
             answer.tag.eq(asked.tag),
             answer.first.eq(first),
             answer.last.eq(empty | bus.rlast),
-            answer.data.eq(word),
         ]
         with m.If(taken & whole):
             m.d.sync += first.eq(bus.rlast)
         self._elaborate_error(m, taken, bus.rresp, "READ")
 
-    def _elaborate_word(self, m: Module, taken: Value, burst: data.View, first: Signal) -> tuple[Value | int, Value]:
-        """Join half-word beats; return whether a read beat completes an 8-byte word, and the word or both words."""
-        bus, config = self.m_axi, self.config
+    def _elaborate_words(self, m: Module, taken: Value, burst: data.View, first: Signal) -> Value | int:
+        """Drive the words of ``answers``; return whether a read beat completes an 8-byte word."""
+        bus, config, answer = self.m_axi, self.config, self.answers.payload
+        if config.bus_words > 1:
+            self._elaborate_lanes(m, taken, burst, first)
+            return 1
+        word, whole = bus.rdata, 1
         if config.word_beats > 1:
             half, low = Signal(name="is_high_read_half"), Signal(len(bus.rdata), name="low_read_half", reset_less=True)
             with m.If(taken):
                 m.d.sync += [half.eq(~half), low.eq(bus.rdata)]
-            return half, Cat(low, bus.rdata)
-        if config.bus_words > 1:
-            later, odd = Signal(name="is_next_word_odd"), Signal(name="is_word_odd")
-            m.d.comb += odd.eq(Mux(first, burst.odd, later))
-            wide = Cat(~(first & burst.odd), ~(bus.rlast & burst.ragged))
-            m.d.sync += self.answers.payload.present.eq(Mux(burst.wide, wide, Cat(~odd, odd)))
-            with m.If(taken):
-                m.d.sync += later.eq(~odd)
-        return 1, bus.rdata
+            word, whole = Cat(low, bus.rdata), half
+        m.d.sync += [answer.present.eq(1), answer.word.eq(word), answer.data[0].eq(word)]
+        return whole
+
+    def _elaborate_lanes(self, m: Module, taken: Value, burst: data.View, first: Signal) -> None:
+        """Drive the words of ``answers`` behind a bus of several words: all lanes, and the lane of a narrow beat."""
+        bus, config, answer = self.m_axi, self.config, self.answers.payload
+        lanes, bits = range(config.bus_words), config.lane_bits
+        lane, next_lane = Signal(bits, name="narrow_lane"), Signal(bits, name="next_narrow_lane", reset_less=True)
+        begin, end = Mux(first, burst.begin, 0), Mux(bus.rlast, burst.end, 0)
+        wide = Cat((index >= begin) & ((end == 0) | (index < end)) for index in lanes)
+        m.d.comb += lane.eq(Mux(first, burst.begin, next_lane))
+        m.d.sync += [
+            answer.present.eq(Mux(burst.wide, wide, Cat(lane == index for index in lanes))),
+            answer.word.eq(bus.rdata.word_select(lane, len(answer.word))),
+            answer.data.as_value().eq(bus.rdata),
+        ]
+        with m.If(taken):
+            m.d.sync += next_lane.eq(lane + 1)
 
     def _elaborate_written(self, m: Module) -> None:
-        """Drive the bus's write data channel: each word in one or two beats, or the enabled words of a wide beat."""
+        """Drive the bus's write data channel: each word in two beats, or the enabled words of a beat."""
         bus, word, config = self.m_axi, self.written.payload, self.config
         m.d.comb += bus.wvalid.eq(self.written.valid)
         if config.word_beats > 1:
@@ -333,8 +349,8 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
             ]
         else:
             m.d.comb += [bus.wdata.eq(word.data), bus.wlast.eq(word.last), self.written.ready.eq(bus.wready)]
-        present = word.present if config.bus_words > 1 else Const(1, 1)
-        m.d.comb += bus.wstrb.eq(Cat(enable.replicate(len(bus.wstrb) // len(present)) for enable in present))
+        lane_bytes = len(bus.wstrb) // config.bus_words
+        m.d.comb += bus.wstrb.eq(Cat(enable.replicate(lane_bytes) for enable in word.present))
 
     def _elaborate_stored(self, m: Module, writes: fifo.SyncFIFO) -> None:
         """Drive ``stored``, the pulse that a job's last write burst and all bursts before are answered."""

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
+from hwgen.gateware.engine.writes import banked_writes, beat_write, write_cost, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
@@ -21,10 +21,8 @@ _WAYS = 4
 
 
 def map_write(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write into the engine's map buffer: a bank, a word address, and 8 channels."""
-    return data.StructLayout(
-        {"bank": range(config.pixels), "word": range(config.map_words), "data": data.ArrayLayout(signed(8), LANES)}
-    )
+    """Return the layout of a write into the engine's map buffer: words of 8 channels of consecutive pixels."""
+    return beat_write(config, config.pixels, config.map_words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +38,9 @@ class ReuseBufferConfig:
             cost.ram(word, engine.map_words, "block")
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         rotated = engine.rotation_stages * engine.pixels * (word + counter_bits(engine.map_words))
-        cost.lut = rotated + engine.pixels + choice_luts(engine, word + counter_bits(engine.map_words), engine.pixels)
-        cost.ff = (
-            rotated
-            + engine.pixels * word
-            + engine.bus_words * (map_write(engine).size - counter_bits(engine.pixels) + engine.pixels)
-        )
+        write_lut, write_ff = write_cost(engine, engine.pixels, engine.map_words)
+        cost.lut = rotated + write_lut
+        cost.ff = rotated + engine.pixels * word + write_ff
         cost.delay(counter_bits(engine.pixels), engine.rotation_stages + 2)
         cost.ff += 2 * counter_bits(engine.pixels) * (engine.rotation_stages - 1)
         return cost.resources
@@ -68,9 +63,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
     Members
     -------
     write : In(stream, always ready)
-        One write per cycle (`map_write`). The word can be read `WRITE_LATENCY` cycles later.
-    write_high : In(stream, always ready)
-        Second write in the same cycle, into another bank. Only with a bus of two words.
+        Words of one bus beat per cycle (`map_write`). They can be read `WRITE_LATENCY` cycles later.
     rest : In(range(pixels))
         Rotation of this cycle's reads: the bank of lane 0.
     words : In(array of ``pixels`` word addresses)
@@ -90,7 +83,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                **{name: In(stream.Signature(map_write(config), always_ready=True)) for name in write_names(config)},
+                "write": In(stream.Signature(map_write(config), always_ready=True)),
                 "rest": In(range(config.pixels)),
                 "words": In(data.ArrayLayout(range(config.map_words), config.pixels)),
                 "o": Out(data.ArrayLayout(data.ArrayLayout(signed(8), LANES), config.pixels)),
@@ -102,7 +95,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         config = self._config
         stages = config.rotation_stages
         to_banks = self._rotate(m, "address", [self.words[lane] for lane in range(config.pixels)], self.rest, -1)
-        writes = latched_writes(m, [getattr(self, name) for name in write_names(config)], "bank", config.pixels)
+        writes = banked_writes(m, self.write, config.pixels)
         read = []
         for bank, address in enumerate(to_banks):
             words = memory.Memory(
@@ -110,7 +103,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
             )
             m.submodules[f"bank_{bank}"] = words
             to, of = write_port(words), read_port(words)
-            write_to(m, to, [(hits[bank], write.word, write.data) for hits, write in writes])
+            write_to(m, to, writes[bank])
             m.d.comb += of.addr.eq(address)
             read.append(delayed(m, f"read_word_{bank}", of.data, 1))
         rest = delayed(m, "bank_rotation", self.rest, stages + 2)

@@ -40,8 +40,8 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         Write bursts.
     written : Out(stream of written_layout(config))
         Words of the granted bursts, in order.
-    address, word : Out, In(64 or 128)
-        Word address in the output buffer, and the word; with a bus of two words, also the next word.
+    address, word : Out, In(64 or more)
+        Word address in the output buffer, and the word. With a bus of several words, the next words follow.
 
     Latency and throughput
         docs/reference/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is
@@ -103,13 +103,13 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
             m.d.sync += full.eq(0)
         entry = Signal(source, name="granted_entry")
         begin = self._elaborate_addresses(m, burst, words, take)
-        if self.config.bus_words > 1:
-            odd = request.run.address[0]
-            m.d.comb += [entry.odd.eq(odd), entry.ragged.eq(request.run.ragged), entry.place.eq(begin - odd)]
-        else:
-            m.d.comb += entry.place.eq(begin)
+        bits = self.config.lane_bits
+        first = request.run.address[:bits]
+        if bits:
+            m.d.comb += [entry.begin.eq(first), entry.end.eq(request.run.end)]
         m.d.comb += [
-            entry.reads.eq(words if self.config.bus_words == 1 else request.run.beats),
+            entry.place.eq(begin - first),
+            entry.reads.eq(request.run.beats if bits else words),
             granted.w_data.eq(entry),
             granted.w_en.eq(self.request.valid & self.request.ready & (words != 0)),
         ]
@@ -120,11 +120,12 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
     def _source(self) -> data.StructLayout:
         """Layout of a granted write burst in the FIFO: address in the output buffer, and number of reads from there.
 
-        With a bus of two words, ``odd`` excludes the first word of the first beat, and ``ragged`` the second word of
-        the last beat.
+        With a bus of several words, the first beat has words from lane ``begin`` on. ``end`` is the number of words of
+        the last beat; 0 means all of them.
         """
-        odd = {"odd": 1, "ragged": 1} if self.config.bus_words > 1 else {}
-        return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **odd})
+        bits = self.config.lane_bits
+        lanes = {"begin": bits, "end": bits} if bits else {}
+        return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **lanes})
 
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
         """Add the registers that track, and return, the output buffer address at which the current burst's words begin.
@@ -168,21 +169,21 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
             m.d.sync += [self.address.eq(burst.place), left.eq(Mux(granted.r_rdy, burst.reads, 0))]
         with m.Elif(read):
             m.d.sync += [self.address.eq(self.address + step), left.eq(left - 1)]
-        flags = [read, left == 1]
+        last, present = named(left == 1, "is_last_read"), Signal(step, name="present_words", init=1)
         if step > 1:
-            odd, ragged = Signal(name="is_start_odd"), Signal(name="is_ragged")
+            begin, end = (Signal(self.config.lane_bits, name=name) for name in ("begin_lane", "end_lane"))
             with m.If(granted.r_en):
-                m.d.sync += [odd.eq(burst.odd), ragged.eq(burst.ragged)]
+                m.d.sync += [begin.eq(burst.begin), end.eq(burst.end)]
             with m.Elif(read):
-                m.d.sync += odd.eq(0)
-            flags += [~odd, ~(ragged & (left == 1))]
-        read_flags = delayed(m, "read_flags", Cat(flags), self.latency, reset_less=False)
+                m.d.sync += begin.eq(0)
+            lanes = ((lane >= begin) & (~last | (end == 0) | (lane < end)) for lane in range(step))
+            m.d.comb += present.eq(Cat(lanes))
+        read_flags = delayed(m, "read_flags", Cat(read, last, present), self.latency, reset_less=False)
         word = Signal(layout, name="written_beat")
-        if step > 1:
-            m.d.comb += word.present.eq(read_flags[2:])
         m.d.comb += [
             word.data.eq(self.word),
             word.last.eq(read_flags[1]),
+            word.present.eq(read_flags[2:]),
             words.w_en.eq(read_flags[0]),
             words.w_data.eq(word),
             self.written.valid.eq(words.r_rdy),

@@ -5,30 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Value, signed
+from amaranth import Array, Module, Value, signed
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
-from hwgen.gateware.engine.writes import choice_luts, latched_writes, write_names, write_to
+from hwgen.gateware.engine.writes import banked_writes, beat_write, write_cost, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
 
 def weight_write(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write into the engine's weight buffer: a step, and weights of 8 maps for one channel.
+    """Return the layout of a write into the engine's weight buffer: consecutive words of weights.
 
-    Block ``b`` of position ``k`` of the array's chains has the index ``k * blocks + b``.
+    A word has the weights of a block of 8 maps for one channel. Block ``b`` of position ``k`` of the array's chains is
+    word ``k * blocks + b`` of its step. Word ``w`` of step ``s`` is in bank ``(s % copies) * weight_words + w`` at
+    address ``s // copies``, where ``copies`` is `EngineConfig.weight_copies`.
     """
-    return data.StructLayout(
-        {
-            "step": range(config.weight_steps),
-            "block": range(config.weight_words),
-            "data": data.ArrayLayout(signed(8), LANES),
-        }
-    )
+    return beat_write(config, config.weight_banks, config.weight_steps // config.weight_copies)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +36,16 @@ class WeightBufferConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
-        words = engine.weight_words
-        for _ in range(words):
-            cost.ram(LANES * 8, engine.weight_steps, "block")
-        cost.ff = 8 * LANES * words + engine.bus_words * (weight_write(engine).size - counter_bits(words) + words)
-        cost.lut = words + choice_luts(engine, 8 * LANES + counter_bits(engine.weight_steps), words)
+        depth = engine.weight_steps // engine.weight_copies
+        for _ in range(engine.weight_banks):
+            cost.ram(LANES * 8, depth, "block")
+        cost.lut, cost.ff = write_cost(engine, engine.weight_banks, depth, engine.weight_alignment)
+        cost.ff += LANES * 8 * engine.weight_banks
         for position in range(CHAIN):
             cost.delay(counter_bits(engine.weight_steps), int(position > 0))
+        if engine.weight_copies > 1:  # the step's copy, and the choice of its words
+            cost.ff += CHAIN * counter_bits(engine.weight_copies) * WeightBuffer.LATENCY
+            cost.lut += LANES * 8 * engine.weight_words * {2: 1, 4: 1, 8: 2}[engine.weight_copies]
         return cost.resources
 
     def component(self) -> WeightBuffer:
@@ -65,9 +64,8 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
     Members
     -------
     write : In(stream, always ready)
-        Weights of one block and position in one step (`weight_write`).
-    write_high : In(stream, always ready)
-        Weights of another block or position, written in the same cycle. Only with a bus of two words.
+        Words of one bus beat per cycle (`weight_write`). The bank of the first lane is a multiple of
+        `EngineConfig.weight_alignment`.
     step : In(range(weight_steps))
         Address of a step.
     o : Out(array of 4 arrays of ``maps`` signed bytes)
@@ -86,7 +84,7 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                **{name: In(stream.Signature(weight_write(config), always_ready=True)) for name in write_names(config)},
+                "write": In(stream.Signature(weight_write(config), always_ready=True)),
                 "step": In(range(config.weight_steps)),
                 "o": Out(data.ArrayLayout(data.ArrayLayout(signed(8), config.maps), CHAIN)),
             },
@@ -95,23 +93,22 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        ports = [getattr(self, name) for name in write_names(config)]
-        writes = latched_writes(m, ports, "block", config.weight_words)
+        writes = banked_writes(m, self.write, config.weight_banks, config.weight_alignment)
+        depth, copy_bits = config.weight_steps // config.weight_copies, config.weight_copies.bit_length() - 1
         step: Value = self.step
         for index in range(config.weight_words):
             position, block = divmod(index, config.blocks)
             if position and not block:
                 step = delayed(m, f"step_{position}", step, 1, reset_less=False)
-            words = memory.Memory(
-                shape=LANES * 8, depth=config.weight_steps, init=[], attrs=ram_attributes(config.weight_steps, "block")
-            )
-            m.submodules[f"block_{position}_{block}"] = words
-            to, of = write_port(words), read_port(words)
-            write_to(m, to, [(hits[index], write.step, write.data) for hits, write in writes])
-            m.d.comb += [
-                of.addr.eq(step),
-                self.o.as_value()
-                .word_select(index, LANES * 8)
-                .eq(delayed(m, f"read_word_{position}_{block}", of.data, 1)),
-            ]
+            if not block:
+                copy = delayed(m, f"step_copy_{position}", step[:copy_bits], self.LATENCY)
+            read: list[Value] = []
+            for bank in range(index, config.weight_banks, config.weight_words):
+                words = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
+                m.submodules[f"bank_{bank}"] = words
+                to, of = write_port(words), read_port(words)
+                write_to(m, to, writes[bank])
+                m.d.comb += of.addr.eq(step[copy_bits:])
+                read.append(delayed(m, f"read_word_{bank}", of.data, 1))
+            m.d.comb += self.o.as_value().word_select(index, LANES * 8).eq(Array(read)[copy])
         return m
