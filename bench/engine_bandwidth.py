@@ -1,4 +1,4 @@
-"""The engine in front of memories of 16 to 1 bytes a cycle: cycles beside what compute or transfer takes alone.
+"""The engine in front of memories of 64 to 1 bytes a cycle: cycles beside what compute or transfer takes alone.
 
 Usage: python bench/engine_bandwidth.py [--measure] [--plot FILE] [--json FILE] [NETWORK ...]
 
@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from fractions import Fraction
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -32,30 +34,31 @@ from hwgen.simulate import engine
 
 NETWORKS = ("alexnet", "mobilenetv1@64x64")
 #: Bytes of the bus, and cycles of a beat.
-MEMORIES = ((16, 1), (8, 1), (8, 2), (4, 1), (8, 4), (8, 8))
+MEMORIES = ((64, 1), (32, 1), (32, Fraction(3, 2)), (16, 1), (8, 1), (8, 2), (4, 1), (8, 4), (8, 8))
 HEAD = ("network", "bus bits", "bytes a cycle", "array", "port", "by layers", "by groups", "cycles", "over", "over")
 #: Keys of a row's figures, in the order of the table's columns.
 FIGURES = ("array", "port", "by_layers", "by_groups", "cycles")
 
 
-def bounds(compiled: Schedule, pace: int) -> tuple[int, int, int, int]:
+def bounds(compiled: Schedule, pace: Fraction | int) -> tuple[int, int, int, int]:
     """Return the cycles of the array, of the port, and of the longer of both, layer by layer and group by group."""
     array, port = ([0] * len(compiled.works) for _ in range(2))
     for job, place in zip(compiled.jobs, compiled.owners, strict=True):
         drained = job.drain.blocks * job.drain.pixels
         array[place] += max(job.compute.groups * job.compute.folds * group_steps(job.compute), drained)
         transfers = [fetched_jobs(0, 0), *loads(compiled.engine, job.load), *stores(job.store)]
-        port[place] += pace * sum(max(beats, 2) for each in transfers for beats, _ in moved(compiled.engine, each))
+        port[place] += sum(max(beats, 2) for each in transfers for beats, _ in moved(compiled.engine, each))
+    port = [ceil(pace * beats) for beats in port]
     groups = (max(sum(each[number] for number in group) for each in (array, port)) for group in compiled.groups)
     return sum(array), sum(port), sum(map(max, array, port)), sum(groups)
 
 
-def row_of(name: str, width: int, pace: int, *, measure: bool) -> dict[str, Any]:
+def row_of(name: str, width: int, pace: Fraction | int, *, measure: bool) -> dict[str, Any]:
     """Return the table row of a program for a bus of ``width`` bytes and a pace: its bounds and its cycles."""
-    model, timing, config = hwgen.load(name), MemoryTiming(pace=pace), EngineConfig(bus_bytes=width)
+    model, timing, config = hwgen.load(name), MemoryTiming.at(pace), EngineConfig(bus_bytes=width)
     compiled = schedule(model.network, config, pace=pace)
     cycles = START_CYCLES + EngineSchedule(compiled.engine, compiled.jobs, timing).run().cycles + DONE_CYCLES
-    row = {"network": name, "bus": width, "pace": pace}
+    row: dict[str, Any] = {"network": name, "bus": width, "pace": float(pace)}
     row |= dict(zip(FIGURES, (*bounds(compiled, pace), cycles), strict=True))
     if measure:
         (frames,) = prepare_inputs(model.network, model.random_frames(1))
@@ -78,7 +81,7 @@ def line(row: dict[str, Any]) -> tuple[str, ...]:
     figures = (f"{row[name]:,}" for name in FIGURES)
     over = (f"{row['cycles'] / row[name] - 1:.1%}" for name in ("by_layers", "by_groups"))
     measured = [f"{row['measured']:,}"] if "measured" in row else []
-    memory = (f"{8 * row['bus']}", f"{rate(row):g}")
+    memory = (f"{8 * row['bus']}", f"{rate(row):.4g}")
     return (row["network"], *memory, *figures, *over, *measured)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from engine_bandwidth import bounds, draw
@@ -26,6 +27,7 @@ def test_the_bound_of_one_job():
     assert len(found.jobs) == 1
     assert bounds(found, 1) == (40, 110, 110, 110)
     assert bounds(found, 2) == (40, 220, 220, 220)
+    assert bounds(found, Fraction(4, 3)) == (40, 147, 147, 147)
 
 
 @pytest.mark.parametrize("pace", [1, 2, 8])

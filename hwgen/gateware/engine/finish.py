@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Value, signed
+from amaranth import Array, Cat, Module, Mux, Value, signed
 from amaranth.lib import memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -272,7 +272,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
             out = read_port(words)
             m.d.comb += out.addr.eq(address[bits:])
             read.append(delayed(m, f"addend_word_{bank}", out.data, 1))
-        return Cat(read).word_select(delayed(m, "addend_bank", address[:bits], 2), LANES * 8)
+        return Array(read)[delayed(m, "addend_bank", address[:bits], 2)]
 
     def _elaborate_parameters(self, m: Module, lane: int, part: Scale, write: Any) -> None:
         """Add a lane's parameter memories; drive its `Scale` with sum and bias, later with significand and shift."""
@@ -318,5 +318,5 @@ class Finish(ConfiguredComponent[FinishConfig]):
             read_words.append(delayed(m, f"buffer_word_{bank}", out.data, 1))
         first = delayed(m, "first_bank", self.address[:bits], self.config.read_latency)
         for lane in range(banks):
-            in_order = Cat(read_words[(lane + bank) % banks] for bank in range(banks))
-            m.d.comb += self.data.word_select(lane, LANES * 8).eq(in_order.word_select(first, LANES * 8))
+            in_order = Array(read_words[(lane + bank) % banks] for bank in range(banks))
+            m.d.comb += self.data.word_select(lane, LANES * 8).eq(in_order[first])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, fifo, stream
 from amaranth.lib.wiring import In, Out
 
@@ -328,7 +328,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
         m.d.comb += lane.eq(Mux(first, burst.begin, next_lane))
         m.d.sync += [
             answer.present.eq(Mux(burst.wide, wide, Cat(lane == index for index in lanes))),
-            answer.word.eq(bus.rdata.word_select(lane, len(answer.word))),
+            answer.word.eq(Array(bus.rdata.word_select(index, len(answer.word)) for index in lanes)[lane]),
             answer.data.as_value().eq(bus.rdata),
         ]
         with m.If(taken):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hwgen.gateware.cost import counter_bits
@@ -80,7 +80,7 @@ def _bank_write(
             for bit in range(len(choice))
         ),
     ]
-    word = Cat(words[lane] for lane in lanes).word_select(choice, _WORD_BITS)
+    word = Value.cast(Array(words[lane] for lane in lanes)[choice])
     return BankWrite(enable, Mux(wraps, behind, address) if lanes[-1] > bank else address, word)
 
 
