@@ -182,27 +182,27 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 m.d.sync += block_place.eq(place)
 
     def _elaborate_first_lane(
-        self, m: Module, burst: data.View, target: Any, place: Signal, bank: Signal
+        self, m: Module, burst: data.View, target: Any, address: Signal, bank: Signal
     ) -> tuple[Value, Value]:
-        """Return address and bank of the first lane of a row's first beat; ``place`` and ``bank`` are the row's.
+        """Return address and bank of the first lane of a row's first beat; ``address`` and ``bank`` are the row's.
 
         Steps of weights, and words of the addend buffer, are spread over banks.
         """
         config = self.config
         bits, copy_bits = config.lane_bits, config.weight_copies.bit_length() - 1
         if not bits:
-            return place, bank
-        row, first = Signal.like(place, name="first_word_address"), Signal.like(bank, name="first_word_bank")
+            return address, bank
+        row, first = Signal.like(address, name="first_word_address"), Signal.like(bank, name="first_word_bank")
         most = max(config.pixels, config.weight_banks, config.bus_words)
         lanes_before, banks = Signal(bits, name="lanes_before"), Signal(range(most + 1), name="target_banks")
-        m.d.comb += [row.eq(place), first.eq(bank)]
+        m.d.comb += [row.eq(address), first.eq(bank)]
         with m.Switch(target):
             with m.Case(Target.MAP):
                 m.d.comb += banks.eq(config.pixels)
             with m.Case(Target.ADDEND):
-                m.d.comb += [row.eq(place[bits:]), first.eq(place[:bits]), banks.eq(config.bus_words)]
+                m.d.comb += [row.eq(address[bits:]), first.eq(address[:bits]), banks.eq(config.bus_words)]
             with m.Case(Target.WEIGHTS):
-                m.d.comb += [row.eq(place[copy_bits:]), first.eq(place[:copy_bits] * config.weight_words)]
+                m.d.comb += [row.eq(address[copy_bits:]), first.eq(address[:copy_bits] * config.weight_words)]
                 m.d.comb += banks.eq(config.weight_banks)
         with m.If(banks != 0):
             m.d.comb += lanes_before.eq(burst.run.address)

@@ -226,18 +226,21 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
             ),
             run.eq(load.payload.run),
         ]
-        asked, writing = Signal(_asked_layout(self.config), name="read_entry"), Signal(_WRITING, name="write_entry")
-        m.d.comb += [asked.tag.eq(load.payload.tag), asked.empty.eq(run.beats == 0)]
+        read_entry, write_entry = (
+            Signal(_asked_layout(self.config), name="read_entry"),
+            Signal(_WRITING, name="write_entry"),
+        )
+        m.d.comb += [read_entry.tag.eq(load.payload.tag), read_entry.empty.eq(run.beats == 0)]
         with m.If(granted["fetch"]):
-            m.d.comb += [run.eq(fetch.payload), asked.tag.eq(0), asked.tag.target.eq(Target.JOB)]
+            m.d.comb += [run.eq(fetch.payload), read_entry.tag.eq(0), read_entry.tag.target.eq(Target.JOB)]
         with m.Elif(granted["store"]):
             m.d.comb += run.eq(store.payload.run)
         if self.config.bus_words > 1:
             begin = run.address[: self.config.lane_bits]
-            m.d.comb += [asked.wide.eq(run.wide), asked.begin.eq(begin), asked.end.eq(run.end)]
-        m.d.comb += [writing.done.eq(store.payload.done), writing.empty.eq(run.beats == 0)]
+            m.d.comb += [read_entry.wide.eq(run.wide), read_entry.begin.eq(begin), read_entry.end.eq(run.end)]
+        m.d.comb += [write_entry.done.eq(store.payload.done), write_entry.empty.eq(run.beats == 0)]
         reading = granted["fetch"] | granted["load"]
-        for outstanding, entry, now in ((reads, asked, reading), (writes, writing, granted["store"])):
+        for outstanding, entry, now in ((reads, read_entry, reading), (writes, write_entry, granted["store"])):
             m.d.comb += [outstanding.w_data.eq(entry), outstanding.w_en.eq(now)]
         for channel, now in (("ar", reading), ("aw", granted["store"])):
             valid, ready, address, length = (getattr(bus, channel + name) for name in ("valid", "ready", "addr", "len"))
