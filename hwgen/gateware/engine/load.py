@@ -137,10 +137,14 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         """Add the logic that gives the first burst of each row in memory its address and bank in the target buffer.
 
         The next row's address is known two cycles ahead. The tag has the position of the first beat's first lane, which
-        is before the row if the row begins in another lane.
+        is before the row if the row begins in another lane. A box's own position is registered: its box is considered
+        two cycles before its first burst.
         """
         part, tag = self.part.payload, self.request.payload.tag
-        begin_place, begin_rest = Signal.like(tag.place, name="box_address"), Signal.like(tag.rest, name="box_bank")
+        begin_place, begin_rest = (
+            Signal.like(tag.place, name="box_address", reset_less=True),
+            Signal.like(tag.rest, name="box_bank", reset_less=True),
+        )
         row_place, row_rest = (
             Signal.like(tag.place, name="row_address", reset_less=True),
             Signal.like(tag.rest, name="row_bank", reset_less=True),
@@ -150,17 +154,18 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         )
         next_place = Signal.like(row_place, name="next_row_address", reset_less=True)
         next_rest = Signal.like(row_rest, name="next_row_bank", reset_less=True)
+        m.d.sync += begin_rest.eq(0)
         with m.Switch(target):
             with m.Case(Target.PARAMETERS):
-                m.d.comb += begin_place.eq(part.p_base)
+                m.d.sync += begin_place.eq(part.p_base)
             with m.Case(Target.TABLES):
-                m.d.comb += begin_place.eq(part.p_base * (TABLE_WORDS // LANES))
+                m.d.sync += begin_place.eq(part.p_base * (TABLE_WORDS // LANES))
             with m.Case(Target.MAP):
-                m.d.comb += [begin_place.eq(part.x_base), begin_rest.eq(part.x_first)]
+                m.d.sync += [begin_place.eq(part.x_base), begin_rest.eq(part.x_first)]
             with m.Case(Target.ADDEND):
-                m.d.comb += begin_place.eq(part.x_base)
+                m.d.sync += begin_place.eq(part.x_base)
             with m.Case(Target.WEIGHTS):
-                m.d.comb += begin_place.eq(part.w_base)
+                m.d.sync += begin_place.eq(part.w_base)
         rest = Signal(range(2 * self.config.pixels), name="row_bank_sum")
         wraps = named(rest >= self.config.pixels, "bank_wraps")
         m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
@@ -195,17 +200,16 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         row, first = Signal.like(address, name="first_word_address"), Signal.like(bank, name="first_word_bank")
         most = max(config.pixels, config.weight_banks, config.bus_words)
         lanes_before, banks = Signal(bits, name="lanes_before"), Signal(range(most + 1), name="target_banks")
-        m.d.comb += [row.eq(address), first.eq(bank)]
-        with m.Switch(target):
-            with m.Case(Target.MAP):
-                m.d.comb += banks.eq(config.pixels)
+        box_target, is_wide = Signal(Target, name="box_target"), Signal(name="is_box_wide")
+        m.d.sync += [box_target.eq(target), is_wide.eq(Cat(target == option for option in WIDE).any())]
+        m.d.comb += [row.eq(address), first.eq(bank), banks.eq(config.pixels)]
+        with m.Switch(box_target):
             with m.Case(Target.ADDEND):
                 m.d.comb += [row.eq(address[bits:]), first.eq(address[:bits]), banks.eq(config.bus_words)]
             with m.Case(Target.WEIGHTS):
                 m.d.comb += [row.eq(address[copy_bits:]), first.eq(address[:copy_bits] * config.weight_words)]
                 m.d.comb += banks.eq(config.weight_banks)
-        with m.If(banks != 0):
-            m.d.comb += lanes_before.eq(burst.run.address)
+        m.d.comb += lanes_before.eq(burst.run.address[:bits] & is_wide.replicate(bits))
         is_before = named(first < lanes_before, "is_before_address")
         return row - is_before, first - lanes_before + Mux(is_before, banks, 0)
 
