@@ -14,9 +14,10 @@ from dataclasses import replace
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import INPUT, Network
+from hwgen.program.array_pass import Lattice, Pass
 from hwgen.program.groups import Layer
 from hwgen.program.maps import Batch, at_ends, roots
-from hwgen.program.passes import MOST_TAPS, Lattice, Pass
+from hwgen.program.passes import MOST_TAPS
 from hwgen.program.tiles import Room, best_tilings
 
 __all__ = ["MOST_FRAMES", "batched", "check_frames", "together"]

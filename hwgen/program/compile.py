@@ -13,16 +13,18 @@ import numpy as np
 from hwgen.errors import ModelError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job, pack_jobs
+from hwgen.gateware.engine.product import PRODUCT_BITS
 from hwgen.network import host
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap
+from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer
 from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import Batch, MapLocation, MapLocations, aligned, allocate_maps, roots, steps
-from hwgen.program.passes import Pass, passes
+from hwgen.program.passes import passes
 from hwgen.program.tiles import Chunk, Room, Tiling, chunks, pieces, weight_steps
 
 
@@ -334,7 +336,9 @@ def _check_names(names: Sequence[str], tilings: Mapping[str, Tiling]) -> None:
 
 
 def _check_sums(task: Pass, engine: EngineConfig) -> None:
-    """Refuse weights whose sums of products can exceed the bits of the engine's accumulators."""
+    """Refuse weights, or products of maps, whose sums can exceed the bits of the engine's accumulators."""
+    if task.product and engine.sum_bits < PRODUCT_BITS:
+        raise ModelError(f"{task.name}: products of two maps need sum_bits of {PRODUCT_BITS}, not {engine.sum_bits}")
     if task.weights is None or task.maximum:
         return
     max_sum = max(int(np.abs(weights).sum()) for weights in task.weights) * 128

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
+from hwgen.program.array_pass import Pass, share_tables
 from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import MapLocation, Step
 from hwgen.program.nests import tiling_cost
-from hwgen.program.passes import Pass
 from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
@@ -126,7 +126,7 @@ class Grouping:
 
     def _chosen(self, layers: Sequence[Layer], choice: Mapping[str, Sequence[Tiling]]) -> Group:
         tasks = [task for layer in layers for task in layer.tasks]
-        if len(layers) > 1 and _share_tables(tasks):
+        if len(layers) > 1 and share_tables(tasks):
             raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
         for layer in layers:
             if len(choice[layer.name]) not in (1, len(layer.tasks)):
@@ -196,7 +196,7 @@ class Grouping:
 
     def _may_be_together(self, layers: Sequence[Layer]) -> bool:
         tasks = [task for layer in layers for task in layer.tasks]
-        if not all(layer.tasks for layer in layers) or _share_tables(tasks):
+        if not all(layer.tasks for layer in layers) or share_tables(tasks):
             return False
         return not any(task.name in self._fixed for task in tasks)
 
@@ -297,9 +297,3 @@ def _edges(works: Sequence[Work]) -> list[str]:
 def _tiling_per_pass(tilings: Sequence[Tiling], passes: int) -> Sequence[Tiling]:
     """Return one tiling per pass of a layer; a single tiling applies to all passes."""
     return tilings if len(tilings) == passes else [*tilings] * passes
-
-
-def _share_tables(tasks: Sequence[Pass]) -> bool:
-    """Whether two of the given passes load the same lookup table of the engine, and thus cannot alternate."""
-    numbers = [table.first for task in tasks for table in task.tables]
-    return len(set(numbers)) < len(numbers)

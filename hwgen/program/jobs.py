@@ -17,9 +17,9 @@ import numpy as np
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.program.array_pass import Pass, share_tables
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation
-from hwgen.program.passes import Pass
 from hwgen.program.tiles import Chunk, Cost, Room, Tiling, chunks, pieces, pitch, plane_words, steps
 from hwgen.schedule.engine_core import group_steps
 
@@ -251,7 +251,10 @@ class Emitter:
         return whole.part(first_block, location.blocks, slice(self.frame % frame_rows, None, frame_rows))
 
     def add(self, *works: Work) -> None:
-        """Generate the jobs of one layer's pass, or of several passes side by side, and append them to the program."""
+        """Generate the jobs of one layer's pass, or of several passes side by side, and append them to the program.
+
+        Passes that load the same table follow each other.
+        """
         group = []
         for work in works:
             group.append(_PassJobs(self, work, self._passes))
@@ -262,7 +265,8 @@ class Emitter:
             rows.left[first_block : first_block + count] = self.locations[jobs.task.target[0]].width
         if (indices := tuple(jobs.pass_index for jobs in group)) not in self.groups:
             self.groups.append(indices)
-        _emit_side_by_side(self, group)
+        for turn in [[jobs] for jobs in group] if share_tables([work.task for work in works]) else [group]:
+            _emit_side_by_side(self, turn)
         self.job_frames += [self.frame] * (len(self.jobs) - len(self.job_frames))
 
     def end(self) -> list[Job]:
@@ -377,10 +381,10 @@ class _PassJobs:
         if task.channelwise:
             first_block, count = first_block + item.fold, item.folds
         parts = [(self.all.rows(edge), (slice(first_block, first_block + count), slice(*tile.box_rows)))]
-        if task.addend:
-            edge, first_block = task.addend
+        if task.operand:
+            edge, first_block = task.operand
             first_block += self._fold_block(item.fold)
-            part = slice(first_block, first_block + self._item_blocks(item)), slice(*tile.rows)
+            part = slice(first_block, first_block + self._item_blocks(item)), slice(*self._operand_rows(tile))
             parts.append((self.all.rows(edge), part))
         return parts
 
@@ -414,8 +418,8 @@ class _PassJobs:
         sections: dict[str, Any] = {"compute": compute}
         if item.last:
             finishes = [self._load_parameters(item, loads)]
-            if self.task.addend:
-                finishes.append(self._load_addend(item, loads, *self.task.addend))
+            if self.task.operand:
+                finishes.append(self._load_operand(item, loads, *self.task.operand))
             sections |= self._finish(item, *(operand.base for operand in finishes))
             finishes += self._load_tables(loads)
             for operand in finishes:
@@ -526,30 +530,41 @@ class _PassJobs:
             _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": entry.base}, wait_stored=wait)
         return entry
 
-    def _load_addend(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Entry:
-        """Load the map tile to be added to the outputs, in the tile's own job or in a job before it.
+    def _operand_rows(self, tile: _Tile) -> Span:
+        """Return the rows of the map to be added or multiplied to a tile's outputs."""
+        return (0, 1) if self.task.reads_pixel else tile.rows
 
-        The job before is needed if the tile's own job loads its input.
+    def _load_operand(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Entry:
+        """Load the map tile to be added or multiplied to the outputs, in the tile's own job or in a job before it.
+
+        The job before is needed if the tile's own job loads its input. A single pixel that the buffer holds is not
+        loaded again.
         """
         tile, location, source = item.tile, self.all.locations[edge], self.all.rows(edge)
         count, block = self._item_blocks(item), first_block + self._fold_block(item.fold)
-        entry, wait = self.all.addends.add(len(self.all.jobs), count * tile.pixels)
-        region = slice(block, block + count), slice(*tile.rows)
+        pixels, span = tile.pixels, self._operand_rows(tile)
+        rows, words, column, key = tile.pixel_rows, tile.out_columns, tile.columns[0], object()
+        if self.task.reads_pixel:
+            pixels = rows = words = 1
+            column, key = 0, (self.pass_index, self.all.frame, item.fold)
+            if (entry := self.all.addends.find(key)) is not None:
+                return entry
+        entry, wait = self.all.addends.add(key, count * pixels)
+        region = slice(block, block + count), slice(*span)
         assert not source.left[region].any(), "rows are read that no job has computed"
-        rows, words = tile.pixel_rows, tile.out_columns
         if words == location.width and location.joins_rows:
-            rows, words = 1, tile.pixels
+            rows, words = 1, pixels
         load = {
             "addend": 1,
             "x_blocks": count,
-            "x_address": location.at(block, tile.rows[0], tile.columns[0]),
+            "x_address": location.at(block, span[0], column),
             "x_row_stride": location.row_bytes,
             "x_block_stride": location.block_bytes,
             "x_rows": rows,
             "x_words": words,
             "x_base": entry.base,
             "x_pitch_words": words,
-            "x_plane": tile.pixels,
+            "x_plane": pixels,
         }
         wait = max(wait, int(source.stored[region].max()))
         if loads and "x_blocks" in loads[-1]:
@@ -589,12 +604,13 @@ class _PassJobs:
         stride, across = task.stride, tile.out_columns
         step = pitch(task, engine, tile.box_width, across)
         chunk, (channels, kernel_rows, kernel_columns) = item.chunk, item.chunk.size
-        row = tile.rows[0] * stride - window.padding[0] + chunk.taps[0] * window.dilation[0] - top
+        row = tile.rows[0] * window.stride[0] - window.padding[0] + chunk.taps[0] * window.dilation[0] - top
         column = tile.columns[0] * stride - window.padding[1] + chunk.tap_columns[0] * window.dilation[1] - left
         base = box.base * engine.pixels if self.roll is None else self.roll.at
         start = base + row // task.row_step * step + column
         rows, columns = engine.pixels // across, engine.pixels % across
-        down = step * stride // task.row_step  # positions from a pixel to the pixel below
+        # Positions from a pixel to the pixel below. With unequal strides, no pixel that is drained has one.
+        down = step * stride // (task.row_step if window.stride[0] == stride else 1)
         plane = self._plane(tile)
         start += (chunk.channels[0] - chunk.box_channels[0]) // LANES * plane * engine.pixels
         walk = (stride, across, down)  # determine the lanes' first pixels; ``down`` depends on skipped rows
@@ -654,12 +670,16 @@ class _PassJobs:
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
             bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
+        if task.product:
+            bounds |= dict(zip(("a_low", "a_zero_point"), task.product.zero_points, strict=True))
         self._output_entry = entry
         return {
             "drain": Drain(
                 blocks=count,
                 pixels=tile.pixels,
                 add=task.addend is not None,
+                multiply=task.product is not None,
+                one_pixel=task.reads_pixel,
                 a_base=addend,
                 table=task.looked_up,
                 pool=task.pooled,

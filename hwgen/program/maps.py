@@ -13,7 +13,8 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Concat, Copy, Op
 from hwgen.program.layout import WORD, blocks
-from hwgen.program.passes import joined
+from hwgen.program.passes import joined, parts_of, scratch_maps
+from hwgen.program.simplify import simplified
 
 #: Alignment of every memory region, in bytes. A burst must not cross a multiple of this address.
 ALIGNMENT = 4096
@@ -92,12 +93,18 @@ class Step:
         """Feature map that the step's last layer writes to memory."""
         return self.ops[-1].output
 
+    @property
+    def scratch(self) -> tuple[str, ...]:
+        """Names of the maps in memory between the passes of the step's first layer."""
+        return tuple(scratch_maps(self.ops[0]))
+
 
 def steps(network: Network) -> tuple[Step, ...]:
     """Return the steps of a network in order: each layer with the layers that the engine fuses onto its output.
 
     A `Copy` is no step.
     """
+    network = simplified(network)
     target_of, steps_by_name = _inside(network), dict[str, Step]()
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
@@ -110,9 +117,18 @@ def steps(network: Network) -> tuple[Step, ...]:
             del steps_by_name[extendable[-1].name]
             steps_by_name[layer.name] = _with(extendable[-1], layer, edges)
         else:
-            inner = tuple(target_of.get(edge, ("", 0))[0] == layer.name for edge in edges)
-            steps_by_name[layer.name] = Step((layer,), (edges,), inner)
+            steps_by_name[layer.name] = Step((layer,), (edges,), _inner(layer, edges, target_of))
     return tuple(steps_by_name.values())
+
+
+def _inner(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, int]]) -> tuple[bool, ...]:
+    """Return whether each input of a layer is stored where the layer, a concatenation, wants it."""
+    if not isinstance(layer, Concat):
+        return (False,) * len(edges)
+    place, channels = parts_of(layer)
+    return tuple(
+        target_of.get(edge) == (place, channel // LANES) for edge, channel in zip(edges, channels, strict=True)
+    )
 
 
 def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
@@ -123,8 +139,9 @@ def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
 def roots(network: Network) -> dict[str, tuple[str, int]]:
     """Return, for each map, the stored map that contains it, and the index of its first 8-channel block there.
 
-    The stored map is the map itself or a concatenation.
+    The stored map is the map itself, a concatenation, or the scratch map of one. Scratch maps are among the maps.
     """
+    network = simplified(network)
     target_of, copy_sources = _inside(network), {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if isinstance(layer, Copy):
@@ -138,7 +155,8 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
         outer, first_block = root(target_of[edge][0])
         return outer, first_block + target_of[edge][1]
 
-    return {edge: root(edge) for edge in (INPUT, *(layer.name for layer in network.layers))}
+    scratch = (edge for layer in network.layers for edge in scratch_maps(layer))
+    return {edge: root(edge) for edge in (INPUT, *(layer.name for layer in network.layers), *scratch)}
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
@@ -151,15 +169,14 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if not isinstance(layer, Concat):
             continue
-        channel = 0
-        for edge, source, table in zip(edges, layer.inputs, layer.tables, strict=True):
+        place, channels = parts_of(layer)
+        for edge, channel, source, table in zip(edges, channels, layer.inputs, layer.tables, strict=True):
             integer_type = source.type
             is_same = integer_type == layer.output.type and np.array_equal(
                 table, np.arange(integer_type.minimum, integer_type.maximum + 1)
             )
             if is_same and channel % LANES == 0 and edge not in target_of and edge not in copies and edge != INPUT:
-                target_of[edge] = layer.name, channel // LANES
-            channel += source.channels
+                target_of[edge] = place, channel // LANES
     return target_of
 
 
@@ -231,13 +248,16 @@ def allocate_maps(
     """
     batch, root_of = batch or Batch(), roots(network)
     maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
+    for layer in network.layers:
+        maps |= scratch_maps(layer)
     first_use: dict[str, int] = {INPUT: 0}
     last_use: dict[str, int] = {}
     interleaved: set[str] = set()
     for group_index, group in enumerate(order):
         for step in group:
-            first_use.setdefault(root_of[step.name][0], group_index)
-            used = {root_of[edge][0] for edge in (*step.edges, step.name)}
+            for edge in (step.name, *step.scratch):
+                first_use.setdefault(root_of[edge][0], group_index)
+            used = {root_of[edge][0] for edge in (*step.edges, *step.scratch, step.name)}
             last_use |= dict.fromkeys(used, group_index)
             if step.name in batch.together:
                 interleaved |= used

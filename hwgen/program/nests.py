@@ -16,8 +16,8 @@ from hwgen.blocking.nest import Loop, Nest
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
+from hwgen.program.array_pass import Pass
 from hwgen.program.layout import blocks
-from hwgen.program.passes import Pass
 from hwgen.program.tiles import (
     Cost,
     Estimator,
@@ -72,7 +72,7 @@ def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | N
 def _check_sizes(task: Pass, tiling: Tiling) -> None:
     rows, columns = task.window.kernel
     sizes = {
-        "rows": (tiling.rows, 1 if task.is_scattered else task.rows, task.edge),
+        "rows": (tiling.rows, 1 if task.has_single_rows else task.rows, task.edge),
         "columns": (tiling.columns, task.columns, task.edge),
         "box_rows": (tiling.box_rows, -(-task.rows // max(tiling.rows, 1)) * tiling.rows, tiling.rows),
         "channels": (tiling.channels, task.channels, LANES),
@@ -194,7 +194,7 @@ def words(task: Pass, engine: EngineConfig, tiling: Tiling, positions: dict[str,
     PlanError
         For the passes that `problem` refuses, or if a chunk has fewer kernel rows than the stride.
     """
-    stride, last = task.stride, task.window.kernel[0] % tiling.taps
+    stride, last = task.window.stride[0], task.window.kernel[0] % tiling.taps
     if tiling.by_taps and min(tiling.taps, last or tiling.taps) < stride and tiling.rows > 1:
         raise PlanError(f"{task.name}: chunks of fewer kernel rows than the stride, {stride}, are not counted")
     loop_nest, loops = nest(task, engine, tiling), problem(task)

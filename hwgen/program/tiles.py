@@ -15,8 +15,8 @@ from hwgen.blocking.tiling import distinct
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
+from hwgen.program.array_pass import Pass
 from hwgen.program.layout import blocks
-from hwgen.program.passes import Pass
 from hwgen.program.terms import Span, Term
 
 #: Maximum numbers that fit a job's fields: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
@@ -361,7 +361,7 @@ def _heights(task: Pass) -> np.ndarray:
     """
     sizes = [
         (rows, min(rows * tiles, -(-task.rows // rows) * rows))
-        for rows in range(task.edge, (1 if task.is_scattered else task.rows) + 1, task.edge)
+        for rows in range(task.edge, (1 if task.has_single_rows else task.rows) + 1, task.edge)
         for tiles in _tile_counts(-(-task.rows // rows))
     ]
     return np.array(sizes, np.int64).reshape(-1, 2)
@@ -414,7 +414,7 @@ def most_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: 
     if task.shares_weights or task.shares_parameters:
         limit = 1
     most = np.minimum(limit, engine.output_words // 2 * task.edge**2 // (count * pixels))
-    if task.addend:
+    if task.operand and not task.reads_pixel:
         most = np.minimum(most, engine.addend_words // 2 // (count * pixels))
     if not single:
         most = np.minimum(most, engine.slots // 2 // -(-pixels // engine.pixels))
@@ -431,7 +431,7 @@ def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
     groups = MOST_GROUPS if single else engine.slots // 2
     count = _fold_blocks(task, engine)
     room = engine.output_words // 2 // count * task.edge**2
-    if task.addend:
+    if task.operand and not task.reads_pixel:
         room = min(room, engine.addend_words // 2 // count)
     return min(groups * engine.pixels, room, MOST_PIXELS)
 
@@ -462,7 +462,7 @@ class Estimator:
         self._all_blocks = blocks(task.channels)
         self._group_cycles = self._folds * max(self._fold_weights, self._fold_blocks * engine.pixels)
         outputs = task.rows * task.columns * blocks(task.maps)
-        self._finished = outputs // task.edge**2 + (outputs if task.addend else 0)
+        self._finished = outputs // task.edge**2 + (outputs if task.operand and not task.reads_pixel else 0)
         if task.is_scattered:  # each word is a burst, which takes two cycles
             self._finished *= 2
 

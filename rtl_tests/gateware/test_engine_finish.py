@@ -31,6 +31,7 @@ from hwgen.gateware.engine.add import TableAddConfig
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import Finish, FinishConfig
 from hwgen.gateware.engine.pool import Pool, PoolConfig
+from hwgen.gateware.engine.product import MapProductConfig
 from hwgen.gateware.lookup import delayed
 from hwgen.network.requantise import Requantisation, requantise
 
@@ -201,6 +202,7 @@ PARTS = (ScaleConfig(), BoundConfig(bits=11), BoundConfig(bits=13), PoolConfig(w
 MORE_PARTS = (
     TableAddConfig(),
     TableAddConfig(lanes=1),
+    MapProductConfig(),
     PoolConfig(words=512, blocks=4),
     PoolConfig(words=2048, blocks=8),
     FinishConfig(engine=EngineConfig(parameter_words=128, output_words=1024, sum_bits=24)),
@@ -310,13 +312,15 @@ def stretch(
     Its addends lie from ``of_addends`` on, 112 at most; they are written while the job before is at work.
     """
     made = Stretch()
-    add, pool, table = (rng.random() < 0.5 for _ in range(3))
-    add, pool = (True, True) if first else (add, pool)
+    pool, table = (rng.random() < 0.5 for _ in range(2))
+    joins = rng.choice(["add", "multiply", "none"])
+    joins, pool = ("add", True) if first else (joins, pool)
     columns = rng.randint(2, 2 * engine.pool_words + 1) if pool else rng.randint(1, 7)
     rows = rng.randint(2 if pool else 1, 4)
     size = rng.randint(1, min(engine.blocks, engine.pool_words // (columns // 2)) if pool else engine.blocks)
     blocks = rng.randint(1, 4)
-    job = {**rule(rng, ""), **rule(rng, "a_"), "add": add, "table": table, "pool": pool}
+    job = {**rule(rng, ""), **rule(rng, "a_"), "add": joins == "add", "multiply": joins == "multiply"}
+    job |= {"table": table, "pool": pool}
     job["columns"] = columns if pool else rng.randrange(1 << 10)
     made.writes, maps = parameter_writes(rng, base, blocks)
     pixels = columns * rows
@@ -327,14 +331,20 @@ def stretch(
     for fold, pixel, block in [(each, pixel, block) for each in folds for pixel in range(pixels) for block in each]:
         of_block = maps[LANES * block : LANES * (block + 1)]
         sums = sums_near(rng, of_block, engine.sum_bits)
-        results = [scaled_by(each + bias, *scale) for each, (bias, *scale) in zip(sums, of_block, strict=True)]
-        outputs = [bounded(result, job, "") for result in results]
         place = of_addends + block * pixels + pixel & 0xFFFF
-        if add:
-            addend = [rng.randrange(-128, 128) for _ in range(LANES)]
-            word = int.from_bytes((each & 255 for each in addend), "little")
+        operand = [rng.randrange(-128, 128) for _ in range(LANES)]
+        if joins != "none":
+            word = int.from_bytes((each & 255 for each in operand), "little")
             made.addends.append({"word": place % engine.addend_words, "data": word})
-            outputs = [bounded(tables.add(a, b), job, "a_") for a, b in zip(outputs, addend, strict=True)]
+        totals = sums
+        if joins == "multiply":
+            sums = [rng.choice([-128, 127, rng.randrange(-128, 128)]) for _ in range(LANES)]
+            zeros = job["a_low"], job["a_zero_point"]
+            totals = [(a - zeros[0]) * (b - zeros[1]) for a, b in zip(sums, operand, strict=True)]
+        results = [scaled_by(each + bias, *scale) for each, (bias, *scale) in zip(totals, of_block, strict=True)]
+        outputs = [bounded(result, job, "") for result in results]
+        if joins == "add":
+            outputs = [bounded(tables.add(a, b), job, "a_") for a, b in zip(outputs, operand, strict=True)]
         ends_fold = (pixel, block) == (pixels - 1, fold[-1])
         end = {"pixel_end": block == fold[-1], "fold_end": ends_fold, "last": ends_fold and fold == folds[-1]}
         places = {"address": at + block * plane + pixel, "addend": place, "parameter": base + block}

@@ -33,6 +33,7 @@ from programs import (
     networks,
     scheduled,
     tamed,
+    tasks_of,
 )
 from refusals import left_out_if
 
@@ -44,9 +45,21 @@ from hwgen.gateware.engine.job import Job, pack_jobs
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, INT16, UINT8, FeatureMap, Window
-from hwgen.network.ops import Add, AveragePool, Conv, DepthToSpace, Select, SpaceToDepth, Upsample
-from hwgen.network.requantise import requantise
-from hwgen.program.average import average_rule
+from hwgen.network.ops import (
+    Add,
+    AveragePool,
+    Concat,
+    Conv,
+    DepthToSpace,
+    Lookup,
+    MaxPool,
+    Mul,
+    Select,
+    SpaceToDepth,
+    Upsample,
+)
+from hwgen.network.requantise import Requantisation, Thresholds, requantise
+from hwgen.program.average import average_factors
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
 from hwgen.program.jobs import Emitter, Work
@@ -244,6 +257,40 @@ def test_maps_are_computed_into_concatenations():
     check(found)
 
 
+def test_a_function_of_one_map_is_one_table():
+    """The product of a convolution's output and its sigmoid is looked up on the convolution's way out."""
+    layer = conv(channels=9, size=(5, 6))
+    source = replace(layer.output, scale=0.1)
+    half = replace(source, scale=float(np.float32(1 / 256)), zero_point=0)
+    reals = (np.arange(256) - source.zero_point) * 0.1
+    table = np.clip(np.rint(256 / (1 + np.exp(-reals))), 0, 255).astype(np.int64)[None]
+    window = Window(kernel=(1, 1))
+    sigmoid = Lookup(name="sigmoid", input=source, output=half, window=window, table=table)
+    labels = Label(0.1, source.zero_point), Label(half.scale, 0), Label(0.05, 20)
+    after = replace(source, zero_point=20)
+    product = Mul(name="silu", input=source, more=(half,), output=after, window=window, labels=labels, low=0, high=255)
+    layers = replace(layer, output=source), sigmoid, product
+    network = Network(name="silu", layers=layers, edges=((INPUT,), ("conv",), ("conv", "sigmoid")))
+    (task,) = tasks_of(network)
+    assert task.looked_up
+    check(schedule(network, SMALL))
+
+
+@pytest.mark.parametrize("channels", [5, 8])
+def test_maps_of_any_channels_are_joined(channels):
+    """A map that begins at no whole block is joined in a scratch map; equal maps twice, and a map of another scale."""
+    source = FeatureMap(channels=channels, height=5, width=6, type=UINT8, zero_point=3, scale=0.5)
+    layer = replace(conv(channels=channels, maps=11, size=(5, 6)), input=source)
+    layer = replace(layer, output=replace(layer.output, scale=0.25))
+    maps = (source, layer.output, layer.output)
+    output = replace(layer.output, channels=channels + 22)
+    labels = tuple(Label(each.scale, each.zero_point) for each in (*maps, output))
+    parameters = {"window": Window(kernel=(1, 1)), "labels": labels, "low": 0, "high": 255}
+    joined = Concat(name="joined", input=source, more=maps[1:], output=output, **parameters)
+    network = Network(name="joined", layers=(layer, joined), edges=((INPUT,), (INPUT, "conv", "conv")))
+    check(schedule(network.with_inputs_read_once(), SMALL))
+
+
 def test_channels_that_are_picked():
     source = FeatureMap(channels=21, height=5, width=6, type=INT8)
     index = tuple(np.random.default_rng(0).integers(0, 21, 50).tolist())
@@ -351,8 +398,6 @@ def test_sums_fit_their_bits():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"weights": np.full((40, 24, 3, 3), 200)}, "output channel 0 has 200"),
-        ({"fraction": 2}, "finer than its products"),
         ({"bias": np.full(40, 1 << 32)}, "must fit 32 bits"),
         ({"input": FeatureMap(channels=24, height=9, width=14, type=INT16)}, "at most 8 bits"),
         ({"window": Window(kernel=(3, 3), padding=(1, 1, 1, 1), dilation=(1, 300))}, "dilations of at most 255"),
@@ -393,10 +438,36 @@ def test_products_that_float32_would_round():
         float32=False,
     )
     layer = replace(layer, bias=np.zeros(8, np.int64), requantisation=rule)
-    with pytest.raises(
-        ModelError, match=r"conv: the model rounds this layer's products once, .*; use --template stream"
-    ):
-        schedule(alone(layer), SMALL)
+    found = schedule(alone(layer), SMALL)
+    (task,) = (work.task for work in found.works)
+    assert (unpack_parameters(task.parameters)[1] != significand).all()
+    check(found)
+
+
+def test_sums_that_no_factor_gives():
+    """Outputs that begin at sums which lie on no line are refused."""
+    layer = conv(kernel=1, channels=8, maps=8, weights=np.eye(8, dtype=np.int64).reshape(8, 8, 1, 1))
+    line, bent = np.arange(1, 256) * 7 - 400, np.arange(1, 256) ** 2
+    check(
+        schedule(alone(replace(layer, requantisation=Thresholds(first=np.stack([line] * 8), low=0, high=255))), SMALL)
+    )
+    with pytest.raises(ModelError, match="conv: no factor and bias of the engine round this layer's sums"):
+        schedule(alone(replace(layer, requantisation=Thresholds(first=np.stack([bent] * 8), low=0, high=255))), SMALL)
+
+
+@settings(max_examples=30)
+@given(
+    layer=st.builds(conv, kernel=st.sampled_from([1, 3]), channels=st.integers(1, 12), maps=st.integers(1, 9)),
+    fraction=st.integers(0, 6),
+    float32=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_roundings_of_other_kinds(layer, fraction, float32, seed):
+    """Products that are rounded once, and biases finer than products, give the golden model's outputs."""
+    rng = np.random.default_rng(seed)
+    layer = replace(layer, fraction=fraction, bias=rng.integers(-1000, 1000, layer.outputs) << fraction // 2)
+    layer = replace(layer, requantisation=replace(a_requantisation(rng, layer), float32=float32))
+    check(scheduled(alone(layer), SMALL), seed % 1000)
 
 
 @pytest.mark.parametrize(("channels", "maps", "groups"), [(24, 24, 2), (12, 20, 4), (16, 6, 2), (5, 15, 5)])
@@ -407,11 +478,34 @@ def test_groups_that_are_no_whole_blocks(channels, maps, groups):
     check(schedule(alone(layer), SMALL))
 
 
+@settings(max_examples=30)
+@given(
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.tuples(st.integers(1, 6), st.integers(1, 4)),
+    padding=st.tuples(*[st.integers(0, 2)] * 4),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    kind=st.sampled_from(["conv", "depthwise", "pool"]),
+    engine=engines(),
+)
+def test_strides_that_differ(kernel, stride, padding, dilation, kind, engine):
+    layer = conv(kernel=1, channels=12, maps=12, size=(13, 15))
+    window = Window(kernel=kernel, stride=stride, padding=padding, dilation=dilation)
+    rows, columns = window.output_size(13, 15)
+    output = replace(layer.output, height=rows, width=columns)
+    if kind == "pool":
+        check(scheduled(alone(MaxPool(name="pool", input=layer.input, output=output, window=window)), engine))
+        return
+    channels = 1 if kind == "depthwise" else 12
+    weights = np.random.default_rng(0).integers(-128, 128, (12, channels, *kernel))
+    layer = replace(layer, window=window, output=output, weights=weights, groups=12 // channels)
+    check(scheduled(alone(layer), engine))
+
+
 def test_strides_that_are_refused():
     layer = conv(size=(9, 9))
-    window = Window(kernel=(3, 3), stride=(1, 2), padding=(1, 1, 1, 1))
-    with pytest.raises(ModelError, match="conv: the engine takes strides of 1 to 4, the same both ways"):
-        schedule(alone(replace(layer, window=window, output=replace(layer.output, width=5))), SMALL)
+    window = Window(kernel=(3, 3), stride=(1, 5), padding=(1, 1, 1, 1))
+    with pytest.raises(ModelError, match="conv: the engine takes horizontal strides of 1 to 4, not 5"):
+        schedule(alone(replace(layer, window=window, output=replace(layer.output, width=2))), SMALL)
 
 
 def test_unknown_weights_have_jobs_but_no_bytes():
@@ -552,8 +646,8 @@ def test_pixels_that_are_moved(layer):
 
 
 def test_blocks_of_pixels_that_are_refused():
-    with pytest.raises(ModelError, match="moved: the engine takes blocks of 1 to 4, the same both ways, not"):
-        schedule(alone(moved("moved", SpaceToDepth, a_map(2, 4, 6), blocks=(2, 3))), SMALL)
+    with pytest.raises(ModelError, match="moved: the engine takes blocks of 1 to 4 columns, not 6"):
+        schedule(alone(moved("moved", SpaceToDepth, a_map(2, 4, 6), blocks=(2, 6))), SMALL)
 
 
 def average(
@@ -573,6 +667,9 @@ def average(
     "layer",
     [
         average(0.25, 0.25, kernel=2),  # nothing is rounded, and the zero point is even
+        average(0.25, 0.25, kernel=2, zero=(0, 3)),  # 2 of 4 and 3 are 3.5, rounded up
+        average(0.25, 0.19, include_padding=False),  # 4, 6 and 9 values
+        average(0.0317, 0.0171, zero=(128, 131), include_padding=False),
         average(0.25, 0.19, zero=(7, 100)),
         average(0.0317, 0.0291),
         average(0.0317, 0.0171, zero=(128, 131)),
@@ -586,9 +683,8 @@ def test_average_pools(layer):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (average(0.25, 0.25, kernel=2, zero=(0, 3)), "lies so near a tie"),  # 2 of 4 and 3 are 3.5, rounded up
         (average(0.1, 0.1, kernel=2), "lies so near a tie"),
-        (average(0.25, 0.19, include_padding=False), "those at the map's edges have 4 values, others 9"),
+        (average(0.1, 0.1, kernel=3, zero=(0, 3), include_padding=False), "lies so near a tie"),
     ],
 )
 def test_average_pools_that_are_refused(layer, message):
@@ -612,13 +708,21 @@ def test_rules_of_average_pools(scales, size, zero, power, seed):
     output = replace(source, height=1, width=1, zero_point=zero[1])
     window = {"window": Window(kernel=size), "include_padding": True}
     layer = AveragePool(name="average", input=source, output=output, x_scale=x_scale, y_scale=y_scale, **window)
-    with left_out_if("lies so near a tie"):
-        rule = average_rule(layer)
+    with left_out_if("lies so near a tie", "no factor of the engine"):
+        factors = average_factors(layer, layer.taps)
     most = rng.integers(1, 257, (3000, 1, 1))
     frame = np.clip(rng.integers(0, 256, (3000, 1, 1)) + rng.integers(-256, 257, (3000, *size)) % most, 0, 255)
     sums = frame.sum(axis=(1, 2)) - zero[0] * rows * columns
     wanted = layer.compute(frame.astype(np.uint8))[:, 0, 0]
-    np.testing.assert_array_equal(requantise(sums[None], rule, 1 << 24)[0], wanted)
+    rule = Requantisation(
+        significand=factors.significand,
+        shift=factors.shift,
+        zero_point=factors.zero_point,
+        low=0,
+        high=255,
+        float32=True,
+    )
+    np.testing.assert_array_equal(requantise(sums[None] + factors.bias, rule, 1 << 24)[0], wanted)
 
 
 def described(program: Program, change: Callable[[dict[str, Any]], None]) -> bytes:

@@ -47,7 +47,7 @@ from hwgen.templates.work import Unroll
 SCALES = [0.5, 0.25, 0.0625, 0.1, 0.0371]
 
 #: Steps of a `Maker` that make layers which an engine doesn't compute.
-NOT_ON_ENGINES = {"product", "scaled", "sum", "lrn"}
+NOT_ON_ENGINES = {"lrn"}
 
 
 def pixels_of(source: FeatureMap) -> int:
@@ -164,19 +164,12 @@ class Maker:
         return self.concatenated(*left) if len(left) > 1 else left[0]
 
     def concatenated(self, *sources: str) -> str:
-        """Add a concatenation of the channels of some maps. For an engine, each map has whole words of 8 channels."""
-        if self.for_engine:
-            sources = tuple(name if self.maps[name].channels % 8 == 0 else self.same(name, 8) for name in sources)
         return self.joined(Concat, *sources)
 
     def window(self, source: str) -> Window:
-        """Any window, not dilated; for an engine with the same stride both ways, where it then still fits."""
+        """Any window, not dilated."""
         before = self.maps[source]
-        window = replace(self.draw(windows(before.height, before.width)), dilation=(1, 1))
-        if self.for_engine:
-            stride = max(window.stride) if min(window.output_size(before.height, before.width)) > 0 else 1
-            window = replace(window, stride=(stride, stride))
-        return window
+        return replace(self.draw(windows(before.height, before.width)), dilation=(1, 1))
 
     def upsample(self, source: str) -> str:
         before = self.maps[source]
@@ -236,7 +229,7 @@ class Maker:
 
     def blocks(self, source: str) -> str:
         """Pixels of channels, or channels of pixels where the map has whole blocks."""
-        sizes = [(2, 2), (3, 3)] if self.for_engine else [(2, 2), (1, 2), (2, 1), (3, 2)]
+        sizes = [(2, 2), (1, 2), (2, 1), (3, 2)]
         before, blocks = self.maps[source], self.draw(st.sampled_from(sizes))
         count, channels = blocks[0] * blocks[1], before.channels
         common = {"window": Window(kernel=(1, 1)), "blocks": blocks}
@@ -255,8 +248,8 @@ class Maker:
         """Add a crop, a padding, or both at once."""
         before, pads = self.maps[source], self.draw(st.booleans())
         padding = tuple(self.draw(st.integers(-2, 2 * pads)) for _ in range(4))
-        strides = [(1, 1), (2, 2), (3, 3)] if self.for_engine else [(1, 1), (2, 1), (1, 3)]
-        window = Window(kernel=(1, 1), stride=self.draw(st.sampled_from(strides)), padding=padding)
+        strides = self.draw(st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2)]))
+        window = Window(kernel=(1, 1), stride=strides, padding=padding)
         rows, columns = window.output_size(before.height, before.width)
         if min(rows, columns) < 1:
             return self.select(source)
@@ -291,8 +284,7 @@ class Maker:
             other = self.same(source, before.channels)
             if draw(st.booleans()):
                 other = self.same(other, before.channels)
-            sums = [Add, Add, Sub] if self.for_engine else [Add, Add, Sub, Max, Min]
-            self.joined(draw(st.sampled_from(sums)), *draw(st.permutations([source, other])))
+            self.joined(draw(st.sampled_from([Add, Add, Sub, Max, Min])), *draw(st.permutations([source, other])))
         elif kind == "blocks":
             self.blocks(source)
         elif kind == "crop":
@@ -314,7 +306,8 @@ class Maker:
             self.joined(Mul, self.same(source, before.channels) if draw(st.booleans()) else source, pixel)
         elif kind == "sum":
             others = [self.same(source, before.channels) for _ in range(draw(st.integers(1, 2)))]
-            self.joined(draw(st.sampled_from([Sum, Max, Min])), *draw(st.permutations([source, *others, others[0]])))
+            kinds = [Max, Min] if self.for_engine else [Sum, Max, Min]
+            self.joined(draw(st.sampled_from(kinds)), *draw(st.permutations([source, *others, others[0]])))
         elif kind == "double":  # the same map twice
             self.joined(Add, source, source)
         else:

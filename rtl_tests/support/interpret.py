@@ -381,14 +381,19 @@ class Interpreter:
 
         Tables give the share of each operand, and the fraction from which a sum is rounded up.
         """
-        places = (drain.a_base + block * drain.pixels + np.arange(drain.pixels)) % self.engine.addend_words
-        if not self._addend_known[places].all():
-            raise self._wrong("what is added must have been loaded")
-        self._addend_readers[places] = self._now
-        total = self._look_up(0, values) + self._look_up(1, self._addends[places].astype(np.int64))
+        total = self._look_up(0, values) + self._look_up(1, self._operands(drain, block))
         whole, fraction = total >> FRACTION, total & (1 << FRACTION) - 1
         rounded = whole + (fraction >= self._look_up(2, whole))
         return np.clip(rounded + drain.a_zero_point, drain.a_low, drain.a_high)
+
+    def _operands(self, drain: Drain, block: int) -> np.ndarray:
+        """Return the values of the map that is added or multiplied, int64 ``(pixels, 8)``; ``(1, 8)`` of one pixel."""
+        pixels = 1 if drain.one_pixel else drain.pixels
+        places = (drain.a_base + block * pixels + np.arange(pixels)) % self.engine.addend_words
+        if not self._addend_known[places].all():
+            raise self._wrong("what is added must have been loaded")
+        self._addend_readers[places] = self._now
+        return self._addends[places].astype(np.int64)
 
     def _pooled(self, drain: Drain, words: np.ndarray) -> np.ndarray:
         """Return the maximum of each 2 x 2 pixels. A last odd row or column is dropped."""
@@ -415,6 +420,12 @@ class Interpreter:
             high=drain.high,
             float32=True,
         )
+        if drain.multiply:
+            if drain.add:
+                raise self._wrong("a map must be added or multiplied, not both")
+            if sums.min() < -128 or sums.max() > 127:
+                raise self._wrong(f"sums to be multiplied must fit 8 bits, not be {sums.min()} to {sums.max()}")
+            sums = (sums - drain.a_low) * (self._operands(drain, block) - drain.a_zero_point)
         return requantise(sums.T + bias[:, None], rule, _BOUND).T
 
     def _store(self, drain: Drain, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,13 +16,29 @@ from pieces import check as agree
 from refusals import left_out_if
 
 from hwgen import plan
+from hwgen.errors import ConfigError
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network import golden
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
-from hwgen.network.ops import Add, Concat, Conv, DepthToSpace, MaxPool, Op, SpaceToDepth, Upsample
+from hwgen.network.ops import (
+    Add,
+    AveragePool,
+    Concat,
+    Conv,
+    DepthToSpace,
+    Join,
+    Lookup,
+    Max,
+    MaxPool,
+    Min,
+    Mul,
+    Op,
+    SpaceToDepth,
+    Upsample,
+)
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import pack_map
 from hwgen.program.maps import steps
@@ -77,6 +94,10 @@ def timings() -> st.SearchStrategy[MemoryTiming]:
 
 
 KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]
+KINDS += ["multiply", "gate", "extreme", "concat", "average", "slopes"]
+
+
+JOINED: dict[str, tuple[type[Join], ...]] = {"multiply": (Mul,), "extreme": (Max, Min), "concat": (Concat,)}
 
 
 class Maker:
@@ -99,7 +120,15 @@ class Maker:
         before = self.map
         kind = self.draw(st.sampled_from(KINDS))
         name = f"{kind}{len(self.layers)}"
-        if kind == "add":
+        if kind in JOINED:
+            self.joined(name, kind)
+        elif kind == "gate":
+            self.gate(name)
+        elif kind == "average":
+            self.average(name)
+        elif kind == "slopes":
+            self.slopes(name)
+        elif kind == "add":
             self.residual(name)
         elif kind == "move":
             self.append(self.move(name))
@@ -143,6 +172,63 @@ class Maker:
             self.edges[-1] = self.edges[-1][::-1]
             self.map = self.layers[-1].output
 
+    def joined(self, name: str, kind: str) -> None:
+        """Append a layer that keeps rows and columns, and a product, a maximum or a concatenation of both maps."""
+        other, before = self.name, self.map
+        channels = self.draw(st.integers(1, self.most)) if kind == "concat" else before.channels
+        self.append(self.conv(f"{name}_conv", "conv", Window(kernel=(3, 3), padding=(1,) * 4), channels))
+        operator = self.draw(st.sampled_from(JOINED[kind]))
+        self.append(self.a_join(name, operator, self.map, before), other)
+
+    def gate(self, name: str) -> None:
+        """Append a global average pool, and a product of its output and all pixels of its input."""
+        other, before = self.name, self.map
+        self.append(global_average_pool(self.rng, f"{name}_whole", before))
+        pixel, self.name = self.name, other
+        self.append(self.a_join(name, Mul, before, self.map), pixel)
+
+    def a_join(self, name: str, kind: type[Join], *sources: FeatureMap) -> Join:
+        scales = self.rng.uniform(0.1, 1, 2)
+        after = self.a_map(sources[0].channels, *sources[0].shape[1:])
+        last = scales.max() * self.rng.uniform(0.5, 1.5)
+        if kind is Mul:
+            last = scales.prod() * self.rng.uniform(20, 200)
+        if kind is Concat:
+            after = replace(after, channels=sum(each.channels for each in sources))
+        labels = tuple(
+            Label(float(np.float32(scale)), each.zero_point)
+            for scale, each in zip((*scales, last), (*sources, after), strict=True)
+        )
+        maps = {"input": sources[0], "more": sources[1:], "output": after, "window": Window(kernel=(1, 1))}
+        low = after.zero_point if self.rng.integers(2) else after.type.minimum
+        return kind(name=name, **maps, labels=labels, low=low, high=after.type.maximum)
+
+    def average(self, name: str) -> None:
+        """Append an average pool; half of them have as many values in all windows."""
+        before = self.map
+        window = replace(self.draw(windows(before.height, before.width)), dilation=(1, 1))
+        rows, columns = window.output_size(before.height, before.width)
+        after = replace(self.a_map(before.channels, rows, columns))
+        scales = (float(np.float32(scale)) for scale in self.rng.uniform(0.1, 1, 2))
+        maps = {"input": before, "output": after, "window": window}
+        include = self.draw(st.booleans())
+        with suppress(ConfigError):  # windows of padding alone
+            layer = AveragePool(name=name, **maps, x_scale=next(scales), y_scale=next(scales), include_padding=include)
+            self.append(layer)
+
+    def slopes(self, name: str) -> None:
+        """Append a line for each channel (an affine function), or one for its negative values (PRelu)."""
+        before, rng = self.map, self.rng
+        after = self.a_map(*before.shape)
+        values = np.arange(before.type.minimum, before.type.maximum + 1) - before.zero_point
+        slopes = rng.uniform(0.1, 1.2, (before.channels, 1))
+        reals = np.where(values < 0, values * slopes, values)
+        if self.draw(st.booleans()):
+            reals = values * slopes * rng.choice([-1, 1], (before.channels, 1)) + rng.uniform(-20, 20, slopes.shape)
+        table = np.clip(np.rint(reals) + after.zero_point, after.type.minimum, after.type.maximum)
+        maps = {"input": before, "output": after, "window": Window(kernel=(1, 1))}
+        self.append(Lookup(name=name, **maps, table=table.astype(np.int64)))
+
     def a_sum(self, name: str, first: FeatureMap, second: FeatureMap) -> Add:
         after = self.a_map(*first.shape)
         labels = tuple(Label(self.rng.uniform(0.1, 1), each.zero_point) for each in (first, second, after))
@@ -154,9 +240,7 @@ class Maker:
         return Add(name=name, **maps, labels=labels, fused=fused, low=low, high=high)
 
     def window(self) -> Window:
-        drawn = self.draw(windows(self.map.height, self.map.width))
-        window = replace(drawn, stride=(drawn.stride[0],) * 2)
-        return window if min(window.output_size(self.map.height, self.map.width)) > 0 else drawn
+        return self.draw(windows(self.map.height, self.map.width))
 
     def conv(self, name: str, kind: str, window: Window, outputs: int | None = None) -> Conv:
         before, rng = self.map, self.rng
@@ -214,8 +298,8 @@ def check(found: Schedule, seed: int = 1) -> None:
 
 
 def scheduled(network: Network, engine: EngineConfig) -> Schedule:
-    """Schedule of a network; cases are left out where strides differ, or buffers or tables are too small."""
-    with left_out_if("strides", "buffers hold no tile", "too few to add"):
+    """Schedule of a network; cases are left out where buffers or tables are too small, or no factor rounds alike."""
+    with left_out_if("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps"):
         return schedule(network, engine)
 
 

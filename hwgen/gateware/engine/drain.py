@@ -33,12 +33,25 @@ _NOTE = {
     "table": 1,
     "pool": 1,
     "columns": 10,
+    "multiply": 1,
     "pixel_end": 1,
     "fold_end": 1,
     "last": 1,
 }
 #: Names of the fields of `_NOTE` that are also fields of `Drain`, and constant over a job.
-_CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
+_CONSTANTS = (
+    "zero_point",
+    "low",
+    "high",
+    "add",
+    "a_zero_point",
+    "a_low",
+    "a_high",
+    "table",
+    "pool",
+    "columns",
+    "multiply",
+)
 NOTE = data.StructLayout(_NOTE)
 
 
@@ -46,9 +59,9 @@ def drain_beat(config: EngineConfig) -> data.StructLayout:
     """Return the layout of a beat of sums that leaves the array: eight complete sums of one pixel, with control fields.
 
     ``address`` is the word address in the output buffer, ``parameter`` the block's address in the parameter buffer, and
-    ``addend`` the address of the word that is added. The address is the address before pooling: ``o_base +
-    b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel in its fold,
-    ``fold_end`` the last beat of a fold, ``last`` the last beat of a job. The other fields are fields of `Drain`.
+    ``addend`` the address of the word that is added or multiplied. The address is the one before pooling:
+    ``o_base + b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel in its
+    fold, ``fold_end`` the last beat of a fold, ``last`` the last beat of a job. The other fields are fields of `Drain`.
     """
     return data.StructLayout({"sums": data.ArrayLayout(signed(config.sum_bits), LANES), **_NOTE})
 
@@ -297,11 +310,11 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += first.eq(1)
         with m.Elif(self._heard & self._ends_pixel):
             m.d.sync += first.eq(0)
-        for address, base, plane in (
-            (note.address, upcoming.o_base, job.o_plane),
-            (note.addend, upcoming.a_base, job.pixels),
+        addend_plane = named(Mux(job.one_pixel, 1, job.pixels), "addend_plane")
+        for name, address, base, plane, step in (
+            ("address", note.address, upcoming.o_base, job.o_plane, 1),
+            ("addend_address", note.addend, upcoming.a_base, addend_plane, ~job.one_pixel),
         ):
-            name = "addend_address" if plane is job.pixels else "address"
             pixel = Signal(16, name=f"pixel_{name}", reset_less=True)  # of the pixel's first block
             fold = Signal(16, name=f"next_fold_{name}", reset_less=True)  # of the next fold's first pixel
             below = Signal(16, name=f"next_block_{name}")
@@ -311,7 +324,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             with m.Elif(self._heard & self._ends_fold & ~first):
                 m.d.sync += [address.eq(fold), pixel.eq(fold)]
             with m.Elif(self._heard & self._ends_pixel & ~self._ends_fold):
-                m.d.sync += [address.eq(pixel + 1), pixel.eq(pixel + 1)]
+                m.d.sync += [address.eq(pixel + step), pixel.eq(pixel + step)]
             with m.Elif(self._heard):
                 m.d.sync += address.eq(below)
                 with m.If(self._ends_fold):

@@ -20,6 +20,7 @@ from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, TableAdd, TableAddCon
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
+from hwgen.gateware.engine.product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.writes import addend_write, banked_writes, write_cost, write_to
 from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
@@ -41,6 +42,8 @@ class FinishConfig:
 
     #: Cycles from an address of the output buffer to its word.
     read_latency = 2
+    #: Cycles from a beat to its word of the map that is added or multiplied.
+    operand_cycles = 2
 
     @property
     def scale(self) -> ScaleConfig:
@@ -58,6 +61,11 @@ class FinishConfig:
         return BoundConfig(bits=WHOLE_BITS)
 
     @property
+    def product(self) -> MapProductConfig:
+        """Configuration of the circuit that multiplies sums by another map."""
+        return MapProductConfig()
+
+    @property
     def add(self) -> TableAddConfig:
         """Configuration of the circuit that adds another map to the outputs, by tables."""
         return TableAddConfig()
@@ -73,9 +81,14 @@ class FinishConfig:
         return 1 if default_memory(self.engine.parameter_words) == "lut" else 2
 
     @property
+    def sum_cycles(self) -> int:
+        """Cycles from a beat to its sums, or their products with another map, in front of the scaling."""
+        return self.operand_cycles + self.product.latency
+
+    @property
     def bounded(self) -> int:
         """Cycles from a beat of sums to its requantised outputs, before another map is added."""
-        return self.parameter_cycles + self.scale.latency + self.bound.latency
+        return self.sum_cycles + self.scale.latency + self.bound.latency
 
     @property
     def added(self) -> int:
@@ -93,12 +106,12 @@ class FinishConfig:
     @cached_property
     def resources(self) -> Resources:
         lanes = LANES * (self.scale, self.bound, self.sum_bound)
-        components = (self.add, self.pool, *lanes)
+        components = (self.product, self.add, self.pool, *lanes)
         return sum((component.resources for component in components), self._own)
 
     @property
     def _own(self) -> Resources:
-        """FPGA resources of the finish outside of `Scale`, both `Bound`, `TableAdd` and `Pool`."""
+        """FPGA resources of the finish outside of `Scale`, both `Bound`, `MapProduct`, `TableAdd` and `Pool`."""
         cost, engine, word = Cost(), self.engine, LANES * 8
         for _ in range(2 * LANES):
             cost.ram(_HALF, engine.parameter_words)
@@ -108,12 +121,14 @@ class FinishConfig:
         for _ in range(engine.bus_words):
             cost.ram(word, engine.output_words // engine.bus_words, "block")
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
-        cost.ff += LANES * engine.sum_bits * self.parameter_cycles
+        for _ in range(LANES):  # the sum, and the choice between the sum and its product
+            cost.delay(engine.sum_bits, self.sum_cycles)
+        cost.lut += LANES * engine.sum_bits
         banks, depth = engine.bus_words, engine.addend_words // engine.bus_words
         if banks > 1:  # the order of the words, and the rows that they are read from; the choice of an addend's bank
             choice = {2: 1, 4: 1, 8: 2}[banks] * word
             cost.delay(engine.lane_bits, self.read_latency)
-            cost.delay(engine.lane_bits, self.bounded)
+            cost.delay(engine.lane_bits, self.operand_cycles)
             cost.lut += (banks + 1) * choice + (banks - 1) * counter_bits(engine.output_words // banks)
         # The addend; words that are delayed beside their addition and their lookup; the words that are read.
         for _ in range(banks):
@@ -121,10 +136,12 @@ class FinishConfig:
         addend_lut, addend_ff = write_cost(engine, banks, depth)
         cost.lut += addend_lut
         cost.ff += addend_ff + (2 * banks - 1) * word
+        cost.delay(word, self.bounded - self.operand_cycles)
         cost.delay(word, self.added - self.bounded - 1)
         cost.ff += word * (1 + _ACTIVATION_CYCLES + 1)
+        cost.delay(counter_bits(engine.parameter_words), self.sum_cycles - self.parameter_cycles)
         cost.delay(counter_bits(engine.parameter_words), self.scale.scale_cycle)
-        cost.delay(3 * 8 + counter_bits(engine.addend_words), self.bounded)
+        cost.delay(3 * 8, self.bounded)
         cost.delay(3 * 8 + ADDRESS_BITS + COLUMN_BITS, self.added)
         cost.lut += 2 * word + 2 * LANES  # multiplexers behind the addition and the lookup, and write enables
         return cost.resources
@@ -136,7 +153,7 @@ class FinishConfig:
 class Finish(ConfiguredComponent[FinishConfig]):
     """Output pipeline of the engine: requantises sums, adds another map, looks outputs up, pools and stores them.
 
-    Another map is added by tables.
+    Another map is added by tables. Or sums are multiplied by another map before they are requantised.
 
     Parameters
     ----------
@@ -150,7 +167,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         Words of parameters and tables. A beat can use a word from the second cycle after its write on. The host of
         this component must not overwrite words that beats in flight use.
     addends : In(stream, always ready)
-        Words of maps that are added (`addend_write`), under the same rules.
+        Words of maps that are added or multiplied (`addend_write`), under the same rules.
     finished : Out
         Pulse when all words of a job, up to its ``last`` beat, are in the buffer.
     address : In
@@ -187,7 +204,9 @@ class Finish(ConfiguredComponent[FinishConfig]):
             tables.payload.index.eq(write.payload.index),
             tables.payload.data.eq(write.payload.data),
         ]
-        outputs = self._elaborate_sums(m, self._elaborate_outputs(m, write), tables)
+        operand = self._elaborate_operands(m)
+        requantised = self._elaborate_outputs(m, write, self._elaborate_products(m, operand))
+        outputs = self._elaborate_sums(m, requantised, operand, tables)
         looking = delayed(m, "uses_table", beat.table, looked_up)
         m.submodules.pool = pooled = Pool(config.pool)
         for lane, value in enumerate(outputs):
@@ -216,13 +235,32 @@ class Finish(ConfiguredComponent[FinishConfig]):
         m.d.sync += [write.valid.eq(self.parameters.valid), write.payload.eq(self.parameters.payload)]
         return write
 
-    def _elaborate_outputs(self, m: Module, write: Any) -> list[Value]:
+    def _elaborate_products(self, m: Module, operand: Value) -> list[Value]:
+        """Add the multiplier of sums by another map; return each lane's sum or product, ``config.sum_cycles`` later."""
+        config, beat = self.config, self.beats.payload
+        m.submodules.product = products = MapProduct(config.product)
+        early = config.operand_cycles
+        m.d.comb += [
+            products.second.as_value().eq(operand),
+            products.first_zero.eq(delayed(m, "sum_zero_point", beat.a_low, early)),
+            products.second_zero.eq(delayed(m, "operand_zero_point", beat.a_zero_point, early)),
+        ]
+        multiplying, sums = delayed_fast(m, "multiplies_map", beat.multiply, config.sum_cycles), []
+        for lane in range(LANES):
+            value = delayed(m, f"sum_{lane}", beat.sums[lane], early)
+            m.d.comb += products.first[lane].eq(value[:8].as_signed())
+            value = delayed(m, f"sum_{lane}_beside_product", value, config.product.latency)
+            sums.append(Mux(multiplying, products.o[lane], value))
+        return sums
+
+    def _elaborate_outputs(self, m: Module, write: Any, sums: Sequence[Value]) -> list[Value]:
         """Add each lane's requantiser; return the outputs by lane, ``config.bounded`` cycles after a beat of sums."""
         config, outputs = self.config, []
         scale, bound = config.scale, config.bound
-        rule = self._rule(m, "", config.parameter_cycles + scale.latency)
-        for lane in range(LANES):
+        rule = self._rule(m, "", config.sum_cycles + scale.latency)
+        for lane, value in enumerate(sums):
             m.submodules[f"scale_{lane}"] = scaled = Scale(scale)
+            m.d.comb += scaled.sum.eq(value)
             self._elaborate_parameters(m, lane, scaled, write)
             m.submodules[f"bound_{lane}"] = bounded = Bound(bound)
             m.d.comb += [bounded.whole.eq(scaled.whole), bounded.carry.eq(scaled.carry)]
@@ -230,7 +268,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
             outputs.append(bounded.o)
         return outputs
 
-    def _elaborate_sums(self, m: Module, outputs: Sequence[Value], tables: Any) -> list[Value]:
+    def _elaborate_sums(self, m: Module, outputs: Sequence[Value], operand: Value, tables: Any) -> list[Value]:
         """Add the adder of another map; return each lane's sum or old output, ``config.added`` cycles after a beat."""
         config, add_cycles = self.config, self.config.added - self.config.bounded
         m.submodules.add = sums = TableAdd(config.add)
@@ -238,7 +276,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
             sums.write.valid.eq(tables.valid),
             sums.write.payload.eq(tables.payload),
             sums.first.as_value().eq(Cat(outputs)),
-            sums.second.as_value().eq(self._elaborate_addends(m)),
+            sums.second.as_value().eq(delayed(m, "addend", operand, config.bounded - config.operand_cycles)),
         ]
         adding = delayed_fast(m, "adds_map", self.beats.payload.add, config.added)
         rule = self._rule(m, "a_", config.bounded + config.add.latency)
@@ -256,14 +294,13 @@ class Finish(ConfiguredComponent[FinishConfig]):
         beat = self.beats.payload
         return {name: delayed(m, f"{prefix}{name}", beat[f"{prefix}{name}"], delay) for name, delay in cycles.items()}
 
-    def _elaborate_addends(self, m: Module) -> Value:
-        """Add the buffer of the map that is added to outputs, and return each beat's word of this map.
+    def _elaborate_operands(self, m: Module) -> Value:
+        """Add the buffer of the map that is added or multiplied, and return each beat's word of this map.
 
-        The word is available ``config.bounded`` cycles after the beat.
+        The word is available ``config.operand_cycles`` cycles after the beat.
         """
-        engine = self.config.engine
+        engine, address = self.config.engine, self.beats.payload.addend
         banks, bits, depth = engine.bus_words, engine.lane_bits, engine.addend_words // engine.bus_words
-        address = delayed(m, "addend_address", self.beats.payload.addend, self.config.bounded - 2)
         read = []
         for bank, write in enumerate(banked_writes(m, self.addends, banks)):
             words = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
@@ -271,17 +308,17 @@ class Finish(ConfiguredComponent[FinishConfig]):
             write_to(m, write_port(words), write)
             out = read_port(words)
             m.d.comb += out.addr.eq(address[bits:])
-            read.append(delayed(m, f"addend_word_{bank}", out.data, 1))
-        return Array(read)[delayed(m, "addend_bank", address[:bits], 2)]
+            read.append(delayed(m, f"addend_word_{bank}", out.data, self.config.operand_cycles - 1))
+        return Array(read)[delayed(m, "addend_bank", address[:bits], self.config.operand_cycles)]
 
     def _elaborate_parameters(self, m: Module, lane: int, part: Scale, write: Any) -> None:
-        """Add a lane's parameter memories; drive its `Scale` with sum and bias, later with significand and shift."""
+        """Add a lane's parameter memories; drive its `Scale` with the bias, and later with significand and shift."""
         config, beat, into = self.config, self.beats.payload, write.payload
         depth, cycles = config.engine.parameter_words, config.parameter_cycles
-        m.d.comb += part.sum.eq(delayed(m, f"sum_{lane}", beat.sums[lane], cycles))
+        first = config.sum_cycles - cycles
         index = into.index
         halves = []
-        for half, cycle in enumerate((0, part.config.scale_cycle)):
+        for half, cycle in enumerate((first, first + part.config.scale_cycle)):
             m.submodules[f"parameters_{lane}_{half}"] = words = memory.Memory(
                 shape=_HALF, depth=depth, init=[], attrs=ram_attributes(depth)
             )

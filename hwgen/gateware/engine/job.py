@@ -263,7 +263,7 @@ class Compute(JobPart):
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(JobPart):
-    """Drain part of an engine's job: requantises complete sums, and optionally adds a map, applies a table, or pools.
+    """Drain part of an engine's job: requantises complete sums, and optionally joins a map, applies a table, or pools.
 
     The word of block ``b`` and pixel ``p`` of the tile is written to address ``o_base + b * o_plane + p`` of the output
     buffer. With ``pool``, ``p`` counts pixels of the pooled tile. Blocks are counted over all folds of the job.
@@ -276,7 +276,10 @@ class Drain(JobPart):
     pixels: int = _bits(14)
     """Number of output pixels in the tile that the engine's job computes, over all pixel groups."""
     add: int = _bits(1)
-    """Flag: another map's value is added to each output, by lookup tables. Its word is ``a_base + b * pixels + p``."""
+    """Flag: another map's value is added to each output, by lookup tables. Its word is ``a_base + b * pixels + p``.
+
+    Not together with ``multiply``.
+    """
     zero_point: int = _bits(8, signed=True)
     low: int = _bits(8, signed=True)
     high: int = _bits(8, signed=True)
@@ -294,11 +297,18 @@ class Drain(JobPart):
     """Flag of a channelwise job: each fold has one block."""
     a_base: int = _bits(16)
     a_zero_point: int = _bits(8, signed=True)
-    """Zero point of the outputs to which another map was added (``add`` only)."""
+    """Zero point of the outputs to which another map was added, or of the map that multiplies."""
     a_low: int = _bits(8, signed=True)
-    """Lower bound of the outputs to which another map was added (``add`` only)."""
+    """Lower bound of the outputs to which another map was added, or zero point of the sums that are multiplied."""
     a_high: int = _bits(8, signed=True)
     """Upper bound of the outputs to which another map was added (``add`` only)."""
+    multiply: int = _bits(1)
+    """Flag: sums, less ``a_low``, are multiplied by another map's values, less ``a_zero_point``, before requantisation.
+
+    Sums fit 8 bits then. The other map's words are those that ``add`` would add.
+    """
+    one_pixel: int = _bits(1)
+    """Flag: the other map is one pixel for all pixels of the tile. Its word is ``a_base + b``."""
 
 
 @dataclass(frozen=True, kw_only=True)

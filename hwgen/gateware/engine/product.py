@@ -1,0 +1,103 @@
+"""Multiplication of the engine's sums by another feature map, on their way to the requantisation, in LUTs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Const, Module, Shape, Signal, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.cost import Cost, Resources
+from hwgen.gateware.engine.config import LANES
+from hwgen.gateware.multipliers.booth import BoothMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts
+
+#: Width of a value less its zero point, signed, and of a product of two.
+VALUE_BITS, PRODUCT_BITS = 9, 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapProductConfig:
+    """Configuration of the engine's multiplier of two feature maps: the number of lanes (channels)."""
+
+    lanes: int = LANES
+
+    @property
+    def products(self) -> DotProducts:
+        """Product of one lane, as a dot product of one term."""
+        ends = -(1 << VALUE_BITS - 1), (1 << VALUE_BITS - 1) - 1
+        return DotProducts(
+            operand=Shape(VALUE_BITS, signed=True),
+            weight_bits=VALUE_BITS,
+            weight_range=ends,
+            terms=(1,),
+            sum_bits=(PRODUCT_BITS,),
+        )
+
+    @cached_property
+    def latency(self) -> int:
+        """Cycles from a pair of words (the two operands of each lane) to the products of the lanes."""
+        return 1 + BoothMultiplier().latency(self.products)
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost()
+        for _ in range(self.lanes):
+            BoothMultiplier().count(cost, self.products)
+            cost.lut += 2 * VALUE_BITS
+            cost.ff += 2 * VALUE_BITS
+        return cost.resources
+
+    def component(self) -> MapProduct:
+        return MapProduct(self)
+
+
+class MapProduct(ConfiguredComponent[MapProductConfig]):
+    """Multiplier of two maps for the engine: ``(first - first_zero) * (second - second_zero)`` per lane.
+
+    Parameters
+    ----------
+    config : MapProductConfig
+
+    Members
+    -------
+    first, second : In
+        Values of the two operands, by lane.
+    first_zero, second_zero : In
+        Zero points of the two operands.
+    o : Out
+        Products, by lane.
+
+    Latency and throughput
+        One word per cycle, with a latency of ``config.latency`` cycles. Never stalls.
+    """
+
+    def __init__(self, config: MapProductConfig):
+        values = data.ArrayLayout(signed(8), config.lanes)
+        super().__init__(
+            config,
+            {
+                "first": In(values),
+                "second": In(values),
+                "first_zero": In(signed(8)),
+                "second_zero": In(signed(8)),
+                "o": Out(data.ArrayLayout(signed(PRODUCT_BITS), config.lanes)),
+            },
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        for lane in range(self.config.lanes):
+            operands = []
+            for name in ("first", "second"):
+                value = Signal(signed(VALUE_BITS), name=f"{name}_{lane}", reset_less=True)
+                m.d.sync += value.eq(getattr(self, name)[lane] - getattr(self, f"{name}_zero"))
+                operands.append(value)
+            (product,) = BoothMultiplier().sums(
+                m, self.config.products, [[operands[0]]], [[[operands[1]]]], Const(0, 1), [f"product_{lane}"]
+            )
+            m.d.comb += self.o[lane].eq(product.as_signed())
+        return m

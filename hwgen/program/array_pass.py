@@ -1,0 +1,313 @@
+"""Pass of a layer through the engine's array, and the parts that passes of all kinds have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.network.maps import IntegerType, Window
+from hwgen.network.ops import Op
+from hwgen.program.layout import offset, parameter_words
+from hwgen.program.terms import Term, weight_terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Zero point, lower and upper bound of requantised outputs, as the signed bytes that memory stores."""
+
+    zero_point: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tables:
+    """Lookup tables that an engine pass loads, int64 ``(n, 256)``, and the engine's index of the first one."""
+
+    first: int
+    entries: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """Map by which an engine pass multiplies its sums, which are then copies of the values of another map.
+
+    Parameters
+    ----------
+    factor : tuple of (str, int)
+        Edge of the map, and its first block.
+    zero_points : tuple of int
+        Zero points of the sums and of the map, as signed bytes. They are subtracted before the multiplication.
+    is_pixel : bool
+        Whether the map is a single pixel, by which all pixels are multiplied.
+    """
+
+    factor: tuple[str, int]
+    zero_points: tuple[int, int]
+    is_pixel: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice:
+    """Grid of output pixels that an engine pass writes: each ``step``-th row and column of a map, from ``first`` on."""
+
+    step: tuple[int, int] = (1, 1)
+    first: tuple[int, int] = (0, 0)
+
+    def at(self, axis: int, pixel: int) -> int:
+        """Return the row (axis 0) or column (axis 1) of the written map for an output pixel of the pass."""
+        return pixel * self.step[axis] + self.first[axis]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pass:
+    """Pass of a layer through the engine's array: a convolution or channelwise operation with fused operations.
+
+    The fused operations change the outputs: an addition, a lookup table, a pool.
+
+    Parameters
+    ----------
+    name : str
+        Name of the layer.
+    source : tuple of (str, int)
+        Edge of the map that is read, and the first block there.
+    target : tuple of (str, int)
+        Edge of the map that is written, and the first block there.
+    height, width : int
+        Height and width of the map that is read, in pixels.
+    channels : int
+        Number of input channels that each fold reads: all channels of a convolution, 8 of a channelwise pass.
+    maps : int
+        Number of output channels.
+    window : Window
+    rows, columns : int
+        Rows and columns of output pixels that are computed, before pooling.
+    pad : int
+        Signed value that windows read beyond the map.
+    weights : ndarray or None
+        int64 ``(M, C, Kh, Kw)``, with ``C = 1`` for a channelwise pass; ``None`` if not known. ``M`` is 8 if all folds
+        of a channelwise pass share their weights.
+    rule : Rule or None
+        Zero point and bounds of the outputs; ``None`` if not known.
+    parameters : ndarray or None
+        Parameter words, uint64 ``(M,)``; ``None`` if not known. ``M`` is 8 if all folds of a channelwise pass share
+        their parameters.
+    channelwise, maximum : bool
+        Whether steps compute each channel by itself, and whether they take the maximum in place of the sum.
+    addend : tuple of (str, int), optional
+        Edge of a map that is added to the outputs before pooling, and its first block.
+    sum_rule : Rule, optional
+        Zero point and bounds of the sums with the addend.
+    product : Product, optional
+        Map by which the sums are multiplied before they are requantised.
+    tables : tuple of Tables
+        Tables of the addition, and of a function that is looked up for each output.
+    pooled : bool
+        Whether only the maxima of 2 x 2 output pixels are written.
+    lattice : Lattice
+        Pixels of the target to which the outputs are written.
+    """
+
+    name: str
+    source: tuple[str, int]
+    target: tuple[str, int]
+    height: int
+    width: int
+    channels: int
+    maps: int
+    window: Window
+    rows: int
+    columns: int
+    pad: int
+    weights: np.ndarray | None
+    rule: Rule | None
+    parameters: np.ndarray | None
+    channelwise: bool = False
+    maximum: bool = False
+    addend: tuple[str, int] | None = None
+    sum_rule: Rule | None = None
+    product: Product | None = None
+    tables: tuple[Tables, ...] = ()
+    pooled: bool = False
+    lattice: Lattice = Lattice()
+
+    def fold_maps(self, engine: EngineConfig) -> int:
+        """Return the number of output channels that the engine computes at a time in this pass."""
+        return LANES if self.channelwise else engine.maps
+
+    def folds(self, engine: EngineConfig) -> int:
+        """Return the number of output folds of the pass: channels divided by those computed at a time, rounded up."""
+        return -(-self.maps // self.fold_maps(engine))
+
+    @property
+    def stride(self) -> int:
+        """Horizontal stride of the window of the pass."""
+        return self.window.stride[1]
+
+    @property
+    def has_single_rows(self) -> bool:
+        """Whether each tile has one row of output pixels, as if strides differ or words of a row are not adjacent.
+
+        Lanes step by one stride in both directions.
+        """
+        return self.is_scattered or self.window.stride[0] != self.window.stride[1]
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Tuple of all values, addresses excepted, that determine the jobs of the pass.
+
+        Passes with equal tuples have equal tilings.
+        """
+        sizes = (self.height, self.width, self.channels, self.maps, self.rows, self.columns, self.window)
+        tables = tuple(each.first for each in self.tables)
+        joined = self.addend is None, self.product is None, self.reads_pixel
+        kinds = (self.channelwise, *joined, self.pooled, self.shares_weights, self.shares_parameters)
+        terms = tuple((term.channels, term.rows, term.columns) for term in self.further_terms)
+        return (*sizes, *kinds, tables, self.lattice.step, terms)
+
+    @property
+    def bare(self) -> Pass:
+        """Copy of the pass without most of its weights, small enough to send to a worker process."""
+        if self.further_terms:
+            return self
+        return replace(
+            self, weights=self.weights[: LANES + 1] if self.channelwise and self.weights is not None else None
+        )
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """Terms of the weights, which the engine multiplies exactly and adds; the weights must be known."""
+        assert self.weights is not None
+        return weight_terms(self.weights, channelwise=self.channelwise)
+
+    @property
+    def further_terms(self) -> tuple[Term, ...]:
+        """Terms of the weights behind the first one, for which jobs of their own add products; mostly none."""
+        return () if self.weights is None else self.terms[1:]
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether neighbouring outputs in a row of the pass are not adjacent in the written map, as in upsampling."""
+        return self.lattice.step[1] > 1
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Names of the feature maps that the pass reads, and of the map that it writes."""
+        return tuple(edge for edge, _ in (self.source, *([self.operand] if self.operand else []), self.target))
+
+    @property
+    def operand(self) -> tuple[str, int] | None:
+        """Edge and first block of the map that is added or multiplied on the way out; ``None`` without one."""
+        return self.product.factor if self.product else self.addend
+
+    @property
+    def reads_pixel(self) -> bool:
+        """Whether the map that is multiplied on the way out is a single pixel, for all pixels of the outputs."""
+        return self.product is not None and self.product.is_pixel
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether all output folds of a channelwise pass use the same weights."""
+        return self.channelwise and self.weights is not None and len(self.weights) <= LANES
+
+    @property
+    def shares_parameters(self) -> bool:
+        """Whether all output folds of a channelwise pass use the same 8 parameter words."""
+        return self.channelwise and self.parameters is not None and len(self.parameters) <= LANES
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether the outputs of the pass go through a lookup table, such as that of an activation function."""
+        return any(each.first == ACTIVATION for each in self.tables)
+
+    @property
+    def edge(self) -> int:
+        """Number of computed rows (and of columns) per written one: 2 with fused 2 x 2 pooling, 1 without."""
+        return 2 if self.pooled else 1
+
+    @property
+    def row_step(self) -> int:
+        """Distance between the input rows that are loaded: the stride for unpadded one-row kernels, otherwise 1.
+
+        Kernels of one row and no padding skip the rows between strides.
+        """
+        return self.window.stride[0] if self.window.kernel[0] == 1 and not any(self.window.padding) else 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Number of output rows and columns that the pass computes, before pooling."""
+        return self.rows, self.columns
+
+    def needed(self, axis: int, begin: int, end: int, taps: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Return the input rows (axis 0) or columns (axis 1) that outputs ``begin`` to ``end - 1`` of the pass read.
+
+        The half-open interval lies inside the map, and has at least one row. ``taps`` is an interval of the kernel's
+        rows or columns; by default all of them.
+        """
+        limit = (self.height, self.width)[axis]
+        first, last = self.window.reach(axis, begin, end)
+        if taps is not None:
+            apart = self.window.dilation[axis]
+            first, last = first + taps[0] * apart, last - (self.window.kernel[axis] - taps[1]) * apart
+        first = min(max(first, 0), limit - 1)
+        return first, max(min(last, limit), first + 1)
+
+
+def geometry_of(op: Op, source: tuple[str, int], block: int = 0) -> dict[str, Any]:
+    """Return the `Pass` fields that describe a layer's geometry: maps, window, output size and padding value."""
+    return {
+        "name": op.name,
+        "source": source,
+        "target": (op.name, block),
+        "height": op.input.height,
+        "width": op.input.width,
+        "window": window_of(op),
+        "rows": op.output.height,
+        "columns": op.output.width,
+        "pad": op.pad_value - offset(op.input.type),
+    }
+
+
+def window_of(op: Op) -> Window:
+    """Return a layer's window, with its stride replaced by 1 if the output is one pixel."""
+    window = op.window
+    if op.output.shape[1:] == (1, 1):
+        return Window(kernel=window.kernel, padding=window.padding, dilation=window.dilation)
+    return window
+
+
+def rule_of(integer_type: IntegerType, zero_point: int, low: int, high: int) -> Rule:
+    """Return the rule with a zero point and bounds of an integer type, as the signed bytes that memory stores."""
+    shift = offset(integer_type)
+    return Rule(zero_point=zero_point - shift, low=low - shift, high=high - shift)
+
+
+def kept_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:
+    """Return a channelwise pass that requantises nothing: its output is the maximum or the sum of a window's values.
+
+    All weights of the sum are 1.
+    """
+    (edge,) = edges
+    ones, one = np.ones(LANES, np.int64), np.full(LANES, 1 << 23)
+    return Pass(
+        channels=LANES,
+        maps=op.outputs,
+        weights=np.ones((LANES, 1, *op.window.kernel), np.int64),
+        rule=rule_of(integer_type, offset(integer_type), integer_type.minimum, integer_type.maximum),
+        parameters=parameter_words(0 * ones, one, 23 * ones),
+        channelwise=True,
+        maximum=maximum,
+        **geometry_of(op, (edge, 0)),
+    )
+
+
+def share_tables(tasks: Sequence[Pass]) -> bool:
+    """Whether two of the given passes load the same lookup table of the engine, and thus cannot alternate."""
+    indices = [table.first for task in tasks for table in task.tables]
+    return len(set(indices)) < len(indices)

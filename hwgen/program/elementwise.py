@@ -1,0 +1,248 @@
+"""Passes of layers that combine maps value by value, or look values up: sums, products, extremes, functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hwgen.errors import ModelError
+from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS
+from hwgen.gateware.engine.config import LANES, TABLE_WORDS
+from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.network.maps import UINT8, FeatureMap
+from hwgen.network.ops import Add, Lookup, Max, Mul, Op, Sum
+from hwgen.network.shares import find_shares
+from hwgen.program.array_pass import Pass, Product, Tables, kept_pass, rule_of
+from hwgen.program.factors import Factors, Steps, fit
+from hwgen.program.layout import by_value, offset, parameter_words
+
+#: Weight of the layers that scale each channel by itself. Biases are fractions of a step of the input then.
+_WEIGHT = 127
+
+
+def add_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass for an elementwise sum: it copies the first map, and adds the second map on the output path."""
+    assert isinstance(op, Add)
+    return (with_sum(kept_pass(op, edges[:1], op.input.type), op, edges, 0),)
+
+
+def sum_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass for a sum of two maps that are added in float32.
+
+    Raises
+    ------
+    ModelError
+        If there are more maps.
+    """
+    assert isinstance(op, Sum)
+    if len(op.inputs) > 2:
+        raise ModelError(
+            f"{op.name}: the engine adds two maps at a time and rounds their sum to 8 bits, not {len(op.inputs)}; "
+            "quantise the sum of the first two, or use --template stream"
+        )
+    sides = {"input": op.input, "more": op.more, "output": op.output, "window": op.window}
+    add = Add(name=op.name, **sides, labels=op.labels, low=op.low, high=op.high, fused=False)
+    return add_passes(add, edges)
+
+
+def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
+    """Return an engine pass with a fused addition: its own result and another map, read from memory, are added.
+
+    The pass computes operand ``operand`` of the addition.
+    """
+    first_block = task.target[1]
+    return replace(
+        task,
+        target=(op.name, first_block),
+        addend=(edges[1 - operand], first_block),
+        sum_rule=rule_of(op.output.type, op.zero_after, op.low, op.high),
+        tables=(Tables(first=0, entries=_sum_tables(op, operand)), *task.tables),
+    )
+
+
+def _sum_tables(op: Add, operand: int) -> np.ndarray:
+    """Return the lookup tables with which the engine adds two maps: rescaled operands, and the sum's rounding.
+
+    The first two tables hold the rescaled values of the operands.
+
+    Raises
+    ------
+    ModelError
+        If the engine's tables have too few bits.
+    """
+    shares = find_shares(op)
+    operands = [by_value(np.array(table), source.type) for table, source in zip(shares.tables, op.inputs, strict=True)]
+    words = np.array([operands[operand], operands[1 - operand], np.array(shares.rounding)])
+    extra_bits = FRACTION - shares.fraction
+    if extra_bits < 0 or int(np.abs(words[:2]).max()) << extra_bits >= 1 << SHARE_BITS - 1:
+        raise ModelError(
+            f"{op.name}: the engine's tables have {SHARE_BITS} bits, {FRACTION} of them behind the point, "
+            f"too few to add at scales {op.labels}"
+        )
+    return words << extra_bits
+
+
+def _integer_sum(first: np.ndarray, second: np.ndarray) -> Tables:
+    """Return the tables that add integers, given by the bytes of the operands' values."""
+    never = np.full(TABLE_WORDS, 1 << FRACTION)
+    return Tables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
+
+
+def product_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass of an elementwise product: it copies the first map, and multiplies by the second on the way out.
+
+    Raises
+    ------
+    ModelError
+        If no factor and bias of the engine round the products as ONNX Runtime does.
+    """
+    assert isinstance(op, Mul)
+    low, high = op.reach
+    products = np.arange(low, high + 1)
+    steps = Steps.of_table(products[None], op.rounded(products)[None])
+    scales = [label.scale for label in op.labels]
+    ratio = np.float32(scales[0]) * np.float32(scales[1]) / np.float32(scales[2])
+    factors = fit(steps, Factors.of_ratio(np.array([ratio]), op.labels[2].zero), op.output.type)
+    if factors is None:
+        raise ModelError(
+            f"{op.name}: no factor and bias of the engine round the products at scales {scales} as ONNX Runtime does; "
+            "use --template stream"
+        )
+    ones, task = np.ones(LANES, np.int64), kept_pass(op, edges[:1], op.input.type)
+    zeros = [label.zero - offset(source.type) for label, source in zip(op.labels, op.inputs, strict=False)]
+    product = Product(factor=(edges[1], 0), zero_points=(zeros[0], zeros[1]), is_pixel=bool(op.spread))
+    words = parameter_words(factors.bias * ones, factors.significand * ones, factors.shift * ones)
+    rule = rule_of(op.output.type, factors.zero_point, op.low, op.high)
+    return (replace(task, product=product, parameters=words, rule=rule),)
+
+
+def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
+    """Return the maps in memory between the passes of a maximum or minimum, by their edges."""
+    maps = {}
+    for index in range(1, len(op.inputs)):
+        maps[f"{op.name} excess {index}"] = replace(op.output, type=UINT8, zero_point=0)
+        if index < len(op.inputs) - 1:
+            maps[f"{op.name} part {index}"] = op.output
+    return maps
+
+
+def extreme_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes of a maximum ``b + max(a - b, 0)``, or of a minimum ``b - max(b - a, 0)``, two for each ``b``.
+
+    All values are integers at the output's scale, which tables give.
+    """
+    assert isinstance(op, Max)
+    sign, tasks = 1 if op.greatest else -1, []
+    values = [by_value(table, source.type) for table, source in zip(op.tables, op.inputs, strict=True)]
+    running, running_type, so_far = edges[0], op.input.type, values[0]
+    for index, edge in enumerate(edges[1:], start=1):
+        last, kind = index == len(edges) - 1, op.inputs[index].type
+        excess, target = f"{op.name} excess {index}", op.name if last else f"{op.name} part {index}"
+        tasks.append(
+            replace(
+                kept_pass(op, (running,), running_type),
+                target=(excess, 0),
+                addend=(edge, 0),
+                sum_rule=rule_of(UINT8, 0, 0, UINT8.maximum),
+                tables=(_integer_sum(sign * so_far, -sign * values[index]),),
+            )
+        )
+        excesses = by_value(np.arange(UINT8.maximum + 1), UINT8)
+        tasks.append(
+            replace(
+                kept_pass(op, (edge,), kind),
+                target=(target, 0),
+                addend=(excess, 0),
+                sum_rule=rule_of(op.output.type, 0, op.low, op.high),
+                tables=(_integer_sum(values[index], sign * excesses),),
+            )
+        )
+        running, running_type = target, op.output.type
+        so_far = by_value(np.arange(running_type.minimum, running_type.maximum + 1), running_type)
+    return tuple(tasks)
+
+
+def lookup_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the pass of a layer that looks values up: a copy through a table, or a scaled copy of each channel.
+
+    Raises
+    ------
+    ModelError
+        If channels have functions of their own that are not one line each, perhaps beside a function of all channels.
+    """
+    assert isinstance(op, Lookup)
+    if (op.table == op.table[0]).all():
+        return (replace(kept_pass(op, edges, op.input.type), tables=(lookup_table(op),)),)
+    task = _scaled(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _with_common(op, edges)
+    if task is None:
+        raise ModelError(
+            f"{op.name}: the engine has one table for all channels; the functions of the {op.channels} channels are "
+            "not lines that differ, perhaps beside values where all channels are equal; use --template stream"
+        )
+    return (task,)
+
+
+def lookup_table(op: Lookup) -> Tables:
+    """Return the activation table of a layer that looks the values of all channels up in one table."""
+    return Tables(first=ACTIVATION, entries=by_value(op.table[0] - offset(op.output.type), op.input.type)[None])
+
+
+def _scaled(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high: int) -> Pass | None:
+    """Return a pass that scales each channel by itself so that the outputs are ``table``, or ``None`` without one."""
+    falls = (table[:, 0] > table[:, -1])[:, None]
+    rising = np.where(falls, table[:, ::-1], table)
+    if (np.diff(rising) < 0).any() or low == high:
+        return None
+    kind, zero = op.input.type, op.input.zero_point
+    values = np.arange(kind.minimum, kind.maximum + 1) - zero
+    sums = _WEIGHT * np.where(falls, -values[::-1], values)
+    ratio = np.maximum(rising[:, -1] - rising[:, 0], 1) / (_WEIGHT * (kind.maximum - kind.minimum))
+    factors = fit(Steps.of_table(sums, rising), Factors.of_ratio(ratio, op.output.zero_point), op.output.type)
+    if factors is None:
+        return None
+    weights = np.where(falls, -_WEIGHT, _WEIGHT)
+    bias = factors.bias - weights[:, 0] * (zero - offset(kind))
+    return replace(
+        kept_pass(op, edges, kind),
+        weights=weights[..., None, None],
+        rule=rule_of(op.output.type, factors.zero_point, low, high),
+        parameters=parameter_words(bias, factors.significand, factors.shift),
+    )
+
+
+def _with_common(op: Lookup, edges: Sequence[str]) -> Pass | None:
+    """Return a pass that scales each channel's lower (or upper) values by itself, and adds a function of the others.
+
+    For example, PRelu: all channels are equal from zero on. Below, each has its own slope.
+    """
+    table = op.table
+    is_common = (table == table[0]).all(axis=0)
+    for upper in (True, False):
+        order = slice(None, None, -1 if upper else 1)
+        length = int(np.argmin(is_common[order])) if not is_common.all() else 0
+        if not length:
+            continue
+        border = len(is_common) - length if upper else length - 1
+        base = int(table[0, border])
+        common = np.zeros(len(is_common), bool)
+        common[border:] = upper
+        common[: border + 1] |= not upper
+        own = np.where(common, base, table)
+        below = own.max() <= base
+        if not below and own.min() < base:
+            continue
+        low, high = (int(own.min()), base) if below else (base, int(own.max()))
+        task = _scaled(op, edges, own, low, high)
+        if task is not None:
+            rest = by_value(np.where(common, table[0] - base, 0), op.input.type)
+            kind = op.output.type
+            values = by_value(np.arange(kind.minimum, kind.maximum + 1), kind)
+            return replace(
+                task,
+                addend=(edges[0], 0),
+                sum_rule=rule_of(kind, 0, kind.minimum, kind.maximum),
+                tables=(_integer_sum(values, rest),),
+            )
+    return None

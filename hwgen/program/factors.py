@@ -1,0 +1,236 @@
+"""Search for factors and biases with which the engine's requantisation gives wanted outputs for all integer sums.
+
+The engine computes ``rint(float32(float32(sum + bias) * factor)) + zero_point``, and ONNX Runtime rounds some layers
+otherwise. Both outputs increase with the sum. So they are equal for all sums if they are equal at the two sums on
+either side of each step of the output, and another factor or bias may move every step to its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
+from hwgen.network.maps import IntegerType
+from hwgen.network.requantise import Requantisation, Rule, requantise
+from hwgen.program.layout import MAX_SHIFT
+
+#: Bound on the magnitude of sums with their biases.
+_BOUND = 1 << 33
+#: Bound on the magnitude of biases that are tried: the engine's have 32 bits, with the input's zero point folded in.
+_MOST_BIAS = 1 << 30
+#: Number of biases on either side of the fitted one that are tried.
+_BIASES = 64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Steps:
+    """Steps of increasing functions of a sum, one function per output channel.
+
+    Parameters
+    ----------
+    below : ndarray
+        Largest sum whose output is less than ``outputs[k]``, int64 ``(M, K)``.
+    above : ndarray
+        Smallest sum whose output is ``outputs[k]`` or more, int64 ``(M, K)``.
+    outputs : ndarray
+        Consecutive output integers, int64 ``(K,)``.
+    has_below, has_above : ndarray
+        Whether there is such a sum, bool ``(M, K)``.
+    """
+
+    below: np.ndarray
+    above: np.ndarray
+    outputs: np.ndarray
+    has_below: np.ndarray
+    has_above: np.ndarray
+
+    @classmethod
+    def of_table(cls, sums: np.ndarray, table: np.ndarray) -> Steps:
+        """Return the steps of outputs ``table`` ``(M, n)`` for sums ``(M, n)`` or ``(n,)``, both increasing."""
+        low, high = int(table.min()), int(table.max())
+        outputs = np.arange(low + 1, high + 1)
+        sums = np.broadcast_to(sums, table.shape)
+        first = np.stack([np.searchsorted(row, outputs, side="left") for row in table]).reshape(len(table), -1)
+        last = table.shape[1] - 1
+        return cls(
+            below=np.take_along_axis(sums, np.maximum(first - 1, 0), 1),
+            above=np.take_along_axis(sums, np.minimum(first, last), 1),
+            outputs=outputs,
+            has_below=first > 0,
+            has_above=first <= last,
+        )
+
+    @classmethod
+    def of_rule(cls, rule: Rule, low: int, high: int, limit: np.ndarray) -> Steps:
+        """Return the steps of a requantisation between two outputs, for sums up to ``limit`` ``(M,)`` in magnitude."""
+        outputs = np.arange(low + 1, high + 1)
+        most = np.broadcast_to(limit[:, None], (len(limit), len(outputs)))
+        before, above = -most - 1, most + 1  # outputs are too small at ``before``, and large enough at ``above``
+        while (above - before > 1).any():
+            middle = (before + above) // 2
+            reached = rule.outputs(np.clip(middle, -most, most), int(limit.max())) >= outputs
+            above, before = np.where(reached, middle, above), np.where(reached, before, middle)
+        return cls(
+            below=np.maximum(above - 1, -most),
+            above=np.minimum(above, most),
+            outputs=outputs,
+            has_below=above > -most,
+            has_above=above <= most,
+        )
+
+    def of_products(self, bias: np.ndarray, fraction: int) -> Steps:
+        """Return the same steps for sums of products ``s``, where these sums are ``(s << fraction) + bias``."""
+        above = -((bias[:, None] - self.above) >> fraction)
+        below = (self.below - bias[:, None]) >> fraction
+        return replace(self, above=above, below=below)
+
+    def channel(self, index: int) -> Steps:
+        """Return the steps of one output channel."""
+        only = slice(index, index + 1)
+        return replace(
+            self,
+            below=self.below[only],
+            above=self.above[only],
+            has_below=self.has_below[only],
+            has_above=self.has_above[only],
+        )
+
+    def wrong(self, factors: Factors) -> np.ndarray:
+        """Return whether the engine's outputs differ with these factors, for each output channel."""
+        rule = Requantisation(
+            significand=factors.significand,
+            shift=factors.shift,
+            zero_point=factors.zero_point,
+            low=-_BOUND,
+            high=_BOUND,
+            float32=True,
+        )
+        bias = factors.bias[:, None]
+        above = requantise(self.above + bias, rule, _BOUND) < self.outputs
+        below = requantise(self.below + bias, rule, _BOUND) >= self.outputs
+        return ((above & self.has_above) | (below & self.has_below)).any(axis=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Factors:
+    """Parameters of the engine's requantisation: significand, shift and bias per channel, and the zero point.
+
+    ``bias`` is added to the sums that `Steps` counts.
+    """
+
+    significand: np.ndarray
+    shift: np.ndarray
+    bias: np.ndarray
+    zero_point: int
+
+    @classmethod
+    def of_ratio(cls, ratio: np.ndarray, zero_point: int, bias: np.ndarray | None = None) -> Factors:
+        """Return the factors for real ratios ``(M,)`` of outputs to sums, rounded to float32."""
+        mantissa, exponent = np.frexp(ratio.astype(np.float32).astype(np.float64))
+        return cls(
+            significand=np.rint(np.ldexp(mantissa, SIGNIFICAND_BITS)).astype(np.int64),
+            shift=SIGNIFICAND_BITS - exponent.astype(np.int64),
+            bias=np.zeros(len(ratio), np.int64) if bias is None else bias,
+            zero_point=zero_point,
+        )
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """Real ratios of outputs to sums, float64 ``(M,)``."""
+        return np.ldexp(self.significand.astype(np.float64), -np.minimum(self.shift, 1 << 10))
+
+    def with_channel(self, index: int, other: Factors) -> Factors:
+        """Return these factors with those of one channel replaced by ``other``, which has one channel."""
+        values = {name: getattr(self, name).copy() for name in ("significand", "shift", "bias")}
+        for name, array in values.items():
+            array[index] = getattr(other, name)[0]
+        return replace(self, **values)
+
+
+def fit(steps: Steps, guess: Factors, kind: IntegerType) -> Factors | None:
+    """Return factors with which the engine gives the outputs of ``steps``, near ``guess``; ``None`` if none are found.
+
+    All channels have the same zero point, of the outputs' type ``kind``. Another zero point, with another bias, rounds
+    ties otherwise: by an odd number to the other side; with the least one, a slightly larger factor rounds all ties up.
+    A single function is tried with every zero point, because each moves the steps by another fraction of a sum.
+    """
+    zero_points = [guess.zero_point + shift for shift in (0, 1, -1)]
+    zero_points += [kind.minimum, kind.minimum + 1, kind.maximum, kind.maximum - 1]
+    if len(steps.above) == 1:
+        zero_points += range(kind.minimum, kind.maximum + 1)
+    for zero_point in dict.fromkeys(zero_points):
+        if not kind.minimum <= zero_point <= kind.maximum:
+            continue
+        moved = np.rint((guess.zero_point - zero_point) / guess.ratio)
+        if np.abs(moved).max(initial=0) >= _MOST_BIAS:
+            continue
+        bias = guess.bias + moved.astype(np.int64)
+        factors: Factors | None = replace(guess, bias=bias, zero_point=zero_point)
+        for index in np.flatnonzero(steps.wrong(factors)).tolist():
+            found = _fit_channel(steps.channel(index), factors, index)
+            factors = None if found is None or factors is None else factors.with_channel(index, found)
+            if factors is None:
+                break
+        if factors is not None:
+            return factors
+    return None
+
+
+def _fit_channel(steps: Steps, guess: Factors | None, index: int) -> Factors | None:
+    """Return factors of one channel that give its outputs, or ``None``."""
+    assert guess is not None
+    for bias in _biases(steps, guess, index):
+        for ratio in _ratios(steps, bias, guess.zero_point):
+            if ratio <= 0:
+                continue
+            factors = Factors.of_ratio(np.array([ratio]), guess.zero_point, np.array([bias]))
+            if 0 <= factors.shift[0] <= MAX_SHIFT and not steps.wrong(factors)[0]:
+                return factors
+    return None
+
+
+def _biases(steps: Steps, guess: Factors, index: int) -> Iterator[int]:
+    """Yield biases of one channel: the guessed one, then those near the line through the steps' middles."""
+    yield int(guess.bias[index])
+    both = (steps.has_below & steps.has_above)[0]
+    if both.sum() < 2:
+        both = (steps.has_below | steps.has_above)[0]
+    middles = (steps.below + steps.above)[0, both] / 2
+    heights = steps.outputs[both] - guess.zero_point - 0.5
+    if len(middles) > 1 and np.ptp(middles):
+        slope, offset = np.polyfit(middles, heights, 1)
+        if slope > 0 and abs(offset / slope) < _MOST_BIAS:
+            center = round(offset / slope)
+            for distance in range(_BIASES):
+                yield from dict.fromkeys((center + distance, center - distance))
+
+
+def _ratios(steps: Steps, bias: int, zero_point: int) -> Iterator[float]:
+    """Yield ratios that separate the sums on either side of each step, if there are any with this bias."""
+    heights = steps.outputs - zero_point - 0.5
+    least, most = 0.0, np.inf
+    for sums, present, is_above in (
+        (steps.above[0] + bias, steps.has_above[0], True),
+        (steps.below[0] + bias, steps.has_below[0], False),
+    ):
+        sums, wanted = sums[present], heights[present]
+        if ((wanted > 0) if is_above else (wanted < 0))[sums == 0].any():
+            return
+        quotients, positive = wanted[sums != 0] / sums[sums != 0], sums[sums != 0] > 0
+        lower = quotients[positive == is_above]
+        upper = quotients[positive != is_above]
+        least, most = max(least, lower.max(initial=0.0)), min(most, upper.min(initial=np.inf))
+    if least > most * (1 + 2.0**-22) or most <= 0:
+        return
+    if not np.isfinite(most):
+        most = 2 * least or 1.0
+    middle = np.float32((least + most) / 2)
+    yield float(middle)
+    for end in (np.float32(least), np.float32(most)):
+        ratio = np.nextafter(np.nextafter(end, np.float32(0)), np.float32(0))
+        for _ in range(5):
+            yield float(ratio)
+            ratio = np.nextafter(ratio, np.float32(np.inf))

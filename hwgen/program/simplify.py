@@ -1,0 +1,83 @@
+"""Simplification of a network before the engine's compiler: layers that combine functions of one map become lookups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from hwgen.network.graph import Network
+from hwgen.network.maps import FeatureMap, Window
+from hwgen.network.ops import Concat, Copy, Join, Lookup, Op
+
+
+@lru_cache(maxsize=16)
+def simplified(network: Network) -> Network:
+    """Return a network that computes the same outputs, in which a function of one map's values is a single `Lookup`.
+
+    For example, the product of a map and its sigmoid, each quantised, is such a function, and so are a sum of a map
+    with itself, and a lookup of another lookup's output. Functions that differ by channel stay several layers. A lookup
+    that nothing reads any more is left out. Other layers keep their names.
+    """
+    functions = _Functions(network)
+    layers, edges = [], []
+    for layer, taken in zip(network.layers, network.edges, strict=True):
+        layer, taken = functions.simplify(layer, taken)
+        layers.append(layer)
+        edges.append(taken)
+    read = set(network.output_layers)
+    kept = []
+    for layer, taken in reversed([*zip(layers, edges, strict=True)]):
+        if layer.name in read or not isinstance(layer, Lookup):
+            kept.append((layer, taken))
+            read.update(taken)
+    layers, edges = (tuple(column) for column in zip(*reversed(kept), strict=True))
+    return replace(network, layers=layers, edges=edges, outputs=network.output_layers)
+
+
+class _Functions:
+    """Maps of a network that are functions of another map's values, each with the table of the function."""
+
+    def __init__(self, network: Network) -> None:
+        self._maps: dict[str, FeatureMap] = dict(zip(network.inputs, network.input_maps, strict=True))
+        self._maps |= {layer.name: layer.output for layer in network.layers}
+        self._tables: dict[str, tuple[str, np.ndarray]] = {}
+
+    def simplify(self, layer: Op, edges: tuple[str, ...]) -> tuple[Op, tuple[str, ...]]:
+        """Return a layer and its edges, replaced by a lookup if its output is a function of a single map's values."""
+        if isinstance(layer, Lookup) or (isinstance(layer, Join) and not isinstance(layer, Concat | Copy)):
+            sources = [self._source(edge) for edge in edges]
+            roots = {root for root, _ in sources}
+            if len(roots) == 1:
+                (root,) = roots
+                table = self._table(layer, [table for _, table in sources])
+                self._tables[layer.name] = root, table
+                if len(table) == 1 and (len(edges) > 1 or root != edges[0]):
+                    return self._lookup(layer, root, table), (root,)
+        return layer, edges
+
+    def _source(self, edge: str) -> tuple[str, np.ndarray]:
+        """Return the map of which an edge's map is a function, and the function's table by channel."""
+        if edge in self._tables:
+            return self._tables[edge]
+        kind = self._maps[edge].type
+        return edge, np.arange(kind.minimum, kind.maximum + 1)[None]
+
+    @staticmethod
+    def _table(layer: Op, tables: list[np.ndarray]) -> np.ndarray:
+        """Return a layer's outputs for every value of the map of which its inputs are functions, int64 ``(n, 2**b)``.
+
+        ``n`` is 1 if all channels have the same function.
+        """
+        channels = layer.output.channels if isinstance(layer, Lookup) and len(layer.table) > 1 else 1
+        channels = max(channels, *(len(table) for table in tables))
+        frames = [
+            np.broadcast_to(table[:, None], (channels, 1, table.shape[1])).astype(source.type.dtype)
+            for table, source in zip(tables, layer.inputs, strict=True)
+        ]
+        return layer.compute(*frames)[:, 0].astype(np.int64)
+
+    def _lookup(self, layer: Op, root: str, table: np.ndarray) -> Lookup:
+        source = self._maps[root]
+        return Lookup(name=layer.name, input=source, output=layer.output, window=Window(kernel=(1, 1)), table=table)
