@@ -18,7 +18,7 @@ from refusals import left_out_if
 from hwgen import plan
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine.check import faults
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.network import golden
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
@@ -69,10 +69,12 @@ DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 
 @st.composite
 def engines(draw) -> EngineConfig:
-    """Small ones, so that layers take many tiles and chunks."""
+    """Small ones, so that layers take many tiles and chunks, behind all buses."""
+    bus_bytes = draw(st.sampled_from([8, *BUS_BYTES]))
     return EngineConfig(
+        bus_bytes=bus_bytes,
         maps=draw(st.sampled_from([8, 8, 16, 24])),
-        pixels=draw(st.sampled_from([5, 7, 13])),
+        pixels=draw(st.sampled_from([11, 13] if bus_bytes == 64 else [5, 7, 13])),
         map_words=draw(st.sampled_from([64, 128, 512])),
         weight_steps=draw(st.sampled_from([128, 256, 1024])),
         parameter_words=draw(st.sampled_from([4, 16])),
