@@ -39,10 +39,12 @@ class ReuseBufferConfig:
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         rotated = engine.rotation_stages * engine.pixels * (word + counter_bits(engine.map_words))
         write_lut, write_ff = write_cost(engine, engine.pixels, engine.map_words)
-        cost.lut = rotated + write_lut
+        cost.lut = rotated + write_lut + (engine.bus_words - 1) * counter_bits(engine.map_words)
+        if engine.bus_words >= 4:  # slower writes let synthesis share choices of addresses, which takes more LUTs
+            cost.lut += engine.pixels * counter_bits(engine.map_words)
         cost.ff = rotated + engine.pixels * word + write_ff
         cost.delay(counter_bits(engine.pixels), engine.rotation_stages + 2)
-        cost.ff += 2 * counter_bits(engine.pixels) * (engine.rotation_stages - 1)
+        cost.ff += counter_bits(engine.pixels) * (4 * (engine.rotation_stages - 1) + 1)  # also the inverted rotations
         return cost.resources
 
     def component(self) -> ReuseBuffer:
@@ -94,7 +96,8 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         m = Module()
         config = self._config
         stages = config.rotation_stages
-        to_banks = self._rotate(m, "address", [self.words[lane] for lane in range(config.pixels)], self.rest, -1)
+        addresses = [self.words[lane] for lane in range(config.pixels)]
+        to_banks = self._rotate(m, "address", addresses, self.rest, ~self.rest, -1)
         writes = banked_writes(m, self.write, config.pixels)
         read = []
         for bank, address in enumerate(to_banks):
@@ -106,24 +109,29 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
             write_to(m, to, writes[bank])
             m.d.comb += of.addr.eq(address)
             read.append(delayed(m, f"read_word_{bank}", of.data, 1))
-        rest = delayed(m, "bank_rotation", self.rest, stages + 2)
-        for lane, value in enumerate(self._rotate(m, "data", read, rest, 1)):
+        rest = delayed(m, "bank_rotation", self.rest, stages + 1)
+        inverse = delayed(m, "bank_rotation_inverse", ~rest, 1)
+        rest = delayed(m, "word_rotation", rest, 1)
+        for lane, value in enumerate(self._rotate(m, "data", read, rest, inverse, 1)):
             m.d.comb += self.o[lane].as_value().eq(value)
         return m
 
-    def _rotate(self, m: Module, name: str, values: list[Value], rest: Value, sign: int) -> list[Value]:
+    def _rotate(self, m: Module, name: str, values: list[Value], rest: Value, inverse: Value, sign: int) -> list[Value]:
         """Add a rotation network, and return its outputs: number ``n`` is ``values[(n + sign * rest) % pixels]``.
 
-        Each stage takes one cycle, and handles two bits of ``rest``.
+        Each stage takes one cycle, and handles two bits of ``rest``. Half of the outputs read ``inverse``, the inverted
+        bits. Otherwise synthesis shares two-way choices among outputs, which takes two LUTs per bit instead of one.
         """
         pixels = len(values)
         for stage in range(self._config.rotation_stages):
-            digit = rest[2 * stage : 2 * stage + 2]
-            rotated = []
+            digit, inverted = (bits[2 * stage : 2 * stage + 2] for bits in (rest, inverse))
+            step, rotated = _WAYS**stage, []
             for output in range(pixels):
-                inputs = [values[(output + sign * way * _WAYS**stage) % pixels] for way in range(_WAYS)]
+                inputs = [values[(output + sign * way * step) % pixels] for way in range(1 << len(digit))]
                 rotated.append(Signal(values[0].shape(), name=f"{name}_stage_{stage}_{output}", reset_less=True))
-                m.d.sync += rotated[-1].eq(Array(inputs)[digit])
+                chosen = Array(inputs[::-1])[inverted] if output // (2 * step) % 2 else Array(inputs)[digit]
+                m.d.sync += rotated[-1].eq(chosen)
             values = rotated
             rest = delayed(m, f"{name}_rotation_{stage}", rest, 1)
+            inverse = delayed(m, f"{name}_rotation_inverse_{stage}", inverse, 1)
         return values
