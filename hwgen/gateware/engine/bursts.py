@@ -68,12 +68,13 @@ def request_of(config: EngineConfig, run: data.View, wide: Value | bool) -> dict
     if config.bus_words == 1:
         return {"address": run.address, "beats": run.words * config.word_beats}
     bits = config.lane_bits
-    end = named(run.words + Mux(run.words == 0, 0, run.address[:bits]), "run_end")
+    lane, is_some = run.address[:bits], named(run.words != 0, "has_run_words")
+    wide_beats = named((run.words + (lane + (config.bus_words - 1))) >> bits, "wide_beats")
     return {
         "address": run.address,
-        "beats": Mux(wide, (end + config.bus_words - 1) >> bits, run.words),
+        "beats": Mux(Value.cast(wide) & is_some, wide_beats, run.words),
         "wide": Value.cast(wide),
-        "end": end[:bits],
+        "end": (run.words[:bits] + lane)[:bits] & is_some.replicate(bits),
     }
 
 

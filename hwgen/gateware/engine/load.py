@@ -211,7 +211,9 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 m.d.comb += banks.eq(config.weight_banks)
         m.d.comb += lanes_before.eq(burst.run.address[:bits] & is_wide.replicate(bits))
         is_before = named(first < lanes_before, "is_before_address")
-        return row - is_before, first - lanes_before + Mux(is_before, banks, 0)
+        # All results are computed beside the comparison, and then chosen, which shortens the path.
+        last_banks = named(first + (banks - lanes_before), "bank_before_address")
+        return Mux(is_before, row - 1, row), Mux(is_before, last_banks, first - lanes_before)
 
 
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
