@@ -1,4 +1,4 @@
-"""Digests of designs as commit 1d2df50 made them, of engines and a program as the first engine had them that multiplies maps.
+"""Digests of designs as commit 1d2df50 made them, and of engines and a program, since engines multiply maps.
 
 What users hold stays valid.
 """
