@@ -111,7 +111,7 @@ class Steps:
         bias = factors.bias[:, None]
         above = requantise(self.above + bias, rule, _BOUND) < self.outputs
         below = requantise(self.below + bias, rule, _BOUND) >= self.outputs
-        return ((above & self.has_above) | (below & self.has_below)).any(axis=1)
+        return np.asarray(((above & self.has_above) | (below & self.has_below)).any(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
