@@ -20,7 +20,7 @@ _MOST_TAPS = 81
 
 
 @dataclass(frozen=True)
-class Region:
+class DivisorRegion:
     """Part of an average pool's output whose windows have equal divisors: rows, columns, divisor."""
 
     rows: tuple[int, int]
@@ -28,18 +28,18 @@ class Region:
     count: int
 
 
-def regions(op: AveragePool) -> list[Region]:
+def regions(op: AveragePool) -> list[DivisorRegion]:
     """Return the parts of an average pool's output with equal divisors, row by row: one if padding counts.
 
     Padding has the value 0, as other taps can have.
     """
     if op.include_padding:
-        return [Region((0, op.output.height), (0, op.output.width), op.taps)]
+        return [DivisorRegion((0, op.output.height), (0, op.output.width), op.taps)]
     spans = []
     for axis in (0, 1):
         sizes = [end - begin for begin, end in (op.needed(axis, at, at + 1) for at in range(op.output.shape[1 + axis]))]
         spans.append([*_runs(sizes)])
-    return [Region(rows, columns, down * across) for (rows, down), (columns, across) in product(*spans)]
+    return [DivisorRegion(rows, columns, down * across) for (rows, down), (columns, across) in product(*spans)]
 
 
 def _runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:

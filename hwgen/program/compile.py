@@ -13,7 +13,7 @@ import numpy as np
 from hwgen.errors import ModelError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job, pack_jobs
-from hwgen.gateware.engine.product import PRODUCT_BITS
+from hwgen.gateware.engine.map_product import PRODUCT_BITS
 from hwgen.network import host
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap

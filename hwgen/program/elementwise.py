@@ -138,8 +138,8 @@ def extreme_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     values = [by_value(table, source.type) for table, source in zip(op.tables, op.inputs, strict=True)]
     running, running_type, so_far = edges[0], op.input.type, values[0]
     for index, edge in enumerate(edges[1:], start=1):
-        last, kind = index == len(edges) - 1, op.inputs[index].type
-        excess, target = f"{op.name} excess {index}", op.name if last else f"{op.name} part {index}"
+        is_last, value_type = index == len(edges) - 1, op.inputs[index].type
+        excess, target = f"{op.name} excess {index}", op.name if is_last else f"{op.name} part {index}"
         tasks.append(
             replace(
                 kept_pass(op, (running,), running_type),
@@ -152,7 +152,7 @@ def extreme_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
         excesses = by_value(np.arange(UINT8.maximum + 1), UINT8)
         tasks.append(
             replace(
-                kept_pass(op, (edge,), kind),
+                kept_pass(op, (edge,), value_type),
                 target=(target, 0),
                 addend=(excess, 0),
                 sum_rule=rule_of(op.output.type, 0, op.low, op.high),

@@ -20,7 +20,7 @@ from hwgen.program.layout import MAX_SHIFT
 #: Bound on the magnitude of sums with their biases.
 _BOUND = 1 << 33
 #: Bound on the magnitude of biases that are tried: the engine's have 32 bits, with the input's zero point folded in.
-_MOST_BIAS = 1 << 30
+_MAX_BIAS = 1 << 30
 #: Number of biases on either side of the fitted one that are tried.
 _BIASES = 64
 
@@ -67,18 +67,19 @@ class Steps:
     def of_rule(cls, rule: Rule, low: int, high: int, limit: np.ndarray) -> Steps:
         """Return the steps of a requantisation between two outputs, for sums up to ``limit`` ``(M,)`` in magnitude."""
         outputs = np.arange(low + 1, high + 1)
-        most = np.broadcast_to(limit[:, None], (len(limit), len(outputs)))
-        before, above = -most - 1, most + 1  # outputs are too small at ``before``, and large enough at ``above``
+        max_sums = np.broadcast_to(limit[:, None], (len(limit), len(outputs)))
+        # Outputs are too small at ``before``, and large enough at ``above``.
+        before, above = -max_sums - 1, max_sums + 1
         while (above - before > 1).any():
             middle = (before + above) // 2
-            reached = rule.outputs(np.clip(middle, -most, most), int(limit.max())) >= outputs
+            reached = rule.outputs(np.clip(middle, -max_sums, max_sums), int(limit.max())) >= outputs
             above, before = np.where(reached, middle, above), np.where(reached, before, middle)
         return cls(
-            below=np.maximum(above - 1, -most),
-            above=np.minimum(above, most),
+            below=np.maximum(above - 1, -max_sums),
+            above=np.minimum(above, max_sums),
             outputs=outputs,
-            has_below=above > -most,
-            has_above=above <= most,
+            has_below=above > -max_sums,
+            has_above=above <= max_sums,
         )
 
     def of_products(self, bias: np.ndarray, fraction: int) -> Steps:
@@ -150,22 +151,22 @@ class Factors:
         return replace(self, **values)
 
 
-def fit(steps: Steps, guess: Factors, kind: IntegerType) -> Factors | None:
+def fit(steps: Steps, guess: Factors, output_type: IntegerType) -> Factors | None:
     """Return factors with which the engine gives the outputs of ``steps``, near ``guess``; ``None`` if none are found.
 
-    All channels have the same zero point, of the outputs' type ``kind``. Another zero point, with another bias, rounds
+    All channels have the same zero point, an integer of ``output_type``. Another zero point, with another bias, rounds
     ties otherwise: by an odd number to the other side; with the least one, a slightly larger factor rounds all ties up.
     A single function is tried with every zero point, because each moves the steps by another fraction of a sum.
     """
     zero_points = [guess.zero_point + shift for shift in (0, 1, -1)]
-    zero_points += [kind.minimum, kind.minimum + 1, kind.maximum, kind.maximum - 1]
+    zero_points += [output_type.minimum, output_type.minimum + 1, output_type.maximum, output_type.maximum - 1]
     if len(steps.above) == 1:
-        zero_points += range(kind.minimum, kind.maximum + 1)
+        zero_points += range(output_type.minimum, output_type.maximum + 1)
     for zero_point in dict.fromkeys(zero_points):
-        if not kind.minimum <= zero_point <= kind.maximum:
+        if not output_type.minimum <= zero_point <= output_type.maximum:
             continue
         moved = np.rint((guess.zero_point - zero_point) / guess.ratio)
-        if np.abs(moved).max(initial=0) >= _MOST_BIAS:
+        if np.abs(moved).max(initial=0) >= _MAX_BIAS:
             continue
         bias = guess.bias + moved.astype(np.int64)
         factors: Factors | None = replace(guess, bias=bias, zero_point=zero_point)
@@ -202,7 +203,7 @@ def _biases(steps: Steps, guess: Factors, index: int) -> Iterator[int]:
     heights = steps.outputs[both] - guess.zero_point - 0.5
     if len(middles) > 1 and np.ptp(middles):
         slope, offset = np.polyfit(middles, heights, 1)
-        if slope > 0 and abs(offset / slope) < _MOST_BIAS:
+        if slope > 0 and abs(offset / slope) < _MAX_BIAS:
             center = round(offset / slope)
             for distance in range(_BIASES):
                 yield from dict.fromkeys((center + distance, center - distance))
@@ -211,7 +212,7 @@ def _biases(steps: Steps, guess: Factors, index: int) -> Iterator[int]:
 def _ratios(steps: Steps, bias: int, zero_point: int) -> Iterator[float]:
     """Yield ratios that separate the sums on either side of each step, if there are any with this bias."""
     heights = steps.outputs - zero_point - 0.5
-    least, most = 0.0, np.inf
+    lower_end, upper_end = 0.0, np.inf
     for sums, present, is_above in (
         (steps.above[0] + bias, steps.has_above[0], True),
         (steps.below[0] + bias, steps.has_below[0], False),
@@ -222,14 +223,14 @@ def _ratios(steps: Steps, bias: int, zero_point: int) -> Iterator[float]:
         quotients, positive = wanted[sums != 0] / sums[sums != 0], sums[sums != 0] > 0
         lower = quotients[positive == is_above]
         upper = quotients[positive != is_above]
-        least, most = max(least, lower.max(initial=0.0)), min(most, upper.min(initial=np.inf))
-    if least > most * (1 + 2.0**-22) or most <= 0:
+        lower_end, upper_end = max(lower_end, lower.max(initial=0.0)), min(upper_end, upper.min(initial=np.inf))
+    if lower_end > upper_end * (1 + 2.0**-22) or upper_end <= 0:
         return
-    if not np.isfinite(most):
-        most = 2 * least or 1.0
-    middle = np.float32((least + most) / 2)
+    if not np.isfinite(upper_end):
+        upper_end = 2 * lower_end or 1.0
+    middle = np.float32((lower_end + upper_end) / 2)
     yield float(middle)
-    for end in (np.float32(least), np.float32(most)):
+    for end in (np.float32(lower_end), np.float32(upper_end)):
         ratio = np.nextafter(np.nextafter(end, np.float32(0)), np.float32(0))
         for _ in range(5):
             yield float(ratio)

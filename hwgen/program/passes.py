@@ -37,7 +37,7 @@ from hwgen.network.ops import (
 from hwgen.network.requantise import Requantisation
 from hwgen.network.requantise import Rule as OutputRule
 from hwgen.program.array_pass import Lattice, Pass, Rule, Tables, geometry_of, kept_pass, rule_of, window_of
-from hwgen.program.average import Region, average_factors, regions
+from hwgen.program.average import DivisorRegion, average_factors, regions
 from hwgen.program.elementwise import (
     add_passes,
     extreme_passes,
@@ -122,7 +122,7 @@ def _average_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(_average_region(op, edges, region) for region in regions(op))
 
 
-def _average_region(op: AveragePool, edges: Sequence[str], region: Region) -> Pass:
+def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion) -> Pass:
     """Return the pass that computes the part of an average pool's output whose windows have as many values."""
     factors = average_factors(op, region.count)
     zero = op.input.zero_point - offset(op.input.type)

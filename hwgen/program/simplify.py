@@ -53,7 +53,7 @@ class _Functions:
                 (root,) = roots
                 table = self._table(layer, [table for _, table in sources])
                 self._tables[layer.name] = root, table
-                if len(table) == 1 and (len(edges) > 1 or root != edges[0]):
+                if len(table) == 1 and edges != (root,):
                     return self._lookup(layer, root, table), (root,)
         return layer, edges
 

@@ -233,7 +233,8 @@ class Chunk:
         """Return the part of this chunk in which a further term of the weights is not 0; it can be empty."""
         spans = zip((self.channels, self.taps, self.tap_columns), (term.channels, term.rows, term.columns), strict=True)
         common = ((max(one[0], other[0]), min(one[1], other[1])) for one, other in spans)
-        return Chunk(*common, self.box_channels, self.box_taps, term_index)
+        channels, taps, columns = common
+        return Chunk(channels, taps, columns, self.box_channels, self.box_taps, term_index)
 
 
 def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:

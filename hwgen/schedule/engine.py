@@ -201,7 +201,7 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
     return before[ends] - before[ends - counts]
 
 
-def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray, ...]:
+def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray | int, ...]:
     """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box."""
     return (*columns(jobs, "load", _MAP), 1)
 

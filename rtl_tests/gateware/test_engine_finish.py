@@ -30,8 +30,8 @@ from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.engine.add import TableAddConfig
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import Finish, FinishConfig
+from hwgen.gateware.engine.map_product import MapProductConfig
 from hwgen.gateware.engine.pool import Pool, PoolConfig
-from hwgen.gateware.engine.product import MapProductConfig
 from hwgen.gateware.lookup import delayed
 from hwgen.network.requantise import Requantisation, requantise
 

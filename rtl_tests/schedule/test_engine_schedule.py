@@ -56,10 +56,11 @@ def test_a_job_counted_by_hand():
     found = EngineSchedule(ENGINE, [job], MemoryTiming(latency=10, write_latency=5)).run()
     assert [*found.loaded] == [55]
     assert [*found.computed] == [58 + 9]  # its last step is in cycle 58
-    # The first group's last step is 57, its first beat 21 later; 26 beats; the last word 28 later, and it counts.
-    assert [*found.drained] == [57 + 21 + 25 + 28 + 1]
+    # The first group's last step is 57, its first beat 21 later; 26 beats; the last word 33 later, and it counts: 2 for
+    # the operand of a product, 4 for the product, 10 + 2 for the scale, 6 + 2 for the addition, 2 for the table, 4 + 1.
+    assert [*found.drained] == [57 + 21 + 25 + 33 + 1]
     # The burst is made a cycle later, granted then; words 5 later, 26 of them; the response 5 later, and it counts.
-    assert [*found.stored] == [132 + 1 + 1 + 5 + 25 + 5 + 1]
+    assert [*found.stored] == [137 + 1 + 1 + 5 + 25 + 5 + 1]
     assert ([*found.read], [*found.written], found.fetched) == ([32], [208], 144)
 
 

@@ -182,7 +182,7 @@ class Array(ConfiguredComponent[EngineConfig]):
                     for row, field in enumerate(fields, 2 * pair):
                         name = f"accumulator_{lane}_{block}_{row}"
                         sums.append(self._elaborate_sum(m, field, old[row], name, maximum=block == 0))
-                self._elaborate_slots(m, lane, block, Cat(sums), read, cleared[lane][block], old)
+                self._elaborate_slots(m, lane, block, Cat(sums), read, cleared[lane][block], old.as_value())
                 stored.append(old.as_value())
         self._elaborate_choice(m, stored)
         return m

@@ -250,24 +250,24 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
 
     def _elaborate_blocks(self, m: Module, begin: Signal) -> Signal:
         """Add the counters of blocks and folds, and return whether this is the last fold of the job."""
-        most, job, upcoming = self._config.blocks, self._job, self._next
+        max_blocks, job, upcoming = self._config.blocks, self._job, self._next
         left = Signal(5, name="blocks_left", reset_less=True)  # blocks of the job in this fold and all later ones
         last_fold = Signal(name="is_last_fold", reset_less=True)
         ends_fold = named(self._heard & self._ends_fold, "fold_ended")
-        if most == 1:
+        if max_blocks == 1:
             m.d.comb += self._ends_pixel.eq(1)
             with m.If(self._take):
                 m.d.sync += [left.eq(upcoming.blocks), last_fold.eq(upcoming.blocks == 1)]
             with m.Elif(ends_fold):
                 m.d.sync += [left.eq(left - 1), last_fold.eq(left == 2)]
             return last_fold
-        count = Signal(range(most + 1), name="fold_blocks", reset_less=True)  # blocks of this fold
-        block = Signal(range(most + 1), name="pixel_blocks_left", reset_less=True)
+        count = Signal(range(max_blocks + 1), name="fold_blocks", reset_less=True)  # blocks of this fold
+        block = Signal(range(max_blocks + 1), name="pixel_blocks_left", reset_less=True)
         following, following_count = Signal(5, name="next_blocks_left"), Signal.like(count, name="next_fold_blocks")
         width = Signal.like(count, name="most_fold_blocks")
         m.d.comb += [
             self._ends_pixel.eq(block == 1),
-            width.eq(Mux(Mux(self._take, upcoming.channelwise, job.channelwise), 1, most)),
+            width.eq(Mux(Mux(self._take, upcoming.channelwise, job.channelwise), 1, max_blocks)),
             following.eq(Mux(self._take, upcoming.blocks, left - count)),
             following_count.eq(Mux(following < width, following, width)),
         ]

@@ -19,8 +19,8 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, TableAdd, TableAddConfig, table
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
+from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
-from hwgen.gateware.engine.product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.writes import addend_write, banked_writes, write_cost, write_to
 from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
