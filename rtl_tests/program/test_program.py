@@ -493,11 +493,11 @@ def test_strides_that_differ(kernel, stride, padding, dilation, kind, engine):
     rows, columns = window.output_size(13, 15)
     output = replace(layer.output, height=rows, width=columns)
     if kind == "pool":
-        check(scheduled(alone(MaxPool(name="pool", input=layer.input, output=output, window=window)), engine))
-        return
-    channels = 1 if kind == "depthwise" else 12
-    weights = np.random.default_rng(0).integers(-128, 128, (12, channels, *kernel))
-    layer = replace(layer, window=window, output=output, weights=weights, groups=12 // channels)
+        layer = MaxPool(name="pool", input=layer.input, output=output, window=window)
+    else:
+        channels = 1 if kind == "depthwise" else 12
+        weights = np.random.default_rng(0).integers(-128, 128, (12, channels, *kernel))
+        layer = replace(layer, window=window, output=output, weights=weights, groups=12 // channels)
     check(scheduled(alone(layer), engine))
 
 

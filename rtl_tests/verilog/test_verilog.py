@@ -329,7 +329,7 @@ def check_text(files: dict[str, bytes]) -> None:
     for module in modules_of(text):
         assert re.search(rf"^//[^\n]*\nmodule {module}\b", text, re.MULTILINE), f"{module} has no comment"
     for module in re.findall(r"^module .*?^endmodule", code, re.MULTILINE | re.DOTALL):
-        words = r"^ {4}(?:\(\*.*?\*\) )?(?:input|output|wire|reg)\b(?: +(?:wire|reg))? +(?:\[[^\]]*\] )?(\w+)"
+        words = r"^ {4}(?:\(\*.*?\*\) )?(?:input|output|wire|reg)\b(?: +(?:wire|reg|signed))* +(?:\[[^\]]*\] )?(\w+)"
         declared = re.findall(words, module, re.MULTILINE)
         assert len(set(declared)) == len(declared)
         assert len(re.findall(r"always @\(posedge \w+\) begin", module)) <= 1 + module.count(" [0:")
