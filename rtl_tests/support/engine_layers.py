@@ -84,7 +84,7 @@ class Layer:
                     {
                         "sums": [None if np.isnan(each) else int(each) for each in sums[block, :, pixel]],
                         "address": part.o_base + pixel + block * part.o_plane & 0xFFFF,
-                        "addend": part.a_base + pixel + block * part.pixels & 0xFFFF,
+                        "addend": part.a_base + (block if part.one_pixel else pixel + block * part.pixels) & 0xFFFF,
                         "parameter": part.p_base + block & 0xFF,
                         **{name: getattr(part, name) for name in CONSTANTS},
                         "pixel_end": int(block == blocks[-1]),
@@ -231,6 +231,7 @@ def packable(weights: np.ndarray) -> np.ndarray:
 KINDS = ("convolution", "depthwise", "maximum")
 #: Fields of `Drain` that go with each of its beats.
 CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
+CONSTANTS += ("multiply",)
 
 
 def make_layer(
@@ -275,7 +276,7 @@ def make_layer(
             pixels=out[0] * out[1],
             columns=out[1],
             p_base=int(rng.integers(0, 256)),
-            **{name: int(rng.integers(0, 2)) for name in ("add", "table", "pool")},
+            **{name: int(rng.integers(0, 2)) for name in ("add", "multiply", "one_pixel", "table", "pool")},
             **{name: int(rng.integers(0, 1 << 16)) for name in ("o_base", "o_plane", "a_base")},
             **{
                 prefix + name: int(rng.integers(-128, 128))
