@@ -52,12 +52,15 @@ class Rule:
     fields : tuple of str
         Fields that the rule reads, as ``part.name``.
     broken : callable
-        Condition of a violation. Takes the job's index, then the fields, the lengths and the products, either all as
-        integers or all as Amaranth values.
+        Condition of a violation. Takes the job's index, then the fields and the products, either all as integers or all
+        as Amaranth values.
     must : str
         Text that follows the name of the last part, for example "stride must be from 1 to 4".
     lengths : tuple of str
-        Fields of which the rule reads the bit length.
+        Fields whose bit lengths the rule adds. Where there are any, a violation also needs a sum above ``max_length``,
+        and a first field that is not 0.
+    max_length : int
+        Largest sum of bit lengths that is always permitted.
     products : tuple of (str, int)
         Fields of earlier words, each with a constant factor.
     """
@@ -66,6 +69,7 @@ class Rule:
     broken: Callable[..., Any]
     must: str
     lengths: tuple[str, ...] = ()
+    max_length: int = 0
     products: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -227,17 +231,12 @@ def _fits(
     ``2**k`` times the maximum, and accepts every product that fits. With a first factor of 0, nothing is moved and the
     rule holds.
     """
-    longest = maximum.bit_length() - 1 + len(factors)
-
-    def broken(_: Any, *values: Any) -> Any:
-        conditions, lengths = values[: len(only)], values[len(only) :]
-        return named(where(*conditions) & (lengths[0] != 0) & (sum(lengths) > longest), "is_too_long")
-
     return Rule(
         only,
-        broken,
+        lambda _, *conditions: where(*conditions),
         f"{' times '.join(factors)} must be at most {maximum:,}{why}",
         lengths=tuple(f"{part}.{name}" for name in factors),
+        max_length=maximum.bit_length() - 1 + len(factors),
     )
 
 
@@ -249,9 +248,10 @@ def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
     for rule in rules(engine):
         values = {field: getattr(getattr(job, field.split(".")[0]), field.split(".")[1]) for field in rule.looks_at}
         operands = [values[field] for field in rule.fields]
-        operands += [values[field].bit_length() for field in rule.lengths]
         operands += [values[field] * factor for field, factor in rule.products]
-        if rule.broken(job_index, *operands):
+        lengths = [values[field].bit_length() for field in rule.lengths]
+        is_long = not lengths or (lengths[0] != 0 and sum(lengths) > rule.max_length)
+        if is_long and rule.broken(job_index, *operands):
             pairs = [f"{field.partition('.')[2]} {value}" for field, value in values.items()]
             shown = ", ".join(pairs) if len(pairs) > 1 else pairs[0].split()[1]
             part = max(rule.looks_at, key=_word).partition(".")[0]
@@ -275,7 +275,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     """
 
     #: Cycles from a job's last word to the cycle in which ``fault`` tells the job's error.
-    LATENCY = 3
+    LATENCY = 4
 
     def __init__(self, config: EngineConfig):
         super().__init__(config, {"word": In(stream.Signature(WORD_BITS, always_ready=True)), "fault": Out(Error)})
@@ -289,7 +289,7 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
         m.d.sync += [
             word.eq(self.word.payload),
             valid.eq(self.word.valid),
-            judged.eq(delayed(m, "is_last_word", sealed, 1, reset_less=False)),
+            judged.eq(delayed(m, "is_last_word", sealed, 2, reset_less=False)),
         ]
         with m.If(valid):
             m.d.sync += word_index.eq(Mux(sealed, 0, word_index + 1))
@@ -320,14 +320,15 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
             damaged.eq(Cat(differ[size * part : size * (part + 1)].any() for part in range(len(damaged)))),
             foreign.eq(word[:SEAL_BITS] != engine_seal(self.config)),
         ]
-        return delayed(m, "is_damaged", damaged.any(), 1), delayed(m, "is_foreign", foreign, 1)
+        return delayed(m, "is_damaged", damaged.any(), 2), delayed(m, "is_foreign", foreign, 2)
 
     def _elaborate_rules(
         self, m: Module, word: Signal, valid: Signal, word_index: Signal, job_index: Signal, judged: Signal
     ) -> Signal:
         """Add the logic that evaluates all validity rules on a fetched job, and return whether the job violates one.
 
-        Each rule is evaluated with the last word that it reads. Registers store its fields of earlier words.
+        Each rule is evaluated with the last word that it reads. Registers store its fields of earlier words. A sum of
+        bit lengths is compared a cycle later.
         """
         operands = _Operands(m, word, word_index)
         word_valid = delayed(m, "job_word_valid", valid, 1, reset_less=False)
@@ -336,10 +337,14 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
         for count, rule in enumerate(rules(self.config)):
             last = max(_word(field) for field in rule.looks_at)
             values = [operands.field(field, last) for field in rule.fields]
-            values += [operands.length(field, last) for field in rule.lengths]
             values += [operands.product(field, factor) for field, factor in rule.products]
             violated = Signal(name=f"rule_{count}_broken")
-            m.d.sync += violated.eq(word_valid & (operands.word_index == last) & rule.broken(job_index, *values))
+            violation = word_valid & (operands.word_index == last) & rule.broken(job_index, *values)
+            if rule.lengths:
+                applies = Signal(name=f"rule_{count}_applies")
+                m.d.sync += applies.eq(violation & (operands.length(rule.lengths[0], last) != 0))
+                violation = applies & (operands.total_length(rule.lengths, last) > rule.max_length)
+            m.d.sync += violated.eq(violation)
             broken.append(violated)
         with m.If(judged):
             m.d.sync += bad.eq(0)
@@ -367,7 +372,7 @@ class _Operands:
         self._word = Signal.like(word, name="job_word_delayed", reset_less=True)
         self.word_index = Signal.like(word_index, name="word_index_delayed", reset_less=True)
         m.d.sync += [self._word.eq(word), self.word_index.eq(word_index)]
-        self._shared: dict[Any, Signal] = {}
+        self._shared: dict[Any, Value] = {}
 
     def field(self, field: str, last: int) -> Value:
         """Return the value of a job field, in the cycle in which the job's word ``last`` is checked."""
@@ -383,6 +388,14 @@ class _Operands:
             )
             self._m.d.sync += length.eq(_length(self._now[first : first + width]))
         return self._stored(f"length of {field}", length, last, field)
+
+    def total_length(self, fields: tuple[str, ...], last: int) -> Value:
+        """Return the sum of the fields' bit lengths, one cycle after the job's word ``last`` is checked."""
+        if (fields, last) not in self._shared:
+            first, *others = (self.length(field, last) for field in fields)
+            name = f"{fields[0].replace('.', '_')}_total_length"
+            self._shared[fields, last] = delayed(self._m, name, sum(others, first), 1)
+        return self._shared[fields, last]
 
     def product(self, field: str, factor: int) -> Value:
         """Add shifts and additions, without a DSP slice, that multiply a stored job field by a constant."""
