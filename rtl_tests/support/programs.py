@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +15,6 @@ from pieces import check as agree
 from refusals import left_out_if
 
 from hwgen import plan
-from hwgen.errors import ConfigError
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.network import golden
@@ -214,9 +212,9 @@ class Maker:
         scales = (float(np.float32(scale)) for scale in self.rng.uniform(0.1, 1, 2))
         maps = {"input": before, "output": after, "window": window}
         include = self.draw(st.booleans())
-        with suppress(ConfigError):  # windows of padding alone
+        with left_out_if("not padding alone"):
             layer = AveragePool(name=name, **maps, x_scale=next(scales), y_scale=next(scales), include_padding=include)
-            self.append(layer)
+        self.append(layer)
 
     def slopes(self, name: str) -> None:
         """Append a line for each channel (an affine function), or one for its negative values (PRelu)."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from hypothesis import assume
 
-from hwgen.errors import ModelError, PlanError
+from hwgen.errors import ConfigError, ModelError, PlanError
 
 #: A budget of DSP slices that no unrolling keeps.
 FEW_SLICES = "no unrolling fits"
@@ -19,9 +19,9 @@ NOTHING_TO_DO = "a pyramid has nothing to do"
 
 @contextmanager
 def left_out_if(*reasons: str) -> Iterator[None]:
-    """Leave the case out where planning or compiling it is refused for one of these reasons."""
+    """Leave the case out where making, planning or compiling it is refused for one of these reasons."""
     try:
         yield
-    except (ModelError, PlanError) as error:
+    except (ConfigError, ModelError, PlanError) as error:
         assert any(reason in str(error) for reason in reasons), f"refused for no known reason: {error}"  # noqa: PT017
         assume(False)
