@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from programs import SMALL, alone, alone_chain, check, conv, engines, networks, tasks_of
+from programs import REFUSALS, SMALL, alone, alone_chain, check, conv, engines, networks, tasks_of
 from refusals import left_out_if
 
 from hwgen.errors import PlanError
@@ -33,7 +33,7 @@ def test_a_given_tiling_is_used():
 @settings(max_examples=20)
 def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
     """Also with port and array in turn."""
-    with left_out_if("strides", "too few to add"):
+    with left_out_if(*REFUSALS):
         tasks = tasks_of(network)
     assume(len(tasks) == 1)
     (task,) = tasks
@@ -103,7 +103,7 @@ def test_beside_each_other():
 @st.composite
 def cut(draw, task: Pass) -> Tiling:
     """Any tiling of a pass, of those that the compiler doesn't make by itself, too."""
-    most_rows = 1 if task.is_scattered else task.rows // task.edge
+    most_rows = 1 if task.has_single_rows else task.rows // task.edge
     kernel, rows = task.window.kernel, draw(st.integers(1, most_rows)) * task.edge
     kind = draw(st.sampled_from(["box", "by_taps", "rolling"]))
     boxes = draw(st.integers(1, -(-task.rows // rows))) if kind == "box" else 1
@@ -130,7 +130,7 @@ LARGER = replace(SMALL, map_words=256, weight_steps=512, output_words=256)
 @settings(max_examples=20)
 def test_any_tiling_may_be_given(network, data):
     """Whatever tiling fits the buffers is exact; what jobs do is what the interpreter finds consistent."""
-    with left_out_if("strides", "too few to add"):
+    with left_out_if(*REFUSALS):
         task, *_ = tasks_of(network)
     tiling, double = data.draw(cut(task)), data.draw(st.booleans())
     room = Room(map_words=data.draw(st.integers(4, 256)), weight_steps=data.draw(st.integers(64, 512)))

@@ -93,6 +93,9 @@ def timings() -> st.SearchStrategy[MemoryTiming]:
     )  # fmt: skip
 
 
+#: Refusals of random layers: small buffers or tables, and roundings that no factor gives.
+REFUSALS = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
+
 KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]
 KINDS += ["multiply", "gate", "extreme", "concat", "average", "slopes"]
 
@@ -299,7 +302,7 @@ def check(found: Schedule, seed: int = 1) -> None:
 
 def scheduled(network: Network, engine: EngineConfig) -> Schedule:
     """Schedule of a network; cases are left out where buffers or tables are too small, or no factor rounds alike."""
-    with left_out_if("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps"):
+    with left_out_if(*REFUSALS):
         return schedule(network, engine)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import SMALL, alone, conv, group_of, networks
+from programs import REFUSALS, SMALL, alone, conv, group_of, networks
 from refusals import left_out_if
 
 import hwgen
@@ -74,7 +74,7 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
 def test_plans_read_back(network, pace):
     """Whatever the tiles are: the same jobs, and so the same cycles."""
     template = EngineTemplate(engine=SMALL, memory=replace(MemoryTiming.at(pace), latency=5))
-    with left_out_if("strides", "buffers hold no tile"):
+    with left_out_if(*REFUSALS):
         group = template.grouped(network)
     document = json.loads(json.dumps(template.document(group)))
     again = EngineTemplate.group(document, network, BOARD)
