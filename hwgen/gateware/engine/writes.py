@@ -87,7 +87,7 @@ def _bank_write(
 def write_cost(config: EngineConfig, banks: int, words: int, alignment: int = 1) -> tuple[int, int]:
     """Return the numbers of LUTs and flip-flops of `banked_writes`."""
     address_bits, lanes = counter_bits(words), config.bus_words // alignment
-    lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 2}[lanes]
+    lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[lanes]
     luts = banks * (_WORD_BITS * lut_per_bit + 1)
     ff = _WORD_BITS * config.bus_words + address_bits + banks * (1 + (lanes - 1).bit_length())
     return luts, ff
