@@ -22,11 +22,14 @@ from hwgen.errors import BoardError
 if TYPE_CHECKING:
     from amaranth.vendor import XilinxPlatform
 
-__all__ = ["Board", "load", "names"]
+__all__ = ["BUS_BITS", "Board", "load", "names"]
 
 
 MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
 """Upper limits of the budgets that a board file can state, at least ten times the resources of any device."""
+
+BUS_BITS = (32, 64, 128, 256, 512)
+"""Widths, in bits, that an engine's port to the off-chip memory can have."""
 
 PART_MHZ, PART_GB_S = 100.0, 1.0
 """Clock in MHz and memory bandwidth in GB/s of a board that is given by a part number alone."""
@@ -60,11 +63,15 @@ class Board:
     board_parts : tuple of str
         Patterns of the names of the board's files in Vivado, such as ``*:pynq-z2:part0:*``. The first that Vivado has
         is used. Without patterns there is an IP, but no project.
+    bus_bits : int
+        Width of an engine's port to the off-chip memory, in bits, where a request names neither a width nor a
+        bandwidth.
 
     Raises
     ------
     BoardError
-        If a budget, the clock or the bandwidth is not positive or beyond its limit, or an overhead is negative.
+        If a budget, the clock or the bandwidth is not positive or beyond its limit, an overhead is negative, or the
+        port has another width than one of `BUS_BITS`.
     """
 
     name: str
@@ -81,6 +88,7 @@ class Board:
     dma_call_ns: float = 0.0
     dma_jump_ns: float = 0.0
     board_parts: tuple[str, ...] = ()
+    bus_bits: int = 64
 
     def __post_init__(self) -> None:
         for name in ("name", "device", "part", "description", "platform"):
@@ -102,7 +110,9 @@ class Board:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
                 raise BoardError(f"board {self.name}: {name} must be between 0 and 1e9, not {value!r}")
-
+        if type(self.bus_bits) is not int or self.bus_bits not in BUS_BITS:
+            widths = f"{', '.join(map(str, BUS_BITS[:-1]))} or {BUS_BITS[-1]}"
+            raise BoardError(f"board {self.name}: bus_bits must be {widths}, not {self.bus_bits!r}")
         object.__setattr__(self, "part", self.part.lower())  # Vivado writes all parts in small letters
         if isinstance(self.board_parts, list):  # TOML and JSON have lists
             object.__setattr__(self, "board_parts", tuple(self.board_parts))

@@ -38,7 +38,7 @@ DEFAULT_MULTIPLIERS = AUTO
 LUT_SHARE = 0.8
 """Share of a device's LUTs that a plan may use by default if LUTs multiply, so that Vivado can route the design."""
 BUS_BITS = (32, 64, 128, 256, 512)
-"""Widths, in bits, that an engine's port to memory can have; the default is 64, or 128 for more bandwidth."""
+"""Widths, in bits, that an engine's port to memory can have; the default is the board's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +236,7 @@ class Steering:
     bus_bits: int | None = option(
         Choice(*BUS_BITS),
         TEMPLATE,
-        "engine: width of the memory port (default: 64, or the next that can move --bandwidth)",
+        "engine: width of the memory port (default: the board's, or 64 or the next that can move --bandwidth)",
         swept="engine: widths of the memory port",
         template=ENGINE,
     )

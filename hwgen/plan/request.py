@@ -207,11 +207,14 @@ class Request(Options):
         )
 
     def _bus_bits(self, board: Board) -> int:
-        """Return the width, in bits, of an engine's port to memory: as requested, or by default 64.
+        """Return the width, in bits, of an engine's port to memory: as requested, or by default the board's.
 
-        The default is the next width that moves the requested bandwidth at the board's clock, or else the widest.
+        With a requested bandwidth, the default is 64, or the next width that moves the bandwidth at the board's clock,
+        or else the widest.
         """
         if self.bus_bits is not None:
             return self.bus_bits
-        wanted = 0 if self.bandwidth is None else 8 * 1000 * self.bandwidth / board.clock_mhz
+        if self.bandwidth is None:
+            return board.bus_bits
+        wanted = 8 * 1000 * self.bandwidth / board.clock_mhz
         return next((bits for bits in BUS_BITS[1:] if bits >= wanted), BUS_BITS[-1])

@@ -168,6 +168,8 @@ def test_the_documented_boards():
         ({"part": "7"}, "board mine: part must be a string, not 7"),
         ({"board_parts": '"a:b"'}, "board mine: board_parts must be a list of strings, not 'a:b'"),
         ({"board_parts": "[7]"}, r"board mine: board_parts must be a list of strings, not \(7,\)"),
+        ({"bus_bits": "48"}, "board mine: bus_bits must be 32, 64, 128, 256 or 512, not 48"),
+        ({"bus_bits": '"64"'}, "board mine: bus_bits must be 32, 64, 128, 256 or 512, not '64'"),
         ({"colour": '"red"'}, r"board file .* has unknown keys: colour \(known: board_parts, bram36, "),
         ({"dsp": "= 3"}, r"board file .* is not TOML: "),
     ],
