@@ -169,7 +169,7 @@ def test_width_of_the_bus(digits, options, width, pace):
     [("pynq-z2", 8, 1), ("zc706", 32, Fraction(254, 169)), ("vc707", 64, 1), ("vc709", 64, 1)],
 )
 def test_width_of_a_board_s_bus(digits, name, width, pace):
-    """ZC706: 4.264 GB/s at 200 MHz are 21.32 bytes a cycle. 32 bytes in 3/2 cycles would be 21.33: a beat takes more."""
+    """ZC706: 4.264 GB/s at 200 MHz are 21.32 bytes a cycle. 32 bytes in 3/2 cycles would be more: 21.33."""
     memory = group_of(plan.make(digits, boards.load(name), template="engine")).template
     assert (memory.engine.bus_bytes, memory.memory.beat_cycles) == (width, pace)
 
