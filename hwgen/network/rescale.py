@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -19,6 +22,8 @@ RARELY = 200
 """Reciprocal of the maximum fraction of a channel's outputs that `fit_table` lets differ by 1, with over 8 bits."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
+_MOST_SUMS = 1 << 16
+"""Maximum number of sums whose means `fit_mean` computes exactly."""
 
 
 def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
@@ -138,6 +143,64 @@ def _fitting_factor(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, nomi
     inside = (low < nominal) & (nominal < high)
     middle = np.where(bounded, low, nominal) / 2 + np.where(bounded, high, nominal) / 2
     return np.where(inside, nominal, middle).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class FittedMean:
+    """Rule that turns integer sums into means; ``ties``: whether an exact mean can be halfway between two outputs."""
+
+    rule: Requantisation
+    ties: bool
+
+
+def fit_mean(
+    reach: tuple[int, int],
+    count: int,
+    scales: tuple[float, float],
+    output: tuple[int, int, int],
+    channels: int,
+) -> FittedMean:
+    """Search the requantisation that rounds the exact mean of integers, halves to even, for each possible sum.
+
+    Where no rule gives all outputs, as can happen with halves, the result is the rule with the fewest others.
+
+    Parameters
+    ----------
+    reach : tuple of int
+        Smallest and largest integer, less the zero point.
+    count : int
+        Number of integers that are averaged.
+    scales : tuple of float
+        Scales of input and output, float32 numbers.
+    output : tuple of int
+        Zero point, minimum and maximum of the output.
+    channels : int
+        Number of channels, which all have the same rule.
+    """
+    zero, low, high = output
+    factor = Fraction(scales[0]) / (Fraction(scales[1]) * count)
+    first, last = (count * end for end in reach)
+    # Beyond some sums the outputs saturate. Where very many are left, some of them stand for all.
+    ends = sorted((math.floor((low - zero - 1) / factor), math.ceil((high - zero + 1) / factor)))
+    first, last = max(first, ends[0]), min(last, ends[1])
+    sums = np.unique(np.linspace(first, last, min(last - first + 1, _MOST_SUMS)).astype(np.int64))
+    means = [int(total) * factor for total in sums.tolist()]
+    wanted = np.clip(np.array([round(mean) for mean in means]) + zero, low, high)
+    lower = np.where(wanted == low, -np.inf, wanted - zero - 0.5)[None]
+    upper = np.where(wanted == high, np.inf, wanted - zero + 0.5)[None]
+    bound = count * max(map(abs, reach))
+    factors = [(_fitting_factor(sums[None], lower, upper, float(factor)), False)]
+    if high - low < 1 << 8:  # products that are rounded to float32 need outputs of at most 8 bits
+        factors.append((np.array([float(factor)], np.float32), True))
+    rules = []
+    for value, float32 in factors:
+        significand, shift = (np.repeat(array, channels) for array in multiplier(value, bound))
+        rules.append(
+            Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high, float32=float32)
+        )
+    wrong = [np.count_nonzero(requantise(sums[None], rule.of(slice(1)), bound) != wanted) for rule in rules]
+    ties = any(mean.denominator == 2 for mean in means)
+    return FittedMean(rules[int(np.argmin(wrong))], ties)
 
 
 def add_constant(

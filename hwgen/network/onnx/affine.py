@@ -196,8 +196,8 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine)
 
 def first_reals(sums: Sums) -> Affine:
     """Return the real values of a convolution's sums, for its accumulators without bias: gain and offset a channel."""
-    unit = sums.unit
-    own = Affine(unit, sums.bias * unit + sums.residue)
+    steps = (sums.x_scale * sums.w_scale).astype(np.float64)  # float32 numbers, in which the bias was counted
+    own = Affine(sums.unit, sums.bias * steps + sums.residue)
     return own if sums.affine is None else sums.affine.behind(own)
 
 

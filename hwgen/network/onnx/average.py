@@ -1,6 +1,7 @@
-"""Import of average pools in quantised ONNX models, for which ONNX Runtime has integer kernels.
+"""Import of average pools and means over whole maps in quantised ONNX models.
 
-Their inputs and outputs have the same 8-bit type.
+ONNX Runtime has integer kernels for pools right behind a DequantizeLinear whose inputs and outputs have one 8-bit type.
+It averages floats elsewhere, and so the exact mean is rounded once.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from functools import partial
 import numpy as np
 import onnx
 
+from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.file import attribute, by
+from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.qdq import plain_operand
-from hwgen.network.onnx.values import Map, Pending
+from hwgen.network.onnx.values import Map, Pending, Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import AveragePool, GlobalAveragePool
 from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import multiplier
+from hwgen.network.rescale import fit_mean, multiplier
 
 _FACTORS = (2.0**-32, 256.0)
 """Range of requantisation factors that ONNX Runtime's kernel for global average pools accepts.
@@ -28,18 +30,27 @@ The upper end is excluded.
 
 
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an AveragePool or GlobalAveragePool between DequantizeLinear and QuantizeLinear.
+    """Import an AveragePool, GlobalAveragePool or ReduceMean between DequantizeLinear and QuantizeLinear."""
+    state = _operand(build, node)
+    in_integers = "Pool" in node.op_type and node.input[0] == state.tensor
+    given = build, node, state.scale, _geometry(build, node)
+    mean = partial(_emit_mean, *given)
+    build.state = Pending(node, partial(_emit, *given) if in_integers else mean, mean)
 
-    ONNX Runtime fuses the three nodes into one operator.
+
+def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
+    """Return the state of an average's dequantised input, with what precedes the average built in integers.
+
+    A Relu or Clip whose results are steps of the map's scale becomes bounds of the map or a layer.
     """
-    state = plain_operand(build, node)
-    if node.input[0] != state.tensor:
-        raise build.refusal(
-            node,
-            "must stand right behind a DequantizeLinear, with nothing in between: "
-            "ONNX Runtime may average floats otherwise",
-        )
-    build.state = Pending(node, partial(_emit, build, node, state.scale, _geometry(build, node)))
+    state = build.state
+    if isinstance(state, Reals) and state.steps and not state.by_runtime and state.table is not None:
+        scale, zero, integer_type = state.scale, state.zero, build.map.type
+        on_grid = (quantize_linear(state.table, scale, zero, integer_type) - zero).astype(np.float32) * scale
+        if not state.pools and (on_grid == state.table).all():
+            build.requantise_reals(node, state, scale, zero, integer_type)
+            build.state = Reals(state.node, scale, zero, tensor="")
+    return plain_operand(build, node)
 
 
 def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
@@ -57,6 +68,9 @@ def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, 
     The layout of the builder's current value becomes that of the output.
     """
     here = build.map
+    if node.op_type == "ReduceMean":
+        build.view = _reduced(build, node)
+        return Window(kernel=(here.height, here.width)), (1, 1)
     if "Global" in node.op_type:
         averaged = build.view.averaged()
         if averaged is None or len(build.view.dims) == 1:
@@ -76,6 +90,23 @@ def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, 
         )
     build.view = View.channels_first((here.channels, *size), axes)
     return window, size
+
+
+def _reduced(build: Builder, node: onnx.NodeProto) -> View:
+    """Return the layout of a ReduceMean's result, and refuse one that doesn't average exactly the pixels of a map."""
+    rank = 1 + len(build.view.dims)
+    given = build.constants.read(node, 1, "axes").tolist() if len(node.input) > 1 else attribute(node, "axes", [])
+    if any(not -rank <= axis < rank for axis in given):
+        raise build.refusal(node, f"axes must be {-rank} to {rank - 1}, not {given}")
+    axes = sorted({axis % rank for axis in given})
+    layout = build.view.reduced([axis - 1 for axis in axes], keeps=bool(attribute(node, "keepdims", 1)))
+    if layout is None:
+        raise build.refusal(
+            node,
+            f"must average rows and columns of each channel, not axes {axes} of {build.view}; the host runs it at the "
+            "end, if no layer and no QuantizeLinear follows",
+        )
+    return layout
 
 
 def _emit(
@@ -100,11 +131,10 @@ def _emit(
     """
     here, (window, size) = build.map, geometry
     if integer_type != here.type or integer_type.bits != 8:
-        raise build.refusal(
-            node,
-            f"must take and give integers of one 8-bit type, not {here.type} and {integer_type}: "
-            "ONNX Runtime averages others in floats",
-        )
+        if node.op_type.startswith("QLinear"):
+            raise build.refusal(node, f"must take and give integers of one 8-bit type, not {here.type}, {integer_type}")
+        _emit_mean(build, node, x_scale, geometry, scale, zero, integer_type)
+        return
     if "Global" in node.op_type:
         output = Map(here.channels, 1, 1, integer_type, zero, scale)
         rule = _whole_map(build, node, x_scale, output)
@@ -141,13 +171,43 @@ def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output
     )
 
 
-def _reduce_mean(build: Builder, node: onnx.NodeProto) -> None:
-    """Refuse an ONNX ReduceMean that is not part of a layer."""
-    raise build.refusal(
-        node,
-        "is not supported before a layer or a QuantizeLinear: ONNX Runtime averages floats here, in an order that "
-        "depends on the processor; GlobalAveragePool (and a Squeeze) averages integers",
+def _emit_mean(
+    build: Builder,
+    node: onnx.NodeProto,
+    x_scale: np.float32,
+    geometry: tuple[Window, tuple[int, int]],
+    scale: np.float32,
+    zero: int,
+    integer_type: IntegerType,
+) -> None:
+    """Append a layer that rounds exact means, as `_emit` appends an average pool.
+
+    Means of whole maps are a global average pool. Those of windows are a depthwise convolution with weights of 1.
+    """
+    here, (window, size) = build.map, geometry
+    if any(window.padding) and not attribute(node, "count_include_pad", 0):
+        raise build.refusal(
+            node,
+            "averages floats with padding that does not count; quantise its input and output to one 8-bit type "
+            "(ForceQuantizeNoInputCheck of ONNX Runtime's quantiser), or set count_include_pad",
+        )
+    output = Map(here.channels, *size, integer_type, zero, scale)
+    mean = fit_mean(
+        (here.type.minimum - (here.zero_point or 0), here.type.maximum - (here.zero_point or 0)),
+        window.taps,
+        (float(x_scale), float(scale)),
+        (zero, integer_type.minimum, integer_type.maximum),
+        here.channels,
     )
+    if mean.ties:
+        build.warnings.append(
+            f"{title(node)}: ONNX Runtime averages floats here; where a mean is halfway between two integers, its "
+            "roundings decide, and results differ by 1"
+        )
+    if window.kernel == (here.height, here.width) and not any(window.padding):
+        build.emit(node, GlobalAveragePool, window, output, requantisation=mean.rule)
+    else:
+        build.emit_sum(node, window, mean.rule, output)
 
 
 OPERATORS = {
@@ -155,6 +215,6 @@ OPERATORS = {
     "GlobalAveragePool": _pool,
     "QLinearAveragePool": _qlinear_pool,
     "QLinearGlobalAveragePool": _qlinear_pool,
-    "ReduceMean": _reduce_mean,
+    "ReduceMean": _pool,
 }
 """Functions that import average pools, by the ONNX operator's name."""

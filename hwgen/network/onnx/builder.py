@@ -23,7 +23,7 @@ from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.function_tables import Function
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.levels import fitting
-from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Reals, State, Step, Sums, Value
+from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Pending, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import padding_mode, window_of
 from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
@@ -537,6 +537,14 @@ class Builder:
         )
         self._append(node, step)
 
+    def emit_sum(self, node: onnx.NodeProto, window: Window, rule: Requantisation, output: Map) -> None:
+        """Append a depthwise convolution with weights of 1, which sums each channel over a window."""
+        channels = self.map.channels
+        ones, none = np.ones((channels, 1, *window.kernel), np.int64), np.zeros(channels, np.int64)
+        self._count(node, ones.size)
+        step = Step(self._unique(node), self.map, output, window, ones, none, rule, rule.low, rule.high, channels)
+        self._append(node, step)
+
     def _emit_lookup(
         self, node: onnx.NodeProto, wanted: np.ndarray, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> None:
@@ -565,6 +573,8 @@ class Builder:
             self.state.in_floats = True
         elif isinstance(self.state, Sums):
             self.state.rounded = False
+        elif isinstance(self.state, Pending) and self.state.in_floats is not None:
+            self.state = replace(self.state, make=self.state.in_floats)
 
     def follow(self, node: onnx.NodeProto) -> None:
         """Note that ONNX Runtime moves DequantizeLinear and QuantizeLinear past the present node.

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hwgen.network.maps import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
-from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.file import attribute, held
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.views import View
 from hwgen.network.rescale import MOST_BIAS
@@ -94,19 +94,6 @@ class Bias(NamedTuple):
     steps: np.ndarray
     residue: np.ndarray
     may_round: bool
-
-
-def held(node: onnx.NodeProto) -> np.ndarray | None:
-    """Return the array that an ONNX Constant node holds; ``None`` if it holds no numbers."""
-    for entry in node.attribute:
-        value = helper.get_attribute_value(entry)
-        if entry.name == "value":
-            return numpy_helper.to_array(value)
-        if entry.name in ("value_float", "value_floats"):
-            return np.asarray(value, np.float32)
-        if entry.name in ("value_int", "value_ints"):
-            return np.asarray(value, np.int64)
-    return None
 
 
 class Constants:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.errors import ModelError
 from hwgen.network.onnx import external as onnx_external
@@ -130,6 +131,19 @@ def text(node: onnx.NodeProto, name: str, default: str) -> str:
     """Return an ONNX node's attribute as text, or ``default`` if the node has no attribute of this name."""
     value = attribute(node, name, default)
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def held(node: onnx.NodeProto) -> np.ndarray | None:
+    """Return the array that an ONNX Constant node holds; ``None`` if it holds no numbers."""
+    for entry in node.attribute:
+        value = helper.get_attribute_value(entry)
+        if entry.name == "value":
+            return numpy_helper.to_array(value)
+        if entry.name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+        if entry.name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+    return None
 
 
 def copied(message: _Message) -> _Message:

@@ -14,8 +14,10 @@ import onnx
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
+from hwgen.network.onnx.early import quantised_early
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
+from hwgen.network.onnx.redundant import without_redundant
 from hwgen.network.onnx.rest import walked, whole_network
 from hwgen.network.onnx.walk import FoldedModel
 
@@ -44,7 +46,8 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
 def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
     """Check an ONNX model, fold its constants, and yield the result; turn ConfigErrors in the context into ModelErrors.
 
-    The errors start with ``where``. Absurd scales can overflow in NumPy; the checks that matter refuse them.
+    The result is without redundant nodes. Errors start with ``where``. Absurd scales can overflow in NumPy; the checks
+    that matter refuse them.
     """
     check(stand_in(model) if is_qonnx(model) else model, where)
     if model.graph.sparse_initializer:
@@ -56,6 +59,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
         model = fold(rewritten(model, where), where)
     try:
         with np.errstate(all="ignore"):
-            yield FoldedModel(model, optimised=not qonnx)
+            model, replaced = without_redundant(model)
+            yield FoldedModel(quantised_early(model), replaced, optimised=not qonnx)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

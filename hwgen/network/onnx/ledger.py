@@ -14,6 +14,7 @@ import onnx
 from hwgen.errors import HwgenError, ModelError, ObstaclesError
 from hwgen.network.fates import Operator
 from hwgen.network.onnx.file import named, title
+from hwgen.network.onnx.redundant import Replacement
 
 
 class RefusalError(ModelError):
@@ -234,12 +235,15 @@ def _into(layer: str | None) -> str:
 
 
 def as_written(
-    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], operators: Sequence[Operator]
+    graph: onnx.GraphProto,
+    nodes: Sequence[onnx.NodeProto],
+    operators: Sequence[Operator],
+    replaced: Mapping[str, Replacement],
 ) -> tuple[Operator, ...]:
     """Return the verdicts on the nodes of an ONNX file, from the verdicts on the imported nodes (constants folded).
 
     Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
-    imported node is a constant.
+    imported node is redundant or a constant.
 
     Parameters
     ----------
@@ -247,8 +251,13 @@ def as_written(
         Graph of the file.
     nodes, operators : sequence
         Imported nodes, and the verdict on each.
+    replaced : mapping of str to Replacement
+        Tensors that replace the outputs of redundant nodes.
     """
     walked = {name: operator for node, operator in zip(nodes, operators, strict=True) for name in node.output if name}
+    walked |= {
+        name: Operator(node="", op="", verdict="folded", reason=other.reason) for name, other in replaced.items()
+    }
     constant = Operator(node="", op="", verdict="folded", reason="a constant")
     verdicts = []
     for node in graph.node:

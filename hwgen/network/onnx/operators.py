@@ -71,7 +71,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     operator = known(build, node)
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
-    if isinstance(build.state, Pending) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.INTEGER_MOVES):
+    if isinstance(build.state, Pending) and node.op_type not in _behind_pending(build.state):
         raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
     if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
         raise build.refusal(
@@ -89,6 +89,12 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     steps, step = (len(state.steps), step_of(build, node)) if isinstance(state, Reals) else (0, None)
     operator(build, node)
     note_step(build, steps, step)
+
+
+def _behind_pending(state: Pending) -> frozenset[str]:
+    """Return the ONNX operators that can follow a layer whose QuantizeLinear is not known yet."""
+    moves = onnx_dimensions.INTEGER_MOVES if state.in_floats is None else frozenset(onnx_dimensions.MOVES)
+    return moves | {"QuantizeLinear"}
 
 
 def _max_pool(build: Builder, node: onnx.NodeProto) -> None:

@@ -56,7 +56,8 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
                 raise ModelError(f"{where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
         else:
             whole = Walk(checked_model, where)
-        tensors = [until] if isinstance(until, str) else list(until)
+        given, replaced = [until] if isinstance(until, str) else list(until), checked_model.replaced
+        tensors = [replaced[tensor].tensor if tensor in replaced else tensor for tensor in given]
         _check_names(checked_model.model, where, tensors)
         walk = Walk(checked_model, where, tensors)
         walk.ledger.check()
@@ -91,7 +92,7 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
         ]
         return Survey(
             name=name,
-            operators=as_written(model.graph, walk.ledger.nodes, operators),
+            operators=as_written(model.graph, walk.ledger.nodes, operators, checked_model.replaced),
             obstacles=tuple(walk.ledger.texts()),
             layers=layers,
             chain=chain,

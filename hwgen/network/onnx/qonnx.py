@@ -21,8 +21,7 @@ from onnx import helper, numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.check import needed
-from hwgen.network.onnx.constants import held
-from hwgen.network.onnx.file import UnusedNames, attribute, copied, text, title
+from hwgen.network.onnx.file import UnusedNames, attribute, copied, held, text, title
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
 """Domains of the operators in QONNX models."""

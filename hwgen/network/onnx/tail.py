@@ -23,7 +23,7 @@ from hwgen.network.onnx.views import View
 
 _MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 """ONNX operators that keep all values, apart from their type, shape or order."""
-_BUILT = {"Add", "Clip", "Relu"}
+_BUILT = {"Add", "Clip", "Relu", "Resize"}
 """ONNX operators that the hardware computes if they are between integers.
 
 Behind other operators of the host, the host runs them.
@@ -211,13 +211,18 @@ def of_accumulators(
         numpy_helper.from_array(np.ascontiguousarray(view.layout.to_frames(values)).astype(np.float32))
         for values in spread
     )
-    return [
+    adds = bool(reals.offset.any())
+    nodes = [
         helper.make_node("Constant", [], [gain], value=factors),
-        helper.make_node("Constant", [], [offset], value=summands),
         helper.make_node("Cast", [name], [cast], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Mul", [cast, gain], [product]),
-        helper.make_node("Add", [product, offset], [tensor]),
+        helper.make_node("Mul", [cast, gain], [product if adds else tensor]),
     ]
+    if adds:
+        nodes += [
+            helper.make_node("Constant", [], [offset], value=summands),
+            helper.make_node("Add", [product, offset], [tensor]),
+        ]
+    return nodes
 
 
 class Ends(_Graph):

@@ -435,11 +435,13 @@ class Sums:
 class Pending:
     """State of an ONNX tensor whose layer can be added only when the next node, a QuantizeLinear, is known.
 
-    ``make`` adds the layer, for the scale, the zero point and the type of its output.
+    ``make`` adds the layer, for the scale, the zero point and the type of its output. ``in_floats`` does so where ONNX
+    Runtime computes the layer in float32; ``None`` if such a layer can't be built.
     """
 
     node: onnx.NodeProto
     make: Callable[[np.float32, int, IntegerType], None]
+    in_floats: Callable[[np.float32, int, IntegerType], None] | None = None
 
 
 @dataclass

@@ -240,6 +240,18 @@ class View:
             return None
         return View((self.sizes[CHANNELS], 1, 1), (self.dims[0], *[()] * (len(self.dims) - 1)))
 
+    def reduced(self, positions: Sequence[int], *, keeps: bool) -> View | None:
+        """Return the layout of the tensor's averages per channel over some dimensions; ``None`` unless there are such.
+
+        The dimensions at the indices ``positions`` must hold all rows and columns, and no channel. Averaged dimensions
+        stay with the size 1 if the operator ``keeps`` them.
+        """
+        axes = [{atom.axis for atom in dim} for dim in self.dims]
+        if any((CHANNELS in axes[i]) if i in positions else axes[i] - {CHANNELS} for i in range(len(axes))):
+            return None
+        dims = tuple(() if i in positions else dim for i, dim in enumerate(self.dims) if keeps or i not in positions)
+        return View((self.sizes[CHANNELS], 1, 1), dims)
+
     def product(self) -> View | None:
         """Return the layout of the map's part over which a matrix product along the last dimension sums, or ``None``.
 

@@ -27,9 +27,11 @@ from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
+from hwgen.network.onnx.redundant import Replacement
 from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
+    Affine,
     Ended,
     Floats,
     Foreign,
@@ -65,13 +67,16 @@ class FoldedModel:
     Parameters
     ----------
     model : ModelProto
-        Model of the file, with constants folded and a dialect translated.
+        Model of the file, with constants folded, a dialect translated, and redundant nodes removed.
+    replaced : dict of str to Replacement
+        Tensors that replace the outputs of the removed nodes.
     optimised : bool
         Whether ONNX Runtime's optimised session is the model's reference. It computes in integers where it can, and
         rounds some biases. Otherwise the reference computes each operator as it is written, in floats.
     """
 
     model: onnx.ModelProto
+    replaced: Mapping[str, Replacement]
     optimised: bool
 
 
@@ -316,16 +321,20 @@ class Walk:
     def _end_in_accumulators(self, tensor: str, readers: Sequence[onnx.NodeProto]) -> None:
         """End the hardware at a convolution's accumulators, if the host runs all nodes behind the convolution.
 
-        That is so where floats are the model's reference: ONNX Runtime's integer kernels need a quantiser behind. The
-        host makes the convolution's floats of the accumulators.
+        The host makes the convolution's floats of the accumulators. A bias in steps of the accumulators is part of
+        them; any other bias is added by the host.
         """
         build, state = self.build, self.build.state
-        if build.optimised or not isinstance(state, Sums) or state.first is None or state.node.output[0] != tensor:
+        if not isinstance(state, Sums) or state.first is None or state.node.output[0] != tensor:
             return
         searches = [output.ends for output in self._waiting.values() if id(state.node) in output.nodes]
         tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
         behind = {id(node) for tail in tails if tail for node in tail.nodes}
         if not tails or None in tails or not behind.issuperset(map(id, readers)):
+            return
+        if build.optimised and state.affine is None and not state.residue.any():
+            build.emit_accumulators(state)
+            build.state = Ended(Affine(state.first.gain, np.zeros_like(state.first.offset)))
             return
         build.emit_accumulators(replace(state, bias=np.zeros_like(state.bias), residue=np.zeros(1), affine=None))
         build.state = Ended(state.first)
@@ -564,7 +573,7 @@ def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tu
     if isinstance(state, Ended):
         name = ends.unused(f"{tensor}_integers")
         first = of_accumulators(state.reals, build.view, name, tensor, ends.unused)
-        behind = [*first[2:], *behind]
+        behind = [*(node for node in first if node.op_type != "Constant"), *behind]
     if isinstance(state, Reals):  # pools behind DequantizeLinear were built in integers, so it follows them
         name = ends.unused(f"{tensor}_integers")
         first = dequantised(state, name, tensor, build.view.shape, tail.nodes, ends.unused)

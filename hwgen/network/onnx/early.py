@@ -1,0 +1,117 @@
+"""Quantisation of floats in front of ONNX operators that only move or select values, not behind them.
+
+A quantiser that leaves out some operators can write ``Conv, Concat, QuantizeLinear``. Quantising keeps the order of
+values, so each operand of the Concat can be quantised by itself, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx
+from onnx import helper
+
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, data_inputs, takes
+
+_MOVING = {"Concat", "DepthToSpace", "Gather", "Resize", "Slice", "SpaceToDepth", "Split", "Upsample"}
+"""ONNX operators that move values, and that the importer builds of quantised maps only."""
+_RENAMING = {"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+"""ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
+_PASSED = _MOVING | _RENAMING | {"Clip", "Relu"}
+"""ONNX operators behind which quantising gives the same integers as in front of them."""
+_SUMS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+"""ONNX operators whose floats are sums, of which the importer knows no value."""
+
+
+def quantised_early(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return an ONNX model with a QuantizeLinear and a DequantizeLinear for each float operand of moving operators.
+
+    They have the scale and the zero point of the QuantizeLinear that follows the operator. Models without such operands
+    are returned as they are.
+    """
+    search = _Search(model)
+    nodes = [made for node in model.graph.node for made in search.with_quantisers(node)]
+    if len(nodes) == len(model.graph.node):
+        return model
+    result = copied(model)
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
+    return result
+
+
+class _Search:
+    """Search of a graph for moving operators with float operands."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self._unused = UnusedNames(model)
+        self._outputs = {value.name for value in graph.output}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        self._producers = {name: node for node in graph.node for name in node.output}
+        for node in graph.node:
+            for name in takes(node):
+                self._readers.setdefault(name, []).append(node)
+        self._varying = {value.name for value in data_inputs(model)}
+        """Tensors that depend on an input of the model."""
+        for node in graph.node:
+            if not self._varying.isdisjoint(takes(node)):
+                self._varying.update(node.output)
+        self._made: dict[tuple[str, ...], str] = {}
+        """Quantised operands by the operand's name and the inputs of its QuantizeLinear."""
+
+    def with_quantisers(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+        """Yield a node with new quantisers for its float operands in front."""
+        label = self._label(node.output) if node.op_type in _MOVING and node.domain in DOMAINS else None
+        if label is None:
+            yield node
+            return
+        result = copied(node)
+        for index, name in enumerate(self._moved(node)):
+            if self._is_quantised(name, functions=node.op_type != "Concat"):
+                continue
+            if (name, *label.input[1:]) not in self._made:
+                integers, real = self._unused(f"{name}_integers"), self._unused(f"{name}_quantised")
+                quantiser = copied(label)
+                quantiser.name, quantiser.input[0], quantiser.output[0] = integers, name, integers
+                yield quantiser
+                yield helper.make_node(
+                    "DequantizeLinear", [integers, *label.input[1:]], [real], name=real, domain=label.domain
+                )
+                self._made[name, *label.input[1:]] = real
+            result.input[index] = self._made[name, *label.input[1:]]
+        yield result
+
+    def _label(self, tensors: Sequence[str]) -> onnx.NodeProto | None:
+        """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors."""
+        labels: list[onnx.NodeProto] = []
+        waiting = [*filter(None, tensors)]
+        while waiting:
+            tensor = waiting.pop()
+            readers = self._readers.get(tensor, [])
+            if tensor in self._outputs or not readers:
+                return None
+            for node in readers:
+                if node.op_type == "QuantizeLinear" and len(node.input) == 3 and not node.attribute:
+                    labels.append(node)
+                elif node.op_type in _PASSED and node.domain in DOMAINS and tensor in self._moved(node):
+                    waiting += filter(None, node.output)
+                else:
+                    return None
+        return labels[0] if len({tuple(node.input[1:]) for node in labels}) == 1 else None
+
+    def _moved(self, node: onnx.NodeProto) -> Sequence[str]:
+        """Return the tensors whose values a node of `_PASSED` moves."""
+        return node.input if node.op_type == "Concat" else node.input[:1]
+
+    def _is_quantised(self, tensor: str, *, functions: bool) -> bool:
+        """Return whether a tensor is a quantised map, with nothing but moves applied to it; or no map at all.
+
+        With ``functions``, functions of one value may be applied to the map, too.
+        """
+        while (node := self._producers.get(tensor)) is not None and node.op_type != "DequantizeLinear":
+            variable = [name for name in dict.fromkeys(takes(node)) if name in self._varying]
+            passes = node.op_type in _RENAMING | _MOVING or (functions and node.op_type not in _SUMS)
+            if len(variable) != 1 or node.op_type == "Concat" or not passes:
+                return not variable
+            (tensor,) = variable
+        return True

@@ -1,0 +1,132 @@
+"""Removal of redundant nodes from ONNX models: nodes that change nothing, and repeated quantisers of one tensor.
+
+ONNX Runtime removes the same nodes before it chooses kernels. Some exporters give each reader of a tensor a
+QuantizeLinear and a DequantizeLinear of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from hwgen.network.onnx.file import DOMAINS, attribute, copied, held, named, takes
+from hwgen.network.onnx.infer import Shapes
+
+_REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
+"""ONNX operators of which one node can stand for several equal ones."""
+_SMALL = 4096
+"""Largest size of a constant that is compared by its values, in bytes. Larger constants are compared by name."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Tensor that replaces the output of a removed node, and the reason of the removal, as a verdict states it."""
+
+    tensor: str
+    reason: str
+
+
+def without_redundant(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Replacement]]:
+    """Return an ONNX model without its redundant nodes, and by tensor what replaces the outputs of removed nodes.
+
+    Constants of the model are folded. A node that computes an output of the model stays.
+    """
+    search = _Search(model)
+    kept = [node for node in model.graph.node if not search.is_redundant(node)]
+    if not search.replaced:
+        return model, {}
+    result = copied(model)
+    del result.graph.node[:]
+    result.graph.node.extend(_renamed(node, search.replaced) for node in kept)
+    return result, search.replaced
+
+
+def _renamed(node: onnx.NodeProto, replaced: Mapping[str, Replacement]) -> onnx.NodeProto:
+    """Return a node that reads the tensors which replace others, and not these."""
+    if not any(name in replaced for name in node.input):
+        return node
+    result = copied(node)
+    result.input[:] = [replaced[name].tensor if name in replaced else name for name in node.input]
+    return result
+
+
+class _Search:
+    """Search of a graph for redundant nodes, node by node in the graph's order."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self.replaced: dict[str, Replacement] = {}
+        """Tensors of the nodes found so far that are redundant, with what replaces them."""
+        self._shapes = Shapes(model)
+        self._constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {
+            **{tensor.name: tensor for tensor in graph.initializer},
+            **{node.output[0]: node for node in graph.node if node.op_type == "Constant"},
+        }
+        self._outputs = {value.name for value in graph.output} | {*_read_inside(graph.node)}
+        self._first: dict[Any, onnx.NodeProto] = {}
+        """First node of several equal ones, by all that makes them equal."""
+
+    def is_redundant(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node is redundant, and note what replaces its output."""
+        if len(node.output) != 1 or not node.input or node.domain not in DOMAINS:
+            return False
+        replacement = self._replacement(node)
+        if replacement is None or node.output[0] in self._outputs:
+            return False
+        self.replaced[node.output[0]] = replacement
+        return True
+
+    def _replacement(self, node: onnx.NodeProto) -> Replacement | None:
+        """Return what can replace a node's output, or ``None`` if the node is not redundant."""
+        source = self._name(node.input[0])
+        if source in self._constants:
+            return None
+        if self._changes_nothing(node):
+            return Replacement(source, "changes nothing")
+        if node.op_type not in _REPEATED:
+            return None
+        first = self._first.setdefault(self._identity(node), node)
+        return None if first is node else Replacement(first.output[0], f"the same as {named(first)}")
+
+    def _changes_nothing(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node is a Pad by nothing, or a Cast to the type that its input has."""
+        if node.op_type == "Pad":
+            pads = attribute(node, "pads", None) if len(node.input) == 1 else self._values(node.input[1])
+            return pads is not None and not np.any(pads)
+        return node.op_type == "Cast" and self._shapes.of(self._name(node.input[0])).type == attribute(node, "to", 0)
+
+    def _identity(self, node: onnx.NodeProto) -> Any:
+        """Return all that makes a node compute what it does: its operator, attributes and inputs."""
+        attributes = sorted(entry.SerializeToString(deterministic=True) for entry in node.attribute)
+        inputs = [self._name(node.input[0]), *map(self._content, node.input[1:])]
+        return node.op_type, node.domain, tuple(attributes), tuple(inputs)
+
+    def _name(self, tensor: str) -> str:
+        """Return the name of the tensor that replaces ``tensor``, or its own name."""
+        return self.replaced[tensor].tensor if tensor in self.replaced else tensor
+
+    def _content(self, tensor: str) -> Any:
+        """Return the values of a small constant with their type and shape, or the tensor's name."""
+        values = self._values(tensor)
+        if values is None or values.nbytes > _SMALL:
+            return self._name(tensor)
+        return values.dtype.str, values.shape, values.tobytes()
+
+    def _values(self, tensor: str) -> np.ndarray | None:
+        """Return the values of a constant, or ``None`` if the tensor is no constant."""
+        constant = self._constants.get(tensor)
+        return (
+            numpy_helper.to_array(constant) if isinstance(constant, onnx.TensorProto) else constant and held(constant)
+        )
+
+
+def _read_inside(nodes: Iterable[onnx.NodeProto]) -> Iterable[str]:
+    """Yield the names of the tensors that nodes with graphs in them (If, Loop, Scan) read."""
+    for node in nodes:
+        if any(entry.graphs or entry.HasField("g") for entry in node.attribute):
+            yield from takes(node)
