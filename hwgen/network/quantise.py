@@ -215,7 +215,10 @@ def quantise(
                 per_channel=True,
                 activation_type=QuantType.QUInt8 if bits == 8 else QuantType.QUInt16,
                 weight_type=QuantType.QInt8 if bits == 8 else QuantType.QInt16,
-                extra_options={"TensorQuantOverrides": _overrides(ranges or {})},
+                extra_options={
+                    "TensorQuantOverrides": _overrides(ranges or {}),
+                    "ForceQuantizeNoInputCheck": True,  # otherwise pools behind functions of one value stay in floats
+                },
             )
         except OSError:  # the cause is the folder, not the model
             raise

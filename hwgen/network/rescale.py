@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +22,9 @@ RARELY = 200
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
 _MOST_SUMS = 1 << 16
-"""Maximum number of sums whose means `fit_mean` computes exactly."""
+"""Maximum number of sums whose means `fit_mean` computes."""
+_SLACK = 2.0**-22
+"""Relative distance of a mean from a half that the roundings of float32 can bridge."""
 
 
 def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
@@ -147,8 +148,12 @@ def _fitting_factor(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, nomi
 
 @dataclass(frozen=True)
 class FittedMean:
-    """Rule that turns integer sums into means; ``ties``: whether an exact mean can be halfway between two outputs."""
+    """Sum of integers, each times ``weight``, and the rule that turns the sum into their rounded mean.
 
+    ``ties``: whether means can be halfway between two outputs, as exactly as float32 tells.
+    """
+
+    weight: int
     rule: Requantisation
     ties: bool
 
@@ -160,9 +165,10 @@ def fit_mean(
     output: tuple[int, int, int],
     channels: int,
 ) -> FittedMean:
-    """Search the requantisation that rounds the exact mean of integers, halves to even, for each possible sum.
+    """Search the requantisation that rounds means of integers as float32 does, halves to even, for each possible sum.
 
-    Where no rule gives all outputs, as can happen with halves, the result is the rule with the fewest others.
+    The sum is rounded once to float32, divided by the count and then by the output's scale. Where no rule gives all
+    outputs, the result is the rule with the fewest others, which differ by 1.
 
     Parameters
     ----------
@@ -178,29 +184,47 @@ def fit_mean(
         Number of channels, which all have the same rule.
     """
     zero, low, high = output
-    factor = Fraction(scales[0]) / (Fraction(scales[1]) * count)
-    first, last = (count * end for end in reach)
+    factor = scales[0] / (scales[1] * count)
     # Beyond some sums the outputs saturate. Where very many are left, some of them stand for all.
-    ends = sorted((math.floor((low - zero - 1) / factor), math.ceil((high - zero + 1) / factor)))
-    first, last = max(first, ends[0]), min(last, ends[1])
+    first = max(count * reach[0], math.floor((low - zero - 1) / factor))
+    last = min(count * reach[1], math.ceil((high - zero + 1) / factor))
     sums = np.unique(np.linspace(first, last, min(last - first + 1, _MOST_SUMS)).astype(np.int64))
-    means = [int(total) * factor for total in sums.tolist()]
-    wanted = np.clip(np.array([round(mean) for mean in means]) + zero, low, high)
+    means = (sums * scales[0]).astype(np.float32) / np.float32(count) / np.float32(scales[1])
+    wanted = np.clip(np.rint(means).astype(np.int64) + zero, low, high)
+    fitted = _fitting_mean(sums, wanted, factor, output, count * max(map(abs, reach)))
+    halves = np.abs(sums * factor - np.floor(sums * factor) - 0.5)
+    rule = replace(
+        fitted.rule,
+        significand=np.repeat(fitted.rule.significand, channels),
+        shift=np.repeat(fitted.rule.shift, channels),
+    )
+    return replace(fitted, rule=rule, ties=bool((halves <= np.abs(sums * factor) * _SLACK).any()))
+
+
+def _fitting_mean(
+    sums: np.ndarray, wanted: np.ndarray, factor: float, output: tuple[int, int, int], bound: int
+) -> FittedMean:
+    """Return the weight and the rule of one channel with the fewest outputs that are not the ``wanted`` ones."""
+    zero, low, high = output
     lower = np.where(wanted == low, -np.inf, wanted - zero - 0.5)[None]
     upper = np.where(wanted == high, np.inf, wanted - zero + 0.5)[None]
-    bound = count * max(map(abs, reach))
-    factors = [(_fitting_factor(sums[None], lower, upper, float(factor)), False)]
-    if high - low < 1 << 8:  # products that are rounded to float32 need outputs of at most 8 bits
-        factors.append((np.array([float(factor)], np.float32), True))
-    rules = []
-    for value, float32 in factors:
-        significand, shift = (np.repeat(array, channels) for array in multiplier(value, bound))
-        rules.append(
-            Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high, float32=float32)
+    exact = _fitting_factor(sums[None], lower, upper, factor)
+    # Products that are rounded to float32 find halves, if the factor's own rounding is small. Outputs have 8 bits.
+    weights = range(1, 128) if high - low < 1 << 8 else ()
+    candidates = [(1, exact, False), *((weight, np.array([factor / weight], np.float32), True) for weight in weights)]
+    best, fewest = None, len(sums) + 1
+    for weight, value, float32 in candidates:
+        significand, shift = multiplier(value, bound * weight)
+        rule = Requantisation(
+            significand=significand, shift=shift, zero_point=zero, low=low, high=high, float32=float32
         )
-    wrong = [np.count_nonzero(requantise(sums[None], rule.of(slice(1)), bound) != wanted) for rule in rules]
-    ties = any(mean.denominator == 2 for mean in means)
-    return FittedMean(rules[int(np.argmin(wrong))], ties)
+        wrong = np.count_nonzero(requantise(sums[None] * weight, rule, bound * weight) != wanted)
+        if wrong < fewest:
+            best, fewest = FittedMean(weight, rule, False), wrong
+        if not wrong:
+            break
+    assert best is not None
+    return best
 
 
 def add_constant(

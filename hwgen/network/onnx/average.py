@@ -1,7 +1,7 @@
 """Import of average pools and means over whole maps in quantised ONNX models.
 
 ONNX Runtime has integer kernels for pools right behind a DequantizeLinear whose inputs and outputs have one 8-bit type.
-It averages floats elsewhere, and so the exact mean is rounded once.
+It averages floats elsewhere. The mean of the integers is then rounded once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _reduced(build: Builder, node: onnx.NodeProto) -> View:
     if any(not -rank <= axis < rank for axis in given):
         raise build.refusal(node, f"axes must be {-rank} to {rank - 1}, not {given}")
     axes = sorted({axis % rank for axis in given})
-    layout = build.view.reduced([axis - 1 for axis in axes], keeps=bool(attribute(node, "keepdims", 1)))
+    keeps = bool(attribute(node, "keepdims", 1))
+    layout = None if 0 in axes else build.view.reduced([axis - 1 for axis in axes], keeps=keeps)
     if layout is None:
         raise build.refusal(
             node,
@@ -180,9 +181,9 @@ def _emit_mean(
     zero: int,
     integer_type: IntegerType,
 ) -> None:
-    """Append a layer that rounds exact means, as `_emit` appends an average pool.
+    """Append a layer that rounds the mean of integers once, as `_emit` appends an average pool.
 
-    Means of whole maps are a global average pool. Those of windows are a depthwise convolution with weights of 1.
+    Means of whole maps are a global average pool. Others are a depthwise convolution with equal weights.
     """
     here, (window, size) = build.map, geometry
     if any(window.padding) and not attribute(node, "count_include_pad", 0):
@@ -204,10 +205,10 @@ def _emit_mean(
             f"{title(node)}: ONNX Runtime averages floats here; where a mean is halfway between two integers, its "
             "roundings decide, and results differ by 1"
         )
-    if window.kernel == (here.height, here.width) and not any(window.padding):
+    if mean.weight == 1 and window.kernel == (here.height, here.width) and not any(window.padding):
         build.emit(node, GlobalAveragePool, window, output, requantisation=mean.rule)
     else:
-        build.emit_sum(node, window, mean.rule, output)
+        build.emit_sum(node, window, mean.weight, mean.rule, output)
 
 
 OPERATORS = {

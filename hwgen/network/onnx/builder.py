@@ -537,12 +537,12 @@ class Builder:
         )
         self._append(node, step)
 
-    def emit_sum(self, node: onnx.NodeProto, window: Window, rule: Requantisation, output: Map) -> None:
-        """Append a depthwise convolution with weights of 1, which sums each channel over a window."""
+    def emit_sum(self, node: onnx.NodeProto, window: Window, weight: int, rule: Requantisation, output: Map) -> None:
+        """Append a depthwise convolution whose weights are all ``weight``, which sums each channel over a window."""
         channels = self.map.channels
-        ones, none = np.ones((channels, 1, *window.kernel), np.int64), np.zeros(channels, np.int64)
-        self._count(node, ones.size)
-        step = Step(self._unique(node), self.map, output, window, ones, none, rule, rule.low, rule.high, channels)
+        weights, none = np.full((channels, 1, *window.kernel), weight, np.int64), np.zeros(channels, np.int64)
+        self._count(node, weights.size)
+        step = Step(self._unique(node), self.map, output, window, weights, none, rule, rule.low, rule.high, channels)
         self._append(node, step)
 
     def _emit_lookup(

@@ -17,26 +17,28 @@ _MOVING = {"Concat", "DepthToSpace", "Gather", "Resize", "Slice", "SpaceToDepth"
 """ONNX operators that move values, and that the importer builds of quantised maps only."""
 _RENAMING = {"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 """ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
+_RUNTIME_PASSES = _RENAMING - {"Flatten"} | {"Slice"}
+"""ONNX operators behind which ONNX Runtime finds a QuantizeLinear, so that it computes integers in front of them."""
 _PASSED = _MOVING | _RENAMING | {"Clip", "Relu"}
 """ONNX operators behind which quantising gives the same integers as in front of them."""
 _SUMS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 """ONNX operators whose floats are sums, of which the importer knows no value."""
 
 
-def quantised_early(model: onnx.ModelProto) -> onnx.ModelProto:
+def quantised_early(model: onnx.ModelProto) -> tuple[onnx.ModelProto, set[str]]:
     """Return an ONNX model with a QuantizeLinear and a DequantizeLinear for each float operand of moving operators.
 
-    They have the scale and the zero point of the QuantizeLinear that follows the operator. Models without such operands
-    are returned as they are.
+    They have the scale and the zero point of the QuantizeLinear that follows the operator. The result holds the names
+    of the operands that ONNX Runtime computes in floats, too. A model without such operands is returned as it is.
     """
     search = _Search(model)
     nodes = [made for node in model.graph.node for made in search.with_quantisers(node)]
     if len(nodes) == len(model.graph.node):
-        return model
+        return model, set()
     result = copied(model)
     del result.graph.node[:]
     result.graph.node.extend(nodes)
-    return result
+    return result, search.operands
 
 
 class _Search:
@@ -58,10 +60,13 @@ class _Search:
                 self._varying.update(node.output)
         self._made: dict[tuple[str, ...], str] = {}
         """Quantised operands by the operand's name and the inputs of its QuantizeLinear."""
+        self.operands: set[str] = set()
+        """Names of the operands that ONNX Runtime computes in floats."""
 
     def with_quantisers(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Yield a node with new quantisers for its float operands in front."""
-        label = self._label(node.output) if node.op_type in _MOVING and node.domain in DOMAINS else None
+        passed = {node.op_type}
+        label = self._label(node.output, passed) if node.op_type in _MOVING and node.domain in DOMAINS else None
         if label is None:
             yield node
             return
@@ -78,11 +83,16 @@ class _Search:
                     "DequantizeLinear", [integers, *label.input[1:]], [real], name=real, domain=label.domain
                 )
                 self._made[name, *label.input[1:]] = real
+                if not passed <= _RUNTIME_PASSES:
+                    self.operands.add(name)
             result.input[index] = self._made[name, *label.input[1:]]
         yield result
 
-    def _label(self, tensors: Sequence[str]) -> onnx.NodeProto | None:
-        """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors."""
+    def _label(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
+        """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors.
+
+        Add the operators on these ways to ``passed``.
+        """
         labels: list[onnx.NodeProto] = []
         waiting = [*filter(None, tensors)]
         while waiting:
@@ -94,6 +104,7 @@ class _Search:
                 if node.op_type == "QuantizeLinear" and len(node.input) == 3 and not node.attribute:
                     labels.append(node)
                 elif node.op_type in _PASSED and node.domain in DOMAINS and tensor in self._moved(node):
+                    passed.add(node.op_type)
                     waiting += filter(None, node.output)
                 else:
                     return None

@@ -61,6 +61,8 @@ def read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: an empty file, not an ONNX model")
     if not all(isinstance(name, str) for name in _texts(model)):
         raise ModelError(f"{path}: not a valid ONNX model: names must be UTF-8")
+    if not {tensor.name for tensor in model.graph.initializer} <= {value.name for value in model.graph.input}:
+        model.ir_version = max(model.ir_version, 4)  # before, each initialiser was an input; quantisers add others
     onnx_external.fetch(model, path)
     return model
 

@@ -59,7 +59,8 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
         model = fold(rewritten(model, where), where)
     try:
         with np.errstate(all="ignore"):
-            model, replaced = without_redundant(model)
-            yield FoldedModel(quantised_early(model), replaced, optimised=not qonnx)
+            simplified = without_redundant(model)
+            early, operands = quantised_early(simplified.model)
+            yield FoldedModel(early, simplified.replaced, simplified.apart | operands, optimised=not qonnx)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

@@ -1,4 +1,4 @@
-"""Removal of redundant nodes from ONNX models: nodes that change nothing, and repeated quantisers of one tensor.
+"""Removal of what is redundant in ONNX models: nodes that change nothing, repeated quantisers, outputs nobody reads.
 
 ONNX Runtime removes the same nodes before it chooses kernels. Some exporters give each reader of a tensor a
 QuantizeLinear and a DequantizeLinear of its own.
@@ -6,7 +6,7 @@ QuantizeLinear and a DequantizeLinear of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from hwgen.network.onnx.file import DOMAINS, attribute, copied, held, named, takes
+from hwgen.network.onnx.file import DOMAINS, attribute, copied, held, named, takes, text
 from hwgen.network.onnx.infer import Shapes
 
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
@@ -31,27 +31,53 @@ class Replacement:
     reason: str
 
 
-def without_redundant(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Replacement]]:
-    """Return an ONNX model without its redundant nodes, and by tensor what replaces the outputs of removed nodes.
+@dataclass(frozen=True)
+class Simplified:
+    """ONNX model without its redundant nodes.
 
-    Constants of the model are folded. A node that computes an output of the model stays.
+    Parameters
+    ----------
+    model : ModelProto
+        Model.
+    replaced : dict of str to Replacement
+        Tensors that replace the outputs of the removed nodes.
+    apart : set of str
+        Tensors whose equal quantisers have constants of their own, so that ONNX Runtime does not see that they are
+        equal, and computes the tensors in floats.
+    """
+
+    model: onnx.ModelProto
+    replaced: dict[str, Replacement]
+    apart: set[str]
+
+
+def without_redundant(model: onnx.ModelProto) -> Simplified:
+    """Return an ONNX model without its redundant nodes.
+
+    Constants of the model are folded. A node that computes an output of the model stays. Outputs of nodes behind the
+    first one that nobody reads, such as the mask of a Dropout, lose their names.
     """
     search = _Search(model)
     kept = [node for node in model.graph.node if not search.is_redundant(node)]
-    if not search.replaced:
-        return model, {}
+    read = {value.name for value in model.graph.output} | {name for node in kept for name in takes(node)}
+    nodes = [_adapted(node, search.replaced, read) for node in kept]
+    if all(node is old for node, old in zip(nodes, model.graph.node, strict=False)):
+        return Simplified(model, {}, set())
     result = copied(model)
     del result.graph.node[:]
-    result.graph.node.extend(_renamed(node, search.replaced) for node in kept)
-    return result, search.replaced
+    result.graph.node.extend(nodes)
+    return Simplified(result, search.replaced, search.apart)
 
 
-def _renamed(node: onnx.NodeProto, replaced: Mapping[str, Replacement]) -> onnx.NodeProto:
-    """Return a node that reads the tensors which replace others, and not these."""
-    if not any(name in replaced for name in node.input):
+def _adapted(node: onnx.NodeProto, replaced: Mapping[str, Replacement], read: Collection[str]) -> onnx.NodeProto:
+    """Return a node that reads the tensors which replace others, and has no output behind the first but those read."""
+    inputs = [replaced[name].tensor if name in replaced else name for name in node.input]
+    outputs = [name if index == 0 or name in read else "" for index, name in enumerate(node.output)]
+    if inputs == [*node.input] and outputs == [*node.output]:
         return node
     result = copied(node)
-    result.input[:] = [replaced[name].tensor if name in replaced else name for name in node.input]
+    result.input[:] = inputs
+    result.output[:] = outputs
     return result
 
 
@@ -62,6 +88,8 @@ class _Search:
         graph = model.graph
         self.replaced: dict[str, Replacement] = {}
         """Tensors of the nodes found so far that are redundant, with what replaces them."""
+        self.apart: set[str] = set()
+        """Tensors with equal quantisers that have different constants."""
         self._shapes = Shapes(model)
         self._constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {
             **{tensor.name: tensor for tensor in graph.initializer},
@@ -73,7 +101,7 @@ class _Search:
 
     def is_redundant(self, node: onnx.NodeProto) -> bool:
         """Return whether a node is redundant, and note what replaces its output."""
-        if len(node.output) != 1 or not node.input or node.domain not in DOMAINS:
+        if not node.output or any(node.output[1:]) or not node.input or node.domain not in DOMAINS:
             return False
         replacement = self._replacement(node)
         if replacement is None or node.output[0] in self._outputs:
@@ -91,11 +119,17 @@ class _Search:
         if node.op_type not in _REPEATED:
             return None
         first = self._first.setdefault(self._identity(node), node)
-        return None if first is node else Replacement(first.output[0], f"the same as {named(first)}")
+        if first is node:
+            return None
+        if first.input[1:] != node.input[1:]:
+            self.apart.add(source)
+        return Replacement(first.output[0], f"the same as {named(first)}")
 
     def _changes_nothing(self, node: onnx.NodeProto) -> bool:
         """Return whether a node is a Pad by nothing, or a Cast to the type that its input has."""
         if node.op_type == "Pad":
+            if text(node, "mode", "constant") != "constant":
+                return False  # ONNX Runtime keeps such a node
             pads = attribute(node, "pads", None) if len(node.input) == 1 else self._values(node.input[1])
             return pads is not None and not np.any(pads)
         return node.op_type == "Cast" and self._shapes.of(self._name(node.input[0])).type == attribute(node, "to", 0)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,6 +70,8 @@ class FoldedModel:
         Model of the file, with constants folded, a dialect translated, and redundant nodes removed.
     replaced : dict of str to Replacement
         Tensors that replace the outputs of the removed nodes.
+    apart : collection of str
+        Tensors that ONNX Runtime computes in floats, although a QuantizeLinear follows here.
     optimised : bool
         Whether ONNX Runtime's optimised session is the model's reference. It computes in integers where it can, and
         rounds some biases. Otherwise the reference computes each operator as it is written, in floats.
@@ -77,6 +79,7 @@ class FoldedModel:
 
     model: onnx.ModelProto
     replaced: Mapping[str, Replacement]
+    apart: Collection[str]
     optimised: bool
 
 
@@ -93,6 +96,7 @@ class Walk:
     def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = ()) -> None:
         model, graph = folded.model, folded.model.graph
         self.model, self.where = model, where
+        self._apart = folded.apart
         self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
         self.needed = needed(graph)
         constants, nodes = self._constants()
@@ -292,6 +296,8 @@ class Walk:
     def _reached(self, tensor: str) -> None:
         """Note what is known of a tensor, and the model outputs for which the hardware ends at this tensor."""
         build, readers = self.build, self._consumers.get(tensor, [])
+        if tensor in self._apart:
+            build.leave_in_floats()
         self._end_in_accumulators(tensor, readers)
         foreign = isinstance(build.state, Foreign)
         if isinstance(build.state, Integers) and build.source is not None:
@@ -329,9 +335,11 @@ class Walk:
             return
         searches = [output.ends for output in self._waiting.values() if id(state.node) in output.nodes]
         tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
-        behind = {id(node) for tail in tails if tail for node in tail.nodes}
-        if not tails or None in tails or not behind.issuperset(map(id, readers)):
+        nodes = [node for tail in tails if tail for node in tail.nodes]
+        if not tails or None in tails or not {id(node) for node in nodes}.issuperset(map(id, readers)):
             return
+        if build.optimised and not _QUANTISERS.isdisjoint(node.op_type for node in nodes):
+            return  # integers may follow behind operators that only move values
         if build.optimised and state.affine is None and not state.residue.any():
             build.emit_accumulators(state)
             build.state = Ended(Affine(state.first.gain, np.zeros_like(state.first.offset)))

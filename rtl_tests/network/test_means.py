@@ -1,0 +1,136 @@
+"""Averages that ONNX Runtime computes in floats: the exact mean of the integers, rounded once, halves to even."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import onnx
+import pytest
+from counted import counted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pieces import Piece, check, compared
+
+import hwgen
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.requantise import requantise
+from hwgen.network.rescale import fit_mean
+
+
+def _mean(piece: Piece, tensor: str, axes, *, keep: int = 1) -> str:
+    """Add a ReduceMean, whose axes are an input from opset 18 on."""
+    if piece.opset >= 18:
+        return piece.node("ReduceMean", tensor, np.array(axes), keepdims=keep)
+    return piece.node("ReduceMean", tensor, axes=axes, keepdims=keep)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize(("opset", "axes", "keep"), [(17, [2, 3], 1), (18, [-1, -2], 0), (21, [3, 2], 1)])
+def test_mean_of_a_map(kind, opset, axes, keep) -> None:
+    piece = Piece((5, 7, 6), kind, opset=opset)
+    mean = _mean(piece, piece.real(), axes, keep=keep)
+    network = check(piece.model(piece.quantise(mean, 0.31415927, 5, kind)), piece.frames(60))
+    assert [layer.kind for layer in network.layers] == ["globalaveragepool"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "before", "axes"),
+    [((4, 9), [], [2]), ((6, 5, 4), [0, 2, 3, 1], [1, 2]), ((6, 5, 4), [0, 1, 3, 2], [2, 3])],
+    ids=["one dimension", "channels last", "columns first"],
+)
+def test_layouts(shape, before, axes) -> None:
+    piece = Piece(shape)
+    tensor = piece.node("Transpose", piece.real(), perm=before) if before else piece.real()
+    check(piece.model(piece.quantise(_mean(piece, tensor, axes, keep=0), 0.41213, 9)), piece.frames(40))
+
+
+@pytest.mark.parametrize("axes", [[1], [1, 2, 3], [2], [0, 2, 3]])
+def test_other_axes_are_refused(axes) -> None:
+    piece = Piece()
+    tensor = piece.requantise(piece.conv(piece.real(), pads=[1] * 4), 2.1)
+    model = piece.model(piece.quantise(_mean(piece, tensor, axes), 0.41213, 9))
+    with pytest.raises(
+        hwgen.ModelError, match=r"ReduceMean node .* must average rows and columns of each channel, not"
+    ):
+        to_network(model, "model")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 20, 21, 24, 25, 28, 32, 36, 49, 56, 64])
+def test_halves_at_each_divisor(count) -> None:
+    """Scales are powers of two, so that ONNX Runtime's sums are exact in any order, and halves are halves."""
+    piece = Piece((4, 1, count), scale=2.0**-5, zero=100)
+    model = piece.model(piece.quantise(_mean(piece, piece.real(), [2, 3]), 2.0**-5, 101))
+    network = check(model, piece.frames(500))
+    sums = piece.frames(500).astype(int).sum(axis=(2, 3)) - 100 * count
+    assert count % 2 or (2 * sums % (2 * count) == count).any()
+    assert any("halfway" in warning for warning in network.warnings) == (count % 2 == 0)
+
+
+@pytest.mark.parametrize("kernel", [[2, 2], [3, 3], [2, 3]])
+@pytest.mark.parametrize("pads", [[0] * 4, [1] * 4])
+def test_windows_in_floats(kernel, pads) -> None:
+    piece = Piece((3, 8, 8), zero=40)
+    tensor = piece.node("Relu", piece.real())
+    pooled = piece.node("AveragePool", tensor, kernel_shape=kernel, strides=[2, 2], pads=pads, count_include_pad=1)
+    network = check(piece.model(piece.quantise(pooled, 0.21973, 3)), piece.frames(30))
+    assert network.layers[-1].kind == "conv"
+
+
+@pytest.mark.parametrize("pads", [[0] * 4, [1] * 4])
+def test_windows_of_16_bits(pads) -> None:
+    """Sums of 16 bits have few bits behind the point in float32, so that some are beyond a half."""
+    piece = Piece((3, 8, 8), np.uint16, opset=21, zero=40)
+    pooled = piece.node("AveragePool", piece.real(), kernel_shape=[2, 3], pads=pads, count_include_pad=1)
+    model = piece.model(piece.quantise(pooled, 0.21973, 3, np.uint16))
+    _, difference, _ = compared(model, piece.frames(60))
+    assert difference.max() <= 1
+    assert (difference > 0).sum() * 200 < difference.size
+
+
+def test_padding_that_does_not_count_is_refused() -> None:
+    piece = Piece()
+    pooled = piece.node("AveragePool", piece.node("Relu", piece.real()), kernel_shape=[3, 3], pads=[1] * 4)
+    with pytest.raises(hwgen.ModelError, match="padding that does not count; quantise its input and output"):
+        to_network(piece.model(piece.quantise(pooled, 0.21973, 3)), "model")
+
+
+def test_a_whole_map_in_floats() -> None:
+    """A Flatten in front of the QuantizeLinear keeps ONNX Runtime from its integer kernel."""
+    piece = Piece((4, 5, 5))
+    flat = piece.node("Flatten", piece.node("GlobalAveragePool", piece.real()))
+    check(piece.model(piece.quantise(flat, 0.20379, 3)), piece.frames(60))
+
+
+def test_in_hardware(tmp_path) -> None:
+    piece = Piece((4, 6, 6), opset=18)
+    pooled = piece.node("AveragePool", piece.node("Relu", piece.real()), kernel_shape=[2, 2], strides=[2, 2])
+    mean = _mean(piece, piece.requantise(pooled, 0.43121, 2), [2, 3], keep=0)
+    onnx.save(piece.model(piece.quantise(mean, 0.31415927, 5)), tmp_path / "model.onnx")
+    result = hwgen.load(tmp_path / "model.onnx").plan("zedboard").simulate(piece.frames(3), simulator="amaranth")
+    assert result.mismatches == 0
+    assert result.as_predicted
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    count=st.integers(1, 200),
+    ends=st.tuples(st.integers(-255, 0), st.integers(1, 255)),
+    scales=st.tuples(st.floats(2.0**-10, 1, width=32), st.floats(2.0**-10, 1, width=32)),
+    zero=st.integers(0, 255),
+)
+def rules(count, ends, scales, zero) -> None:
+    """The rule gives the exact mean for every sum where no mean is halfway between two outputs."""
+    fitted = fit_mean(ends, count, scales, (zero, 0, 255), 3)
+    factor = Fraction(scales[0]) / (Fraction(scales[1]) * count)
+    sums = np.arange(count * ends[0], count * ends[1] + 1)
+    sums = sums[:: max(1, len(sums) // 3000)]
+    exact = np.clip([round(int(total) * factor) + zero for total in sums], 0, 255)
+    ours = requantise(np.tile(fitted.weight * sums, (3, 1)), fitted.rule, fitted.weight * count * 255)
+    assert fitted.ties or (ours == exact).all()
+    assert np.abs(ours - exact).max() <= fitted.ties
+
+
+def test_rules() -> None:
+    with counted(rules, least=60):
+        rules()
