@@ -6,7 +6,7 @@ values, so each operand of the Concat can be quantised by itself, with the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import onnx
 from onnx import helper
@@ -25,13 +25,18 @@ _SUMS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 """ONNX operators whose floats are sums, of which the importer knows no value."""
 
 
-def quantised_early(model: onnx.ModelProto) -> tuple[onnx.ModelProto, set[str]]:
+def quantised_early(model: onnx.ModelProto, apart: Collection[str] = ()) -> tuple[onnx.ModelProto, set[str]]:
     """Return an ONNX model with a QuantizeLinear and a DequantizeLinear for each float operand of moving operators.
 
     They have the scale and the zero point of the QuantizeLinear that follows the operator. The result holds the names
     of the operands that ONNX Runtime computes in floats, too. A model without such operands is returned as it is.
+
+    Parameters
+    ----------
+    apart : collection of str
+        Tensors in front of a QuantizeLinear that ONNX Runtime computes in floats.
     """
-    search = _Search(model)
+    search = _Search(model, apart)
     nodes = [made for node in model.graph.node for made in search.with_quantisers(node)]
     if len(nodes) == len(model.graph.node):
         return model, set()
@@ -44,8 +49,8 @@ def quantised_early(model: onnx.ModelProto) -> tuple[onnx.ModelProto, set[str]]:
 class _Search:
     """Search of a graph for moving operators with float operands."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        graph = model.graph
+    def __init__(self, model: onnx.ModelProto, apart: Collection[str]) -> None:
+        graph, self._apart = model.graph, apart
         self._unused = UnusedNames(model)
         self._outputs = {value.name for value in graph.output}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
@@ -91,13 +96,15 @@ class _Search:
     def _label(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
         """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors.
 
-        Add the operators on these ways to ``passed``.
+        Add the operators on these ways to ``passed``, and QuantizeLinear where ONNX Runtime computes floats anyway.
         """
         labels: list[onnx.NodeProto] = []
         waiting = [*filter(None, tensors)]
         while waiting:
             tensor = waiting.pop()
             readers = self._readers.get(tensor, [])
+            if tensor in self._apart:
+                passed.add("QuantizeLinear")
             if tensor in self._outputs or not readers:
                 return None
             for node in readers:

@@ -60,7 +60,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
     try:
         with np.errstate(all="ignore"):
             simplified = without_redundant(model)
-            early, operands = quantised_early(simplified.model)
+            early, operands = quantised_early(simplified.model, simplified.apart)
             yield FoldedModel(early, simplified.replaced, simplified.apart | operands, optimised=not qonnx)
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None
