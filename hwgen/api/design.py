@@ -394,9 +394,10 @@ class Design(ABC):
             maps, seen, cycles = self._watched(x, frames)
             tell(f"{self.network.name}: comparing layer by layer")
             names = [end.name for end in host.inputs(self.network)]
+            behind = quantise.through_head(self.network, x)
             given = [
                 host.as_model(self.network, name, values) if name in runtime.floats else values
-                for name, values in zip(names, quantise.by_input(self.network, x), strict=True)
+                for name, values in zip(names, quantise.by_input(self.network, behind), strict=True)
             ]
             rows, theirs = compare.layer_by_layer(self.network, frames, seen, runtime, given)
         three = {

@@ -112,7 +112,7 @@ class GoldenModel:
         """
         from hwgen.network import quantise
 
-        made = quantise.prepare_inputs(self.network, x)
+        made = quantise.prepare_inputs(self.network, quantise.through_head(self.network, x))
         return made[0] if len(made) == 1 else dict(zip(self.network.input_names, made, strict=True))
 
     @checked
@@ -132,24 +132,28 @@ class GoldenModel:
         InputError
             If ``count`` is no positive integer, or there would be more than 2**32 values.
         """
-        from hwgen.network import host
+        from hwgen.network import host, quantise
 
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise InputError(f"count of random frames must be a positive integer, not {shown(count)}")
-        values = sum(math.prod(end.shape) for end in host.inputs(self.network))
+        ends = quantise.given_ends(self.network)
+        values = sum(math.prod(end.shape) for end in ends)
         if count * values > _MOST_VALUES:
             raise InputError(
                 f"{count:,} random frames of {values:,} values are too many: "
                 f"at most {_MOST_VALUES // values:,} of this model"
             )
         generator, taken, frames = np.random.default_rng(seed), host.taken(self.network), {}
-        for end in host.inputs(self.network):
+        for end in ends:
             shape = (count, *end.shape)
             if end.name in taken:
                 type_ = taken[end.name][1].type
                 frames[end.name] = generator.integers(type_.minimum, type_.maximum, shape, type_.dtype, endpoint=True)
+            elif np.dtype(end.dtype).kind in "iu":
+                limits = np.iinfo(end.dtype)
+                frames[end.name] = generator.integers(limits.min, limits.max, shape, end.dtype, endpoint=True)
             else:  # only the host reads this input
-                frames[end.name] = generator.normal(size=shape).astype(np.float32)
+                frames[end.name] = generator.normal(size=shape).astype(end.dtype)
         return frames if len(frames) > 1 else next(iter(frames.values()))
 
     @checked
@@ -203,8 +207,7 @@ class GoldenModel:
         """
         from hwgen.network import golden, mapped, quantise
 
-        given = quantise.by_input(self.network, x)
-        quantise.check_inputs(self.network, given)
+        given = quantise.checked_frames(self.network, x)
         host = self.network.host
         for begin, part in mapped.frame_parts(given, (host and host.batch) or 1):
             prepared = self._prepared(part)
@@ -228,7 +231,7 @@ class GoldenModel:
         """
         from hwgen.network import quantise
 
-        return quantise.prepare_inputs(self.network, x)
+        return quantise.prepare_inputs(self.network, quantise.through_head(self.network, x))
 
     def _outputs(self, maps: Sequence[np.ndarray], x: Inputs, prepared: Sequence[np.ndarray]) -> Values:
         """Compute the model's own outputs, by the host's operators, from the hardware's output maps.
@@ -242,7 +245,8 @@ class GoldenModel:
         """
         from hwgen.network import host, quantise
 
-        made = host.all_outputs(self.network, maps, quantise.by_input(self.network, x), prepared)
+        frames = quantise.by_input(self.network, quantise.through_head(self.network, x))
+        made = host.all_outputs(self.network, maps, frames, prepared)
         return made[0] if len(made) == 1 else dict(zip(self.output_names, made, strict=True))
 
     def _integers(self, maps: Sequence[np.ndarray]) -> Values:

@@ -57,7 +57,9 @@ class InputEnd:
     limits : tuple of int, optional
         Minimum and maximum integer that the hardware gets, if the model clips its input.
     taken : bool
-        Whether the hardware reads this input. Otherwise only the host's remainder reads it, unchanged.
+        Whether the hardware reads this input. Otherwise only the host reads it, unchanged.
+    dtype : str
+        Name of the NumPy type of an input that only the host reads.
     """
 
     name: str
@@ -65,6 +67,7 @@ class InputEnd:
     layout: Layout | None = None
     limits: tuple[int, int] | None = None
     taken: bool = True
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,6 +96,25 @@ class OutputEnd:
     layout: Layout | None = None
     behind: tuple[str, ...] = ()
     tail: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Head:
+    """Part of an ONNX model in front of its first quantisers that ONNX Runtime runs on the host.
+
+    Parameters
+    ----------
+    inputs : tuple of InputEnd
+        Inputs of the model.
+    model : bytes
+        ONNX model of the head. Its outputs are the inputs of the hardware, in order.
+    operators : tuple of str
+        Operators of the head, in order.
+    """
+
+    inputs: tuple[InputEnd, ...]
+    model: bytes
+    operators: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,11 +166,13 @@ class Host:
     Parameters
     ----------
     inputs : tuple of InputEnd
-        Inputs of the model. Those with ``taken`` are the network's inputs, in order.
+        Inputs of the model; with a head, the head's outputs. Those with ``taken`` are the network's inputs, in order.
     outputs : tuple of OutputEnd
         Outputs of the model; with a remainder, one entry for each tensor at which the hardware ends.
     before : tuple of str
-        Operators on the host in front of the first integer tensor, in order.
+        Operators on the host in front of the first integer tensor, in order, those of the head included.
+    head : Head, optional
+        Operators on the host in front of the first quantisers, beside those that only change dimensions.
     batch : int, optional
         Number of frames that the model takes at a time; ``None`` for any number.
     remainder : Remainder, optional
@@ -160,6 +184,7 @@ class Host:
     inputs: tuple[InputEnd, ...]
     outputs: tuple[OutputEnd, ...]
     before: tuple[str, ...] = ()
+    head: Head | None = None
     batch: int | None = None
     remainder: Remainder | None = None
     optimised: bool = True

@@ -88,6 +88,26 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
     return values
 
 
+def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Run the operators in front of a model's first quantisers on frames of its inputs, each ``(n, ...)``.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime can't run them, for example because the frames are of another type than the inputs.
+    """
+    assert network.host is not None
+    assert network.host.head is not None
+    head = network.host.head
+    session = _Session(network, head.operators, head.model, "in front of the first integer tensor")
+    typed = [values.astype(end.dtype, copy=False) for values, end in zip(feeds, head.inputs, strict=True)]
+    parts = [
+        _run(network, session, [values[start : start + _AT_A_TIME] for values in typed])
+        for start in range(0, len(feeds[0]), _AT_A_TIME)
+    ]
+    return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+
+
 def names(network: Network) -> tuple[str, ...]:
     """Return the names of all outputs of a network's ONNX model."""
     remainder = None if network.host is None else network.host.remainder
@@ -294,12 +314,18 @@ def session_options(optimised: bool) -> onnxruntime.SessionOptions:
 
 
 class _Session:
-    """ONNX Runtime session for the operators behind the last integer tensors of a model."""
+    """ONNX Runtime session for operators of a model that the host computes; ``where`` they are, for messages."""
 
-    def __init__(self, network: Network, operators: Sequence[str], tail: bytes) -> None:
+    def __init__(
+        self,
+        network: Network,
+        operators: Sequence[str],
+        tail: bytes,
+        where: str = "behind the last integer tensor",
+    ) -> None:
         import onnxruntime
 
-        self._name, self._operators = network.name, ", ".join(_shortened(operators))
+        self._name, self._operators, self._where = network.name, ", ".join(_shortened(operators)), where
         options = session_options(network.host is None or network.host.optimised)
         try:
             self._session: onnxruntime.InferenceSession = onnxruntime.InferenceSession(
@@ -319,5 +345,4 @@ class _Session:
 
     def _failed(self, error: Exception) -> ModelError:
         text = " ".join(str(error).split())[:300]
-        where = "behind the last integer tensor"
-        return ModelError(f"{self._name}: ONNX Runtime can't run {self._operators} {where}: {text}")
+        return ModelError(f"{self._name}: ONNX Runtime can't run {self._operators} {self._where}: {text}")

@@ -37,7 +37,59 @@ def by_input(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
     InputError
         If an input has no frames, or the inputs have different numbers of frames.
     """
-    names = [end.name for end in host.inputs(network)]
+    return _by_end(network, host.inputs(network), x)
+
+
+def through_head(network: Network, x: Inputs) -> Inputs:
+    """Run the operators that the host computes in front of a model's first quantisers, if it has such operators.
+
+    Returns
+    -------
+    array, sequence or mapping of array
+        Frames of the tensors that the quantisers read; the frames ``x`` if the model has no such operators.
+
+    Raises
+    ------
+    InputError
+        If the frames do not fit the model's inputs.
+    ModelError
+        If ONNX Runtime can't run the operators.
+    """
+    head = None if network.host is None else network.host.head
+    if head is None:
+        return x
+    return host.run_head(network, checked_frames(network, x))
+
+
+def given_ends(network: Network) -> tuple[InputEnd, ...]:
+    """Return the inputs of a network's ONNX model, for which a user gives frames."""
+    head = None if network.host is None else network.host.head
+    return host.inputs(network) if head is None else head.inputs
+
+
+def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
+    """Check a user's frames, and return one array per input of the model, in the model's order.
+
+    Raises
+    ------
+    InputError
+        If the frames do not fit the model.
+    """
+    ends = given_ends(network)
+    arrays = _by_end(network, ends, x)
+    if network.host is None or network.host.head is None:
+        check_inputs(network, arrays)
+        return arrays
+    for end, values, what in zip(ends, arrays, _labels(network, [end.name for end in ends]), strict=True):
+        if values.dtype.kind != "f" and values.dtype != end.dtype:
+            raise InputError(f"{what} must be {end.dtype}, not {values.dtype}")
+        _check_left(end, values, what)
+    return arrays
+
+
+def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.ndarray, ...]:
+    """Check input frames for some inputs, and return one array per input, in their order."""
+    names = [end.name for end in ends]
     listed = f"{len(names)} inputs ({', '.join(names)})" if len(names) > 1 else f"one input ({names[0]})"
     if isinstance(x, Mapping) and set(x) != set(names):
         raise InputError(f"{network.name}: has {listed}, and frames must be of these, not {', '.join(map(str, x))}")

@@ -28,7 +28,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "QDQ": {},
     "QOperator": {
         "inception_v1": FORK,
-        **dict.fromkeys(("densenet", "ghostnet", "resnet_preactivated", "selu_network", "text_direction"), IN_FLOATS),
+        **dict.fromkeys(("densenet", "resnet_preactivated", "selu_network"), IN_FLOATS),
         **dict.fromkeys(
             ("autoencoder_transposed", "fully_convolutional", "text_detection", "unet_transposed"), FLOAT_WEIGHTS
         ),

@@ -16,6 +16,7 @@ from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.early import quantised_early
 from hwgen.network.onnx.fold import fold
+from hwgen.network.onnx.head import without_head
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.redundant import without_redundant
 from hwgen.network.onnx.rest import walked, whole_network
@@ -61,6 +62,16 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
         with np.errstate(all="ignore"):
             simplified = without_redundant(model)
             early, operands = quantised_early(simplified.model, simplified.apart)
-            yield FoldedModel(early, simplified.replaced, simplified.apart | operands, optimised=not qonnx)
+            rest, head, made = without_head(early, where)
+            removed = {name: ("folded", other.reason) for name, other in simplified.replaced.items()}
+            removed |= dict.fromkeys(made, ("host", "in front of the first integer tensor"))
+            yield FoldedModel(
+                model=rest,
+                head=head,
+                removed=removed,
+                replaced={name: other.tensor for name, other in simplified.replaced.items()},
+                apart=simplified.apart | operands,
+                optimised=not qonnx,
+            )
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

@@ -78,7 +78,7 @@ class RuntimeLayers:
     def __init__(self, model: onnx.ModelProto, network: Network, where: str) -> None:
         with checked(model, where) as checked_model:
             walk, _ = walked(checked_model, where)
-        runs = checked_model.model if is_qonnx(model) else model
+        runs = checked_model.model if is_qonnx(model) or checked_model.head is not None else model
         known = {name for node in runs.graph.node for name in node.output}
         self.tensors: dict[str, LayerTensor] = {}
         for name, value in sorted(walk.maps().items(), key=lambda pair: isinstance(pair[1].state, Reals)):

@@ -14,7 +14,6 @@ import onnx
 from hwgen.errors import HwgenError, ModelError, ObstaclesError
 from hwgen.network.fates import Operator
 from hwgen.network.onnx.file import named, title
-from hwgen.network.onnx.redundant import Replacement
 
 
 class RefusalError(ModelError):
@@ -238,12 +237,12 @@ def as_written(
     graph: onnx.GraphProto,
     nodes: Sequence[onnx.NodeProto],
     operators: Sequence[Operator],
-    replaced: Mapping[str, Replacement],
+    removed: Mapping[str, tuple[str, str]],
 ) -> tuple[Operator, ...]:
     """Return the verdicts on the nodes of an ONNX file, from the verdicts on the imported nodes (constants folded).
 
     Nodes of the file correspond to imported nodes with the same output tensors. A node of the file without such an
-    imported node is redundant or a constant.
+    imported node was removed, or is a constant.
 
     Parameters
     ----------
@@ -251,12 +250,12 @@ def as_written(
         Graph of the file.
     nodes, operators : sequence
         Imported nodes, and the verdict on each.
-    replaced : mapping of str to Replacement
-        Tensors that replace the outputs of redundant nodes.
+    removed : mapping of str to tuple
+        Verdict on each node that was removed before the import, and the reason, by the node's output.
     """
     walked = {name: operator for node, operator in zip(nodes, operators, strict=True) for name in node.output if name}
     walked |= {
-        name: Operator(node="", op="", verdict="folded", reason=other.reason) for name, other in replaced.items()
+        name: Operator(node="", op="", verdict=verdict, reason=reason) for name, (verdict, reason) in removed.items()
     }
     constant = Operator(node="", op="", verdict="folded", reason="a constant")
     verdicts = []

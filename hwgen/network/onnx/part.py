@@ -57,7 +57,7 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
         else:
             whole = Walk(checked_model, where)
         given, replaced = [until] if isinstance(until, str) else list(until), checked_model.replaced
-        tensors = [replaced[tensor].tensor if tensor in replaced else tensor for tensor in given]
+        tensors = [replaced.get(tensor, tensor) for tensor in given]
         _check_names(checked_model.model, where, tensors)
         walk = Walk(checked_model, where, tensors)
         walk.ledger.check()
@@ -92,7 +92,7 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
         ]
         return Survey(
             name=name,
-            operators=as_written(model.graph, walk.ledger.nodes, operators, checked_model.replaced),
+            operators=as_written(model.graph, walk.ledger.nodes, operators, checked_model.removed),
             obstacles=tuple(walk.ledger.texts()),
             layers=layers,
             chain=chain,

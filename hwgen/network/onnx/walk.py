@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from hwgen.errors import ConfigError, ModelError
-from hwgen.network.ends import Host, InputEnd, Layout, OutputEnd, Remainder
+from hwgen.network.ends import Head, Host, InputEnd, Layout, OutputEnd, Remainder
 from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import MOST_SIDE, Window
@@ -27,7 +27,6 @@ from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
-from hwgen.network.onnx.redundant import Replacement
 from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
@@ -60,16 +59,20 @@ Tensors of other types hold indices, shapes or conditions.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FoldedModel:
     """Checked ONNX model with folded constants, ready for import.
 
     Parameters
     ----------
     model : ModelProto
-        Model of the file, with constants folded, a dialect translated, and redundant nodes removed.
-    replaced : dict of str to Replacement
-        Tensors that replace the outputs of the removed nodes.
+        Model of the file, with constants folded, a dialect translated, and redundant nodes and the head removed.
+    head : Head or None
+        Operators that the host runs in front of the first quantisers.
+    removed : dict of str to tuple
+        Verdict on each removed node, and the reason, by the node's output.
+    replaced : dict of str to str
+        Tensors that replace the outputs of redundant nodes.
     apart : collection of str
         Tensors that ONNX Runtime computes in floats, although a QuantizeLinear follows here.
     optimised : bool
@@ -78,7 +81,9 @@ class FoldedModel:
     """
 
     model: onnx.ModelProto
-    replaced: Mapping[str, Replacement]
+    head: Head | None
+    removed: Mapping[str, tuple[str, str]]
+    replaced: Mapping[str, str]
     apart: Collection[str]
     optimised: bool
 
@@ -96,7 +101,7 @@ class Walk:
     def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = ()) -> None:
         model, graph = folded.model, folded.model.graph
         self.model, self.where = model, where
-        self._apart = folded.apart
+        self._head, self._apart = folded.head, folded.apart
         self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
         self.needed = needed(graph)
         constants, nodes = self._constants()
@@ -467,10 +472,12 @@ class Walk:
             )
             for source in self.sources
         ]
+        before = (node.op_type for node in self.ledger.before if node.op_type != "Identity")
         host = Host(
             inputs=tuple(inputs),
             outputs=tuple(end for end, _ in ends.values()),
-            before=tuple(node.op_type for node in self.ledger.before if node.op_type != "Identity"),
+            before=(*(self._head.operators if self._head else ()), *before),
+            head=self._head,
             batch=self.build.batch,
             remainder=remainder,
             optimised=self.build.optimised,
