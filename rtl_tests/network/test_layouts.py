@@ -513,11 +513,6 @@ TURNED = ("Transpose", {"perm": [0, 1, 3, 2]})
             [("MaxPool", LAST), ("Expand", {"constants": [[1, 1, 2, 1]]})],
             r"Expand node 'n1': must not repeat values",
         ),
-        (
-            (3, 4, 5),
-            [("MaxPool", LAST), ("ReduceMean", {"axes": [2, 3]})],
-            r"ReduceMean node 'n1': is not supported before a layer .*; GlobalAveragePool \(and a Squeeze\) averages",
-        ),
         ((3, 4, 5), [("MaxPool", LAST), ("Tile", {"constants": [[1, 2, 1, 1]]})], r"repeats must be \[1, 1, 1, 1\]"),
         (
             (3, 4, 5),

@@ -276,7 +276,6 @@ REFUSED = [
     (helper.make_node("Split", ["real"], ["a", "b"], axis=0, num_outputs=2), "axis must be another than 0"),
     (helper.make_node("Split", ["real", "none"], ["a", "b"], axis=1), r"must split 6 into 2 .*, not \[0, 6\]"),
     (helper.make_node("Split", ["real"], ["a", "b"], axis=1, num_outputs=3), "num_outputs must be 2, "),
-    (helper.make_node("Split", ["sums"], ["a", "b"], axis=1, num_outputs=2), "must take a quantised input"),
     (helper.make_node("Gather", ["real", "square"], ["a"], axis=1), "indices must be a list"),
     (helper.make_node("Gather", ["real", "far"], ["a"], axis=1), r"indices must be -6 to 5, not \[6\]"),
     (helper.make_node("Gather", ["real", "sizes"], ["a"], axis=0), "axis must be another than 0"),

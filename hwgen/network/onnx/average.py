@@ -133,7 +133,9 @@ def _emit(
     here, (window, size) = build.map, geometry
     if integer_type != here.type or integer_type.bits != 8:
         if node.op_type.startswith("QLinear"):
-            raise build.refusal(node, f"must take and give integers of one 8-bit type, not {here.type}, {integer_type}")
+            raise build.refusal(
+                node, f"must take and give integers of one 8-bit type, not {here.type} and {integer_type}"
+            )
         _emit_mean(build, node, x_scale, geometry, scale, zero, integer_type)
         return
     if "Global" in node.op_type:
