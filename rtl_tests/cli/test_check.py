@@ -185,7 +185,8 @@ def test_where_each_operator_goes(tmp_path: Path) -> None:
     ]
 
 
-def test_nodes_that_are_walked_as_others() -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_nodes_that_are_walked_as_others(gone) -> None:
     """Those of the file are told, by what they give; what nothing gives any more is a constant."""
     written = [("Shape", "a", ["1"]), ("Quant", "b", ["2"]), ("Split", "c", ["", "4"]), ("Abs", "", ["5"])]
     walked = [
@@ -200,12 +201,13 @@ def test_nodes_that_are_walked_as_others() -> None:
     ]
     verdicts = ("host", "folded", "built", "unsupported")
     fates = [Operator(node="", op="", verdict=verdict, reason=verdict) for verdict in verdicts]
-    found = as_written(graphs[0], graphs[1].node, fates)
+    removed = {graphs[0].node[-1].output[0]: ("folded", "changes nothing")}
+    found = as_written(graphs[0], graphs[1].node, fates, removed if gone else {})
     assert [(operator.op, operator.node, operator.verdict, operator.reason) for operator in found] == [
         ("Shape", "a", "folded", "a constant"),
         ("Quant", "b", "folded", "folded"),
         ("Split", "c", "built", "built"),
-        ("Abs", "5", "unsupported", "unsupported"),
+        ("Abs", "5", *(("folded", "changes nothing") if gone else ("unsupported", "unsupported"))),
     ]
 
 

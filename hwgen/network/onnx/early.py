@@ -25,7 +25,7 @@ _SUMS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 """ONNX operators whose floats are sums, of which the importer knows no value."""
 
 
-def quantised_early(model: onnx.ModelProto, apart: Collection[str] = ()) -> tuple[onnx.ModelProto, set[str]]:
+def quantised_early(model: onnx.ModelProto, float_tensors: Collection[str] = ()) -> tuple[onnx.ModelProto, set[str]]:
     """Return an ONNX model with a QuantizeLinear and a DequantizeLinear for each float operand of moving operators.
 
     They have the scale and the zero point of the QuantizeLinear that follows the operator. The result holds the names
@@ -33,10 +33,10 @@ def quantised_early(model: onnx.ModelProto, apart: Collection[str] = ()) -> tupl
 
     Parameters
     ----------
-    apart : collection of str
+    float_tensors : collection of str
         Tensors in front of a QuantizeLinear that ONNX Runtime computes in floats.
     """
-    search = _Search(model, apart)
+    search = _Search(model, float_tensors)
     nodes = [made for node in model.graph.node for made in search.with_quantisers(node)]
     if len(nodes) == len(model.graph.node):
         return model, set()
@@ -49,8 +49,8 @@ def quantised_early(model: onnx.ModelProto, apart: Collection[str] = ()) -> tupl
 class _Search:
     """Search of a graph for moving operators with float operands."""
 
-    def __init__(self, model: onnx.ModelProto, apart: Collection[str]) -> None:
-        graph, self._apart = model.graph, apart
+    def __init__(self, model: onnx.ModelProto, float_tensors: Collection[str]) -> None:
+        graph, self._float_tensors = model.graph, float_tensors
         self._unused = UnusedNames(model)
         self._outputs = {value.name for value in graph.output}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
@@ -103,7 +103,7 @@ class _Search:
         while waiting:
             tensor = waiting.pop()
             readers = self._readers.get(tensor, [])
-            if tensor in self._apart:
+            if tensor in self._float_tensors:
                 passed.add("QuantizeLinear")
             if tensor in self._outputs or not readers:
                 return None

@@ -6,12 +6,13 @@ change in front of a quantiser, there is no head: the host then sends the input 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import onnx
 from onnx import helper
 
 from hwgen.network.ends import Head, InputEnd
+from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.file import copied, data_inputs, input_shape, takes
 from hwgen.network.onnx.infer import Shapes
@@ -21,30 +22,35 @@ _QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
 """ONNX operators behind which a tensor is no float of the head any more."""
 
 
-def without_head(model: onnx.ModelProto, where: str) -> tuple[onnx.ModelProto, Head | None, list[str]]:
+def without_head(model: onnx.ModelProto, where: str) -> tuple[onnx.ModelProto, Head | None, dict[str, tuple[str, str]]]:
     """Return an ONNX model without the operators that the host runs in front of the first quantisers, and these.
 
     The inputs of the result are the tensors that these quantisers read. A model without such operators, or with others
-    among them than the host can run, is returned as it is. The list holds the tensors that the head computes.
+    among them than the host can run, is returned as it is. The mapping holds the verdict on each removed node, and the
+    reason, by the node's output.
     """
-    graph = model.graph
-    nodes, ends = _search(graph, {value.name for value in data_inputs(model)})
+    graph, used = model.graph, needed(model.graph)
+    nodes, ends = _search(used, {value.name for value in data_inputs(model)}, {value.name for value in graph.output})
     values = _values(model, ends)
     if values is None or all(node.op_type in MOVES for node in nodes) or not all(map(may_run, nodes)):
-        return model, None, []
+        return model, None, {}
     made = {name for node in nodes for name in node.output}
     rest = copied(model)
     rest.ir_version = max(model.ir_version, 4)
     for field in (rest.graph.node, rest.graph.input):
         del field[:]
-    rest.graph.node.extend(node for node in graph.node if made.isdisjoint(node.output))
+    rest.graph.node.extend(node for node in used if made.isdisjoint(node.output))
     rest.graph.input.extend(values)
     head = Head(
         inputs=tuple(_end(value, where) for value in data_inputs(model)),
         model=_cut(model, nodes, values),
         operators=tuple(node.op_type for node in nodes if node.op_type != "Identity"),
     )
-    return rest, head, sorted(made)
+    kept = {name for node in rest.graph.node for name in node.output}
+    removed = {
+        name: ("folded", "no output depends on it") for node in graph.node for name in node.output
+    } | dict.fromkeys(sorted(made), ("host", "in front of the first integer tensor"))
+    return rest, head, {name: verdict for name, verdict in removed.items() if name not in kept}
 
 
 def _end(value: onnx.ValueInfoProto, where: str) -> InputEnd:
@@ -63,15 +69,24 @@ def _cut(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], values: Sequen
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=version).SerializeToString()
 
 
-def _search(graph: onnx.GraphProto, sources: set[str]) -> tuple[list[onnx.NodeProto], list[str]]:
+def _search(
+    graph_nodes: Sequence[onnx.NodeProto], sources: set[str], outputs: Collection[str]
+) -> tuple[list[onnx.NodeProto], list[str]]:
     """Return the nodes in front of the first quantisers, and the tensors that the quantisers read, in order.
 
     There are none if other nodes read one of the nodes' tensors together with quantised ones, or an output is one.
+
+    Parameters
+    ----------
+    graph_nodes : sequence of NodeProto
+        Nodes that an output depends on, in topological order.
+    sources, outputs : collection of str
+        Inputs and outputs of the model.
     """
     floats, quantised = {*sources}, set[str]()
     nodes: list[onnx.NodeProto] = []
     ends: dict[str, None] = {}
-    for node in graph.node:
+    for node in graph_nodes:
         variable = [name for name in takes(node) if name in floats or name in quantised]
         if not variable:
             continue
@@ -85,7 +100,7 @@ def _search(graph: onnx.GraphProto, sources: set[str]) -> tuple[list[onnx.NodePr
         else:
             nodes.append(node)
             floats.update(node.output)
-    if any(value.name in floats for value in graph.output):
+    if not floats.isdisjoint(outputs):
         return [], []
     return nodes, [*ends]
 

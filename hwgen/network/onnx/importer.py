@@ -61,16 +61,15 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
     try:
         with np.errstate(all="ignore"):
             simplified = without_redundant(model)
-            early, operands = quantised_early(simplified.model, simplified.apart)
-            rest, head, made = without_head(early, where)
-            removed = {name: ("folded", other.reason) for name, other in simplified.replaced.items()}
-            removed |= dict.fromkeys(made, ("host", "in front of the first integer tensor"))
+            early, operands = quantised_early(simplified.model, simplified.float_tensors)
+            rest, head, removed = without_head(early, where)
+            removed |= {name: ("folded", other.reason) for name, other in simplified.replaced.items()}
             yield FoldedModel(
                 model=rest,
                 head=head,
                 removed=removed,
                 replaced={name: other.tensor for name, other in simplified.replaced.items()},
-                apart=simplified.apart | operands,
+                float_tensors=simplified.float_tensors | operands,
                 optimised=not qonnx,
             )
     except ConfigError as error:

@@ -41,14 +41,14 @@ class Simplified:
         Model.
     replaced : dict of str to Replacement
         Tensors that replace the outputs of the removed nodes.
-    apart : set of str
+    float_tensors : set of str
         Tensors whose equal quantisers have constants of their own, so that ONNX Runtime does not see that they are
         equal, and computes the tensors in floats.
     """
 
     model: onnx.ModelProto
     replaced: dict[str, Replacement]
-    apart: set[str]
+    float_tensors: set[str]
 
 
 def without_redundant(model: onnx.ModelProto) -> Simplified:
@@ -66,7 +66,7 @@ def without_redundant(model: onnx.ModelProto) -> Simplified:
     result = copied(model)
     del result.graph.node[:]
     result.graph.node.extend(nodes)
-    return Simplified(result, search.replaced, search.apart)
+    return Simplified(result, search.replaced, search.float_tensors)
 
 
 def _adapted(node: onnx.NodeProto, replaced: Mapping[str, Replacement], read: Collection[str]) -> onnx.NodeProto:
@@ -88,7 +88,7 @@ class _Search:
         graph = model.graph
         self.replaced: dict[str, Replacement] = {}
         """Tensors of the nodes found so far that are redundant, with what replaces them."""
-        self.apart: set[str] = set()
+        self.float_tensors: set[str] = set()
         """Tensors with equal quantisers that have different constants."""
         self._shapes = Shapes(model)
         self._constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {
@@ -122,7 +122,7 @@ class _Search:
         if first is node:
             return None
         if first.input[1:] != node.input[1:]:
-            self.apart.add(source)
+            self.float_tensors.add(source)
         return Replacement(first.output[0], f"the same as {named(first)}")
 
     def _changes_nothing(self, node: onnx.NodeProto) -> bool:

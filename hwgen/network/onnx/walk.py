@@ -73,7 +73,7 @@ class FoldedModel:
         Verdict on each removed node, and the reason, by the node's output.
     replaced : dict of str to str
         Tensors that replace the outputs of redundant nodes.
-    apart : collection of str
+    float_tensors : collection of str
         Tensors that ONNX Runtime computes in floats, although a QuantizeLinear follows here.
     optimised : bool
         Whether ONNX Runtime's optimised session is the model's reference. It computes in integers where it can, and
@@ -84,7 +84,7 @@ class FoldedModel:
     head: Head | None
     removed: Mapping[str, tuple[str, str]]
     replaced: Mapping[str, str]
-    apart: Collection[str]
+    float_tensors: Collection[str]
     optimised: bool
 
 
@@ -101,7 +101,7 @@ class Walk:
     def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = ()) -> None:
         model, graph = folded.model, folded.model.graph
         self.model, self.where = model, where
-        self._head, self._apart = folded.head, folded.apart
+        self._head, self._float_tensors = folded.head, folded.float_tensors
         self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
         self.needed = needed(graph)
         constants, nodes = self._constants()
@@ -301,7 +301,7 @@ class Walk:
     def _reached(self, tensor: str) -> None:
         """Note what is known of a tensor, and the model outputs for which the hardware ends at this tensor."""
         build, readers = self.build, self._consumers.get(tensor, [])
-        if tensor in self._apart:
+        if tensor in self._float_tensors:
             build.leave_in_floats()
         self._end_in_accumulators(tensor, readers)
         foreign = isinstance(build.state, Foreign)
