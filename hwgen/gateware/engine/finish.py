@@ -121,12 +121,14 @@ class FinishConfig:
         for _ in range(engine.bus_words):
             cost.ram(word, engine.output_words // engine.bus_words, "block")
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
-        for _ in range(LANES):  # the sum, and the choice between the sum and its product
-            cost.delay(engine.sum_bits, self.sum_cycles)
-        cost.lut += LANES * engine.sum_bits
+        for _ in range(LANES):  # the sum; `Scale` chooses between it and its product in the LUTs that add the bias
+            cost.delay(8, self.operand_cycles)  # the bits that are multiplied
+            cost.delay(8, self.product.latency - 1)
+            cost.delay(engine.sum_bits - 8, self.sum_cycles - 1)
+            cost.ff += engine.sum_bits
         banks, depth = engine.bus_words, engine.addend_words // engine.bus_words
         if banks > 1:  # the order of the words, and the rows that they are read from; the choice of an addend's bank
-            choice = {2: 1, 4: 1, 8: 2}[banks] * word
+            choice = {2: 1, 4: 1, 8: 3}[banks] * word
             cost.delay(engine.lane_bits, self.read_latency)
             cost.delay(engine.lane_bits, self.operand_cycles)
             cost.lut += (banks + 1) * choice + (banks - 1) * counter_bits(engine.output_words // banks)
@@ -249,7 +251,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         for lane in range(LANES):
             value = delayed(m, f"sum_{lane}", beat.sums[lane], early)
             m.d.comb += products.first[lane].eq(value[:8].as_signed())
-            value = delayed(m, f"sum_{lane}_beside_product", value, config.product.latency)
+            value = delayed_fast(m, f"sum_{lane}_beside_product", value, config.product.latency)
             sums.append(Mux(multiplying, products.o[lane], value))
         return sums
 
