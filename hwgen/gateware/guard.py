@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,6 +14,10 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
+#: Width of the number of frames of a packet, in bits.
+PACKET_BITS = 16
+#: Measured LUTs of a counter of a packet's frames.
+PACKET_COUNTER_LUTS = 32
 #: Signature of a guard's error flags, ``short`` and ``long``, which stay high until ``clear``.
 FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)})
 
@@ -28,6 +32,8 @@ class GuardConfig:
         Format of a beat.
     beats : int
         Number of beats per frame, for the pixel order of the input.
+    packets : bool
+        Whether ``last`` ends a packet of several frames, as many as the input ``packet_frames`` says.
 
     Raises
     ------
@@ -37,6 +43,7 @@ class GuardConfig:
 
     beat: BeatFormat
     beats: int
+    packets: bool = False
 
     def __post_init__(self) -> None:
         if self.beats < 1:
@@ -47,6 +54,9 @@ class GuardConfig:
         cost, count = Cost(), counter_bits(self.beats)
         cost.ff += count + (4 if count else 3)  # a frame of one beat is never too short
         cost.lut += 1.75 * count + (self.beat.data_bits + 7.3 if count else 5)
+        if self.packets:
+            cost.ff += PACKET_BITS
+            cost.lut += PACKET_COUNTER_LUTS
         return cost.resources
 
     def component(self) -> Guard:
@@ -57,6 +67,10 @@ class Guard(ConfiguredComponent[GuardConfig]):
     """Frame guard on an input stream: completes short frames with zeros, and drops the surplus beats of long frames.
 
     An input frame ends with ``last``. The number of frames does not change, and a frame after a wrong frame is correct.
+
+    With packets, the last beat of a packet has ``last``, and no other beat of its frames. If ``last`` is too early, the
+    frame and the remaining frames of the packet are completed with zeros. If it is missing, what follows is dropped up
+    to ``last``.
 
     Parameters
     ----------
@@ -69,6 +83,10 @@ class Guard(ConfiguredComponent[GuardConfig]):
     o : Out(stream)
         The frames with ``config.beats`` beats each. A short frame ends with beats of zeros. A long frame consists of
         its first beats.
+    packet_frames : In(16)
+        Number of frames of a packet, at least 1, if there are packets. It must not change within a packet.
+    in_packet : Out(1)
+        Whether a packet has begun and not ended, if there are packets. Within the first frame it can be low.
     error : Out
         ``short`` and ``long``: a frame of wrong length has arrived. A flag is high from the cycle after the beat that
         shows the error until ``clear``. ``clear`` does not hide an error in the same cycle.
@@ -82,7 +100,8 @@ class Guard(ConfiguredComponent[GuardConfig]):
 
     def __init__(self, config: GuardConfig):
         stream = config.beat.signature
-        super().__init__(config, {"i": In(stream), "o": Out(stream), "error": Out(FRAME_ERROR)})
+        packets = {"packet_frames": In(PACKET_BITS), "in_packet": Out(1)} if config.packets else {}
+        super().__init__(config, {"i": In(stream), "o": Out(stream), "error": Out(FRAME_ERROR), **packets})
 
     def elaborate(self, platform):
         m = Module()
@@ -105,11 +124,16 @@ class Guard(ConfiguredComponent[GuardConfig]):
             m.d.sync += beat.eq(Mux(final, 0, beat + 1))
 
         short, long = Signal(name="frame_too_short"), Signal(name="frame_too_long")
+        ends = Signal(name="is_end")
         m.d.comb += [
-            short.eq(moved & ~filling & self.i.payload.last & ~final),
-            long.eq(moved & ~filling & ~self.i.payload.last & final),
+            ends.eq(final),
+            short.eq(moved & ~filling & self.i.payload.last & ~ends),
+            long.eq(moved & ~filling & ~self.i.payload.last & ends),
         ]
-        with m.If(moved & final):
+        if self.config.packets:
+            index, last = frame_counter(m, "frame_index", self.packet_frames, moved & final)
+            m.d.comb += [ends.eq(final & last), self.in_packet.eq((index != 0) | filling | dropping)]
+        with m.If(moved & ends):
             m.d.sync += filling.eq(0)
         with m.Elif(short):
             m.d.sync += filling.eq(1)
@@ -120,3 +144,22 @@ class Guard(ConfiguredComponent[GuardConfig]):
         for flag, seen in ((self.error.short, short), (self.error.long, long)):
             m.d.sync += flag.eq(seen | flag & ~self.error.clear)
         return m
+
+
+def frame_counter(m: Module, name: str, packet_frames: Value, ends: Value) -> tuple[Signal, Value]:
+    """Add a counter of a packet's frames; return its value, and whether the present frame is the packet's last one.
+
+    Parameters
+    ----------
+    name : str
+        Name of the counter.
+    packet_frames : Value
+        Number of frames of a packet, at least 1.
+    ends : Value
+        Whether a frame ends in the present cycle.
+    """
+    index, last = Signal(PACKET_BITS, name=name), Signal(name=f"{name}_is_last")
+    m.d.comb += last.eq(index == packet_frames - 1)
+    with m.If(ends):
+        m.d.sync += index.eq(Mux(last, 0, index + 1))
+    return index, last

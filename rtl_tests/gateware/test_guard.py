@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from accelerators import cases, check_data, frames_for, from_beats, to_beats
+from amaranth import Module
+from amaranth.lib import wiring
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Pattern, Trace, patterns, run, stalls
@@ -106,6 +110,53 @@ def test_reset(config, lengths, pattern, reset_at):
     assert trace.words[trace.reset[2] :] == expected
     for name in ("short", "long"):
         assert not any(trace.watched[name][trace.reset[0] :])
+
+
+class Packets(wiring.Component):
+    """A guard whose packets have always the same number of frames."""
+
+    def __init__(self, config: GuardConfig, frames: int):
+        self.guard, self._frames = Guard(config), frames
+        super().__init__(Guard(replace(config, packets=False)).signature)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.guard = guard = self.guard
+        m.d.comb += guard.packet_frames.eq(self._frames)
+        wiring.connect(m, wiring.flipped(self.i), guard.i)
+        wiring.connect(m, wiring.flipped(self.o), guard.o)
+        m.d.comb += guard.error.clear.eq(0)
+        return m
+
+
+@settings(max_examples=40)
+@given(
+    config=GUARDS,
+    count=st.integers(1, 5),
+    changes=st.lists(st.integers(-12, 12), min_size=1, max_size=5),
+    seed=st.integers(0, 2**32),
+    pattern=stalls(),
+)
+@example(guard_of(3), 4, [0, -5, 0, 3, -11], 0, (ALWAYS, ALWAYS))
+@example(guard_of(1), 3, [0, -1, -2, 2], 0, (ALWAYS, ALWAYS))
+def test_packets(config, count, changes, seed, pattern):
+    """Each packet gives its frames, whole or completed with zeros, and one error if it was of another length."""
+    config = replace(config, packets=True)
+    size = count * config.beats
+    lengths = [max(1, size + change) for change in changes]
+    sent = frames_of(config, lengths, seed)
+    component = Packets(config, count)
+    flags = {"short": component.guard.error.short, "long": component.guard.error.long}
+    trace = run(component, marked(config, sent), len(sent) * size, offer=pattern[0], accept=pattern[1], watch=flags)
+    top, completed = 1 << config.beat.data_bits, [(packet + [0] * size)[:size] for packet in sent]
+    expected = [
+        beat | top * (place % config.beats == config.beats - 1)
+        for packet in completed
+        for place, beat in enumerate(packet)
+    ]
+    assert trace.words == expected
+    assert trace.watched["short"][-1] == any(length < size for length in lengths)
+    assert trace.watched["long"][-1] == any(length > size for length in lengths)
 
 
 def wrong_frames(beats: int, change: int) -> int:

@@ -200,6 +200,24 @@ class Bench:
             await ctx.tick().until(source.ready)
         ctx.set(source.valid, 0)
 
+    def padded(self, frame: bytes) -> list[int]:
+        """Return a frame's words, with padding in the last one, whose bytes all count but in a packet's last word."""
+        end = self.top.taken
+        words = to_words(end, [frame])
+        ones = (1 << end.width) - 1 << 8 * end.width
+        value = words[-1] & (1 << 8 * len(frame[(end.words.count - 1) * end.width :])) - 1
+        return [word | ones for word in words[:-1]] + [value | (words[-1] >> 8 * end.width) << 8 * end.width]
+
+    async def taken(self, ctx: Any, cycles: int = 6) -> list[int]:
+        """Return the words that leave within some cycles."""
+        sink, words = self.top.o, []
+        ctx.set(sink.ready, 1)
+        for _ in range(cycles):
+            _, _, valid, word = await ctx.tick().sample(sink.valid, sink.payload.as_value())
+            words += [word] if valid else []
+        ctx.set(sink.ready, 0)
+        return words
+
     async def receive(self, ctx: Any, count: int) -> None:
         sink = self.top.o
         ctx.set(sink.ready, 1)
@@ -212,6 +230,78 @@ class Bench:
 @pytest.fixture
 def bench() -> Bench:
     return Bench(PORT)
+
+
+def test_packets_of_frames(bench):
+    """A packet of three frames has one last word, on either side; counters count frames and packets."""
+    end, three = bench.top.taken, 3
+    rng = np.random.default_rng(5)
+    frames = [rng.bytes(end.frame_bytes) for _ in range(2 * three)]
+    seen: list[int] = []
+
+    def packet(content: list[bytes]) -> list[int]:
+        words = [word for frame in content for word in bench.padded(frame)]
+        return [word & ~(1 << 9 * end.width) for word in words[:-1]] + words[-1:]
+
+    async def drive(ctx):
+        await bench.write(ctx, "PACKET_FRAMES", three)
+        assert await bench.read(ctx, "PACKET_FRAMES") == three
+        for begin in (0, three):
+            for word in packet(frames[begin : begin + three]):
+                await bench.send(ctx, [word])
+                seen.extend(await bench.taken(ctx))
+        # A packet that ends within its second frame: the rest is zeros.
+        early = packet(frames[:three])[: end.words.count + 1]
+        for word in [*early[:-1], early[-1] | 1 << 9 * end.width]:
+            await bench.send(ctx, [word])
+            seen.extend(await bench.taken(ctx))
+        seen.extend(await bench.taken(ctx, 40))
+        counts = {name: await bench.read(ctx, f"{name}") for name in ("FRAMES", "S_FRAMES", "S_PACKETS", "M_FRAMES")}
+        assert counts == {"FRAMES": 9, "S_FRAMES": 9, "S_PACKETS": 3, "M_FRAMES": 9}
+        assert await bench.read(ctx, "M_PACKETS") == 3
+        assert await bench.read(ctx, "ERRORS") == 1
+        assert await bench.read(ctx, "STATUS") & 1 == 0
+        # A reset keeps the size of packets.
+        await bench.write(ctx, "RESET", 1)
+        assert await bench.read(ctx, "PACKET_FRAMES") == three
+        assert await bench.read(ctx, "S_PACKETS") == 0
+        for word in packet(frames[:three]):
+            await bench.send(ctx, [word])
+            seen.extend(await bench.taken(ctx))
+        seen.extend(await bench.taken(ctx, 40))
+        await bench.write(ctx, "PACKET_FRAMES", 0)
+        await bench.send(ctx, bench.words)
+        seen.extend(await bench.taken(ctx, 40))
+
+    bench.circuit.simulate(drive)
+    width, count = end.width, end.words.count
+    cut = frames[0] + frames[1][:width] + bytes(2 * end.frame_bytes - width)
+    contents = b"".join(frames) + cut + b"".join(frames[:three])
+    whole = [contents[begin : begin + end.frame_bytes] for begin in range(0, len(contents), end.frame_bytes)]
+    values = [word & (1 << 8 * width) - 1 for frame in whole for word in bench.padded(frame)]
+    assert [word & (1 << 8 * width) - 1 for word in seen[: len(values)]] == values
+    lasts = [place for place, word in enumerate(seen) if word >> 9 * width & 1]
+    sizes = np.diff([-1, *lasts]).tolist()
+    assert sizes == [three * count] * 4 + [count]
+    keeps = [word >> 8 * width & (1 << width) - 1 for word in seen]
+    assert all(keep == (end.final_keep if place in lasts else (1 << width) - 1) for place, keep in enumerate(keeps))
+
+
+def test_the_size_of_packets_waits_for_frames(bench):
+    """A size that is written while a frame is on its way holds for those behind."""
+
+    async def drive(ctx):
+        await bench.send(ctx, bench.words[:1])
+        await bench.write(ctx, "PACKET_FRAMES", 2)
+        await bench.send(ctx, bench.words[1:])
+        words = await bench.taken(ctx, 20)
+        assert [word >> 36 for word in words] == [0, 0, 1]
+        for _ in range(2):
+            await bench.send(ctx, [word & ~(1 << 36) for word in bench.words])
+            words += await bench.taken(ctx, 20)
+        assert [word >> 36 for word in words[3:]] == [0, 0, 0, 0, 0, 1]
+
+    bench.circuit.simulate(drive)
 
 
 def test_busy(bench):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.guard import PACKET_BITS
 
 #: Size of a register in bytes, of which register offsets are multiples.
 REGISTER_BYTES = 4
@@ -17,7 +18,7 @@ SPACE_BYTES = 4096
 IDENTITY = 0x4857_474E
 #: Version of an accelerator's register map: the upper 16 bits grow when software must change, the lower 16 with
 #: additions.
-VERSION = 0x0001_0001
+VERSION = 0x0001_0002
 #: Maximum number of input streams, and of output streams, for which an accelerator's register map has room.
 MAX_STREAMS = 16
 #: Index of the bit in an accelerator's register ``ERRORS`` that reports a failed load of weights.
@@ -248,6 +249,9 @@ def registers_of(
         whole("CYCLES_LOW", 0x030, "cycles with STATUS.BUSY, bits 0 to 31; reading it holds CYCLES_HIGH"),
         whole("CYCLES_HIGH", 0x034, "bits 32 to 63, as CYCLES_LOW was read last"),
     ]
+    frames = Field(name="FRAMES", low=0, bits=PACKET_BITS, about="frames of a packet; 0 counts as 1", reset=1)
+    about = "frames between two words with tlast, on all streams; takes effect when no frame is on its way"
+    registers.append(Register(name="PACKET_FRAMES", offset=0x038, access="rw", about=about, fields=(frames,)))
     if weights:
         for offset, name, about in (
             (0x040, "WEIGHTS", "takes the next word of a load of weights"),
@@ -261,12 +265,14 @@ def registers_of(
             whole(f"{port}_FRAMES", offset, f"frames that came on {name}, wrong ones too"),
             whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
             whole(f"{port}_STARVED", offset + 8, f"cycles with STATUS.BUSY in which {name} offered none"),
+            whole(f"{port}_PACKETS", offset + 12, f"packets that came on {name}, wrong ones too"),
         ]
     for stream, name in enumerate(outputs):
         offset, port = 0x200 + 16 * stream, name.upper()
         registers += [
             whole(f"{port}_FRAMES", offset, f"frames that left on {name}"),
             whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
+            whole(f"{port}_PACKETS", offset + 8, f"packets that left on {name}"),
         ]
     return tuple(registers)
 

@@ -23,7 +23,7 @@ from hwgen.gateware.bus.registers import WEIGHTS_ERROR_BIT, Register, registers_
 from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.guard import Guard, GuardConfig
+from hwgen.gateware.guard import PACKET_BITS, PACKET_COUNTER_LUTS, Guard, GuardConfig, frame_counter
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import STATE, WORD
 from hwgen.gateware.naming import named
@@ -128,7 +128,7 @@ class EndConfig:
         word = BeatFormat(
             channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed
         )
-        return GuardConfig(beat=word, beats=count)
+        return GuardConfig(beat=word, beats=count, packets=True)
 
 
 def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[EndConfig, ...]:
@@ -188,8 +188,9 @@ class ShellConfig(BusShellConfig):
         cost = Cost()
         streams = len(self.inputs) + len(self.outputs)
         # Counters of 32 bits, and one of 64 bits for cycles. Counters alone take no LUTs.
-        cost.ff += 32 * (3 + 3 * len(self.inputs) + 2 * len(self.outputs) + (len(self.outputs) > 1)) + 64
-        cost.lut += 45 * streams
+        cost.ff += 32 * (3 + 4 * len(self.inputs) + 3 * len(self.outputs) + (len(self.outputs) > 1)) + 64
+        cost.ff += PACKET_BITS * (1 + len(self.outputs))
+        cost.lut += 45 * streams + PACKET_COUNTER_LUTS * len(self.outputs)
         if self.weights:
             cost.ff += PART_BITS + 2
             cost.lut += PART_BITS + 10
@@ -278,11 +279,13 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += bank.clear.eq(self.reset)
 
         wrong: list[Value] = []
+        packet = Signal(PACKET_BITS, init=1, name="packet_frames")
+        ends: dict[str, Value] = {}
         for end in self.config.inputs:
-            wrong += self._input(m, end, running & bank.control[0] & ~self.reset)
+            wrong += self._input(m, end, running & bank.control[0] & ~self.reset, packet, ends)
         for end in self.config.outputs:
-            self._output(m, end)
-        done, busy = self._count(m, bank)
+            self._output(m, end, packet, ends)
+        done, busy = self._count(m, bank, packet, ends)
 
         lost, state = self._weights(m, bank) if self.config.weights else (Const(0), Const(0, 0))
         errors = Cat(Cat(wrong, Const(0, BITS))[:WEIGHTS_ERROR_BIT], lost) if self.config.weights else Cat(wrong)
@@ -339,10 +342,11 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += [stream.valid.eq(full), state.clear.eq(1)]
         return state.error | lost, Cat(state.good, full)
 
-    def _input(self, m: Module, end: EndConfig, open_: Value) -> list[Value]:
+    def _input(self, m: Module, end: EndConfig, open_: Value, packet: Value, ends: dict[str, Value]) -> list[Value]:
         """Connect an input AXI4-Stream to the accelerator, through a frame guard and a width converter.
 
-        Return pulses for a short and for a long frame.
+        Return pulses for a short and for a long frame. Add to ``ends``, by the name of the bus, a pulse for the last
+        word of each frame, and whether a packet has begun; ``packet`` is the number of frames of a packet.
         """
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         guard = ResetInserter(self.reset)(Guard(end.guard))
@@ -356,6 +360,7 @@ class Shell(BusShell[ShellConfig]):
             # Bytes without ``tkeep`` are undefined.
             into.payload.data.as_value().eq(bus.tdata & Cat(keep.replicate(8) for keep in bus.tkeep)),
             bus.tready.eq(into.ready & open_),
+            guard.packet_frames.eq(packet),
             guard.error.clear.eq(1),
             repack.i.valid.eq(out.valid),
             out.ready.eq(repack.i.ready),
@@ -370,6 +375,8 @@ class Shell(BusShell[ShellConfig]):
         ]
         # A word must have all its bytes, and the last word of a frame exactly the remaining bytes.
         passes = named(into.valid & into.ready & out.valid & out.ready, "word_passes")
+        enters = named(out.valid & out.ready & out.payload.last, "frame_enters")
+        ends[end.name] = Cat(enters, guard.in_packet)
         wanted = named(Mux(out.payload.last, end.final_keep, (1 << end.width) - 1), "wanted_bytes")
         lacks, exceeds = Signal(name=f"{end.name}_too_few_bytes"), Signal(name=f"{end.name}_too_many_bytes")
         m.d.sync += [
@@ -378,8 +385,12 @@ class Shell(BusShell[ShellConfig]):
         ]
         return [guard.error.short | lacks, guard.error.long | exceeds]
 
-    def _output(self, m: Module, end: EndConfig) -> None:
-        """Connect an output stream of the accelerator to the AXI4-Stream bus, through a width converter."""
+    def _output(self, m: Module, end: EndConfig, packet: Value, ends: dict[str, Value]) -> None:
+        """Connect an output stream of the accelerator to the AXI4-Stream bus, through a width converter.
+
+        Add a pulse for each frame's last word to ``ends``, by the name of the bus; ``packet`` is the number of frames
+        of a packet.
+        """
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         repack = Repack(end.repack(end.beats, end.words))
         m.submodules[f"{end.name}_repack"] = ResetInserter(self.reset)(repack)
@@ -393,38 +404,51 @@ class Shell(BusShell[ShellConfig]):
             ),
             bus.tvalid.eq(repack.o.valid),
             repack.o.ready.eq(bus.tready),
-            bus.tlast.eq(repack.o.payload.last),
-            bus.tkeep.eq(Mux(repack.o.payload.last, end.final_keep, (1 << end.width) - 1)),
+            bus.tkeep.eq(Mux(bus.tlast, end.final_keep, (1 << end.width) - 1)),
         ]
+        ends[end.name] = named(bus.tvalid & bus.tready & repack.o.payload.last, "frame_leaves")
+        index, last = frame_counter(m, f"{end.name}_frame_index", packet, ends[end.name])
+        with m.If(self.reset):
+            m.d.sync += index.eq(0)
+        m.d.comb += bus.tlast.eq(repack.o.payload.last & last)
         for lane in range(end.words.max_values):
             value = repack.o.payload.data[lane]
             word = bus.tdata.word_select(lane, 8 * end.value_bytes)
             m.d.comb += word.eq(value.as_signed() if beat.signed else value)
 
-    def _count(self, m: Module, bank: Bank) -> tuple[Value, Value]:
-        """Add the counters behind the registers of frames and of stalled cycles of every stream.
+    def _count(self, m: Module, bank: Bank, packet: Signal, ends: dict[str, Value]) -> tuple[Value, Value]:
+        """Add the counters behind the registers of frames, packets and stalled cycles of every stream.
 
-        Return a pulse when a frame has left on all outputs, and whether any frame is in flight. Both are one cycle
-        late.
+        Set ``packet``, the number of frames of a packet, while no frame is on its way. ``ends`` are the pulses of
+        frames' last words, by bus, of inputs with whether a packet has begun. Return a pulse when a frame has left on
+        all outputs, and whether any frame is in flight. Both are one cycle late.
         """
         busy, done, frames = Signal(name="busy"), Signal(name="frame_done"), bank.frames
         begun: list[Value] = []
         ended: list[Value] = []
+        moving: list[Value] = []
+        single = Signal(name="is_single_frame")
+        m.d.comb += single.eq(packet == 1)
         for end in self.config.inputs:
             bus, within = getattr(self, end.name), Signal(name=f"{end.name}_in_frame")
             moves = named(bus.tvalid & bus.tready, "word_transfer")
-            with m.If(moves):
-                m.d.sync += within.eq(~bus.tlast)
+            # A single frame counts when it has come whole, even if it is longer or shorter than it should be.
+            enters = named(Mux(single, moves & bus.tlast, ends[end.name][0]), "frame_comes")
+            with m.If(moves | enters):
+                m.d.sync += within.eq(~enters)
             with m.If(self.reset):
                 m.d.sync += within.eq(0)
-            come = self._counter(m, bank, f"{end.name}_frames", moves & bus.tlast)
+            come = self._counter(m, bank, f"{end.name}_frames", enters)
+            self._counter(m, bank, f"{end.name}_packets", moves & bus.tlast)
             self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
             self._counter(m, bank, f"{end.name}_starved", busy & ~bus.tvalid)
             begun.append(within | (come != frames))
+            moving += [moves, ends[end.name][1]]
         for end in self.config.outputs:
             bus = getattr(self, end.name)
-            leaves = named(bus.tvalid & bus.tready & bus.tlast, "frame_leaves")
+            leaves = ends[end.name]
             left = self._counter(m, bank, f"{end.name}_frames", leaves)
+            self._counter(m, bank, f"{end.name}_packets", bus.tvalid & bus.tready & bus.tlast)
             self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
             # No output is ever 2**16 frames ahead of another one, so that a difference of 0 means equal counts.
             ended.append(leaves if len(self.config.outputs) == 1 else left[:_AHEAD_BITS] != frames[:_AHEAD_BITS])
@@ -436,6 +460,9 @@ class Shell(BusShell[ShellConfig]):
             m.d.sync += done.eq(Cat(ended).all() & ~done & ~self.reset)
             self._counter(m, bank, "frames", done)
         m.d.sync += busy.eq(Cat(begun).any() & ~self.reset)
+        given = bank.packet_frames[:PACKET_BITS]
+        with m.If(~Cat(begun, moving).any()):
+            m.d.sync += packet.eq(given | (given == 0))
         self._times(m, bank, done, busy)
         return done, busy
 
