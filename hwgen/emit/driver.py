@@ -52,6 +52,12 @@ _LANES = 8
 _MAX_COUNT = 1 << 28
 #: Largest magnitude of a tensor value, and of a zero point.
 _MAX_VALUE = 1 << 31
+#: Number of frames that are checked at a time.
+_CHECKED = 1024
+#: Largest number of frames of a packet, and size in bytes that a buffer should not exceed.
+_MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 22
+#: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
+_LEAST_LIMIT = 1 << 14
 #: Smallest and largest scale of a tensor, the range of float32.
 _SCALES = (1.5e-45, 3.4e38)
 
@@ -228,6 +234,9 @@ class Stream:
         span = 1 << described.integer("value_bits", 1, 8 * value_bytes)
         self.range = (-span >> 1, (span >> 1) - 1) if is_signed else (0, span - 1)
         self.frame_bytes = described.integer("frame_bytes", 1)
+        # Every frame begins with a new word of the bus.
+        word_bytes = described.integer("bytes", value_bytes, 16)
+        self.memory_bytes = -(-self.frame_bytes // word_bytes) * word_bytes
         channels, height, width = self.shape
         pixels, folds = layout.integer("pixels", 1), layout.spans("folds", channels)
         rows, columns = layout.spans("rows", height), layout.spans("columns", width, 3)
@@ -237,21 +246,38 @@ class Stream:
             described.refuse("frame_bytes", "the bytes of the frame that layout describes")
         self.places = _places(self.shape, pixels, folds, rows, columns)
         self._inside = np.flatnonzero(self.places >= 0)
+        # Place in memory of each value of the map; the last place is that of a value that is not moved.
+        self._sources = np.full(math.prod(self.shape), self._values, np.intp)
+        self._sources[self.places[self._inside]] = self._inside
 
-    def pack(self, frame):
-        """Return the values of a feature map ``(C, H, W)`` in the order in which the DMA reads them from memory.
+    @property
+    def _values(self):
+        """Number of values, padding included, that a frame takes in memory."""
+        return self.memory_bytes // self.dtype.itemsize
 
-        Values that belong to no pixel are 0.
+    def bytes_of(self, frames):
+        """Return the number of bytes that a packet of ``frames`` frames takes in memory, without padding at its end."""
+        return (frames - 1) * self.memory_bytes + self.frame_bytes
+
+    def memory(self, allocate, frames):
+        """Allocate a buffer for ``frames`` frames with the function ``allocate``."""
+        return allocate(shape=(frames, self._values), dtype=self.dtype)
+
+    def pack(self, frames, memory):
+        """Write feature maps ``(n, C, H, W)`` into ``memory``, in the order in which the DMA reads them.
+
+        Values that belong to no pixel, and padding, are 0.
         """
-        values = np.zeros(len(self.places), self.dtype)
-        values[self._inside] = frame.reshape(-1)[self.places[self._inside]]
-        return values
+        flat = frames.reshape(len(frames), -1)
+        if len(self._inside) < self._values:
+            memory[:] = 0
+        memory[:, self._inside] = flat.take(self.places[self._inside], axis=1)
 
-    def unpack(self, values):
-        """Return the feature map ``(C, H, W)`` of values in the order in which the DMA writes them into memory."""
-        frame = np.zeros(self.shape, self.dtype)
-        frame.reshape(-1)[self.places[self._inside]] = values[self._inside]
-        return frame
+    def unpack(self, memory):
+        """Return the feature maps ``(n, C, H, W)`` that the DMA wrote into memory."""
+        if self._sources.max() == self._values:  # some values of the map are not moved
+            memory = np.concatenate([memory, np.zeros((len(memory), 1), self.dtype)], axis=1)
+        return memory.take(self._sources, axis=1).reshape(len(memory), *self.shape)
 
 
 def _places(shape, pixels, folds, rows, columns):
@@ -321,32 +347,49 @@ class Tensor:
         if frames.shape[1:] != self.shape or not len(frames) or frames.dtype.kind not in "iuf":
             wanted = ", ".join(map(str, ("n", *self.shape)))
             raise DriverError(f"{self.name} must be numbers of shape ({wanted}), not {frames.dtype} of {frames.shape}")
-        low, high = self.stream.range
         if frames.dtype.kind == "f" and self.scale is None:
             raise DriverError(f"{self.name} must be integers: the model gives no scale for floats")
-        for index, frame in enumerate(frames):  # one by one, because all together would double the memory
-            if frame.dtype.kind == "f" and not np.isfinite(frame).all():
-                raise DriverError(f"{self.name} must be finite numbers: frame {index} has others")
-            if frame.dtype.kind != "f" and frame.size and not low <= int(frame.min()) <= int(frame.max()) <= high:
-                raise DriverError(f"{self.name} must lie in {low} .. {high}: frame {index} does not")
+        low, high = self.stream.range
+        for begin in range(0, len(frames), _CHECKED):  # all together would double the memory
+            part = frames[begin : begin + _CHECKED]
+            if part.dtype.kind == "f":
+                self._refuse(np.isfinite(part), begin, "be finite numbers")
+            elif part.size and not low <= int(part.min()) <= int(part.max()) <= high:
+                self._refuse((part >= low) & (part <= high), begin, f"lie in {low} .. {high}")
 
-    def to_map(self, frame):
-        """Convert a checked frame of floats or integers to the integer map ``(C, H, W)`` that the hardware reads."""
-        if frame.dtype.kind == "f":
+    def _refuse(self, right, begin, wanted):
+        """Raise DriverError if one of the flags ``right`` of frames is false; ``begin``: index of the first frame."""
+        if not right.all():
+            index = begin + int(np.argmin(right.reshape(len(right), -1).all(axis=1)))
+            verb = "has others" if wanted.startswith("be") else "does not"
+            raise DriverError(f"{self.name} must {wanted}: frame {index} {verb}")
+
+    def to_maps(self, frames):
+        """Convert checked frames of floats or integers to integer maps ``(n, C, H, W)`` that the hardware reads."""
+        low = max(self.stream.range[0], self.limits[0])
+        high = min(self.stream.range[1], self.limits[1])
+        if frames.dtype.kind == "f":
+            # In float32 a sum with a zero point of 16 bits is exact, or so large that it is clipped.
+            exact = np.float32 if self.stream.dtype.itemsize <= 2 else np.float64
             with np.errstate(over="ignore"):  # values beyond float32 are clipped like all large values
-                steps = np.rint(frame.astype(np.float32) / np.float32(self.scale)).astype(np.float64)
-            frame = np.clip(steps + self.zero_point, *self.stream.range)
-        frame = np.clip(frame, *self.limits).astype(self.stream.dtype)
+                steps = (frames.astype(np.float32, copy=False) / np.float32(self.scale)).astype(exact, copy=False)
+            np.rint(steps, out=steps)
+            steps += exact(self.zero_point)
+            frames = np.clip(steps, low, high, out=steps)
+        elif (low, high) != self.stream.range:
+            frames = np.clip(frames, low, high)
+        frames = frames.astype(self.stream.dtype, copy=False)
         if self._parts is not None:
-            divided = frame.reshape([self._parts[axis] for axis in self._order])
-            frame = divided.transpose([self._order.index(axis) for axis in range(len(self._order))])
-        return frame.reshape(self.stream.shape)
+            divided = frames.reshape(len(frames), *(self._parts[axis] for axis in self._order))
+            frames = divided.transpose(0, *(1 + self._order.index(axis) for axis in range(len(self._order))))
+        return frames.reshape(len(frames), *self.stream.shape)
 
-    def from_map(self, frame):
-        """Convert an integer map from the hardware to an integer frame in the tensor's shape."""
+    def from_maps(self, maps):
+        """Convert integer maps ``(n, C, H, W)`` from the hardware to integer frames in the tensor's shape."""
         if self._parts is not None:
-            frame = frame.reshape(self._parts).transpose(self._order)
-        return frame.reshape(self.shape)
+            split = maps.reshape(len(maps), *self._parts)
+            maps = split.transpose(0, *(1 + axis for axis in self._order))
+        return maps.reshape(len(maps), *self.shape)
 
     def to_floats(self, frames):
         """Dequantise integer frames of the tensor like ONNX's DequantizeLinear.
@@ -437,9 +480,10 @@ class Accelerator(Hardware):
     registers : object
         Object with ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
     dma : object, or list of object
-        PYNQ's ``DMA``, with ``sendchannel`` and ``recvchannel``, each with ``transfer(buffer)``, ``wait()``, ``idle``,
-        ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for the DMA's registers. With
-        several inputs or outputs a list, in which DMA ``n`` serves input ``n`` and output ``n``.
+        PYNQ's ``DMA``, with ``sendchannel`` and ``recvchannel``, each with ``transfer(buffer, start, nbytes)``,
+        ``wait()``, ``idle``, ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for the
+        DMA's registers. ``buffer_max_size``, if there, limits the bytes of a transfer. With several inputs or outputs a
+        list, in which DMA ``n`` serves input ``n`` and output ``n``.
     allocate : callable, optional
         Function ``allocate(shape=.., dtype=..)`` that returns a buffer for the DMA: ``pynq.allocate``.
     folder : path, optional
@@ -499,6 +543,7 @@ class Accelerator(Hardware):
         self._reset_dmas()
         self.write("RESET", self._bits("RESET.RESET"))
         self.read("STATUS")  # the answer comes after the reset
+        self._set_packet(1)
         self._reset_dmas()
         for channel in (*self._sends, *self._receives):
             channel.restart()
@@ -590,8 +635,9 @@ class Accelerator(Hardware):
 
     def counters(self):
         """Read the hardware's counters of frames, cycles and stalls since the last reset, by the registers' names."""
-        counted = ("FRAMES", "STALLED", "STARVED", "INTERVAL")
-        counters = {name: self.read(name) for name in self._offsets if name.endswith(counted)}
+        counted = ("FRAMES", "PACKETS", "STALLED", "STARVED", "INTERVAL")
+        names = [name for name in self._offsets if name.endswith(counted) and name != "PACKET_FRAMES"]
+        counters = {name: self.read(name) for name in names}
         return {**counters, "CYCLES": self._cycles()}
 
     def run(self, *x, integers=False):
@@ -621,10 +667,9 @@ class Accelerator(Hardware):
         self._check_weights()
         with self._resetting():
             self.write("ERRORS", 0xFFFFFFFF)
-            maps = self._move(frames)
+            outputs = self._move(frames)
             self._raise_errors()
             self._frame_count += len(frames[0])
-        outputs = [np.stack(output_maps) for output_maps in maps]
         if not integers:
             outputs = [end.to_floats(values) for end, values in zip(self.outputs, outputs, strict=True)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -654,26 +699,58 @@ class Accelerator(Hardware):
         return frames
 
     def _move(self, frames):
-        """Send all input frames by DMA, receive all output frames, and return each output's list of frames."""
-        count, sent, moved = len(frames[0]), 0, time.monotonic()
-        received = [[] for _ in self.outputs]
+        """Send all input frames by DMA, in packets, receive all output frames, and return them for each output."""
+        count, outputs = (
+            len(frames[0]),
+            [np.empty((len(frames[0]), *end.shape), end.stream.dtype) for end in self.outputs],
+        )
+        size = self._packet_frames(count)
+        whole = count - count % size
+        for begin, end, packet in ((0, whole, size), (whole, count, count - whole)):
+            if begin < end:
+                self._set_packet(packet)
+                self._move_packets(frames, outputs, range(begin, end, packet), packet)
+        self._set_packet(1)  # as it is after a reset, for other programs
+        return outputs
+
+    def _packet_frames(self, count):
+        """Return how many of ``count`` frames a packet has: as many as the DMAs move at once."""
+        if "PACKET_FRAMES" not in self._offsets:
+            return 1
+        limits = [channel.limit() for channel in (*self._sends, *self._receives)]
+        return max(1, min(count, _MAX_PACKET, *limits))
+
+    def _set_packet(self, frames):
+        """Set the number of frames of a packet, while no frame is in the hardware."""
+        if "PACKET_FRAMES" in self._offsets:
+            self.write("PACKET_FRAMES", frames)
+
+    def _move_packets(self, frames, outputs, begins, size):
+        """Send packets of ``size`` frames, which begin at the frames ``begins``, and receive the packets of outputs."""
+        sent, moved = 0, time.monotonic()
+        received = [0 for _ in outputs]
+        for channel in (*self._sends, *self._receives):
+            channel.prepare(size)
         for channel in self._receives:
             channel.start()
-        while any(len(output_frames) < count for output_frames in received):
-            before = sent, sum(map(len, received))
-            if sent < count and all(channel.done() for channel in self._sends):
+        while min(received) < len(begins):
+            before = sent, sum(received)
+            free = [channel.done() for channel in self._sends]  # of all, so that each error is seen
+            if sent < len(begins) and all(free):
+                packet = slice(begins[sent], begins[sent] + size)
                 for channel, end, input_frames in zip(self._sends, self.inputs, frames, strict=True):
-                    channel.start(end.to_map(input_frames[sent]))
+                    channel.start(end.to_maps(input_frames[packet]))
                 sent += 1
-            for channel, end, output_frames in zip(self._receives, self.outputs, received, strict=True):
-                if len(output_frames) < count and channel.done():
-                    values = channel.take(again=len(output_frames) + 1 < count)
-                    output_frames.append(end.from_map(values))
-            if (sent, sum(map(len, received))) != before:
+            for index, (channel, end) in enumerate(zip(self._receives, self.outputs, strict=True)):
+                if received[index] < len(begins) and channel.done():
+                    maps = channel.take(again=received[index] + 1 < len(begins))
+                    begin = begins[received[index]]
+                    outputs[index][begin : begin + size] = end.from_maps(maps)
+                    received[index] += 1
+            if (sent, sum(received)) != before:
                 moved = time.monotonic()
             elif time.monotonic() > moved + self._timeout:
                 raise DriverError(f"nothing moved for {self._timeout:g} s: {self._state()}")
-        return received
 
     def _state(self):
         """Read the STATUS register and the counters, and return them as text for an error message."""
@@ -893,14 +970,14 @@ class Engine(Hardware):
             outputs += zip(*(self._unpacked(end, len(batch)) for end in self._outputs), strict=True)
 
     def _packed(self, frames):
-        return [self._input.stream.pack(self._input.to_map(frame)) for frame in frames]
+        return [self._input.stream.pack(frame_map) for frame_map in self._input.to_maps(frames)]
 
     def _unpacked(self, end, count):
         """Read from memory the ``count`` output frames that the engine's last run has written for one output."""
         region, slices = end.stream.places(count)
         memory = self._memory[region]
         _synchronise(memory, "invalidate")
-        return [end.from_map(end.stream.unpack(np.asarray(memory[frame_bytes]))) for frame_bytes in slices]
+        return [end.from_maps(end.stream.unpack(np.asarray(memory[frame_bytes]))[None])[0] for frame_bytes in slices]
 
     def _done(self):
         return self.read("STATUS") & self._bits("STATUS.DONE")
@@ -1104,8 +1181,21 @@ class _Channel:
             raise DriverError(
                 f"the DMA for {stream.name} must {'receive' if offset else 'send'}: it has no such channel"
             )
-        self._buffers = [allocate(shape=(len(stream.places),), dtype=stream.dtype) for _ in range(2)]
+        self._allocate, self._buffers, self._capacity, self._frames = allocate, [], 0, 1
         self._turn, self._busy = 0, False
+
+    def limit(self):
+        """Return how many frames the DMA channel moves at once, by the size of its counter and of buffers."""
+        largest = min(getattr(self._dma, "buffer_max_size", _LEAST_LIMIT) - 1, _BUFFER_BYTES)
+        return largest // self._stream.memory_bytes
+
+    def prepare(self, frames):
+        """Make the DMA channel's buffers large enough for packets of ``frames`` frames."""
+        if frames > self._capacity:
+            self._buffers = []  # before others are allocated
+            self._buffers = [self._stream.memory(self._allocate, frames) for _ in range(2)]
+            self._capacity = frames
+        self._frames = frames
 
     def reset(self, timeout):
         """Reset the AXI DMA, which drops the frames of both of its channels."""
@@ -1121,12 +1211,13 @@ class _Channel:
         if not hasattr(self._channel, "halted"):  # a channel with scatter-gather starts with each transfer
             self._channel.start()
 
-    def start(self, frame=None):
-        """Start the DMA transfer of the other of the two buffers, which first gets ``frame`` if the channel sends."""
+    def start(self, maps=None):
+        """Start the DMA transfer of the other of the two buffers, which first gets ``maps`` if the channel sends."""
         self._turn ^= 1
-        if frame is not None:
-            self._buffers[self._turn][:] = self._stream.pack(frame)
-        self._call(self._channel.transfer, self._buffers[self._turn])
+        buffer = self._buffers[self._turn]
+        if maps is not None:
+            self._stream.pack(maps, np.asarray(buffer)[: self._frames])
+        self._call(self._channel.transfer, buffer, 0, self._stream.bytes_of(self._frames))
         self._busy = True
 
     def done(self):
@@ -1143,18 +1234,21 @@ class _Channel:
         return not self._busy
 
     def take(self, again):
-        """Check the size of the frame that the DMA channel has received, and return the feature map.
+        """Check the size of the packet that the DMA channel has received, and return its feature maps.
 
-        With ``again``, start to receive the next frame into the other buffer.
+        With ``again``, start to receive the next packet into the other buffer.
         """
-        buffer, moved = self._buffers[self._turn], self._channel.transferred
-        if moved != self._stream.frame_bytes:
-            raise DriverError(
-                f"a frame of {moved:,} bytes came on {self._stream.name}, where one has {self._stream.frame_bytes:,}"
-            )
+        buffer, moved, wanted = (
+            self._buffers[self._turn],
+            self._channel.transferred,
+            self._stream.bytes_of(self._frames),
+        )
+        if moved != wanted:
+            what = "a frame" if self._frames == 1 else f"a packet of {self._frames:,} frames"
+            raise DriverError(f"{what} of {moved:,} bytes came on {self._stream.name}, where one has {wanted:,}")
         if again:
             self.start()
-        return self._stream.unpack(np.asarray(buffer))
+        return self._stream.unpack(np.asarray(buffer)[: self._frames])
 
     def _call(self, method, *arguments):
         """Call a method of PYNQ's DMA channel, and raise its errors as DriverError."""

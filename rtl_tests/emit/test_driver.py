@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from cocotb_bench import needs_cocotb
-from driver_stubs import DIGITS, Still, ports, still_dma
+from driver_stubs import DIGITS, Still, packed, ports, still_dma, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from several_inputs import pictures, siamese
@@ -46,8 +46,8 @@ def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: 
     cocotb_bench.run(
         {path.name: path.read_bytes() for path in sources}, top, "cocotb_driver", folder,
         driver=str(script), design=str(built), registers=registers, runs=[
-            run | {"cut": 1, "error": error}, run | {"interrupted": 45, "error": "interrupted"},
-            run | {"interrupted": 90, "error": "interrupted", "restarts": True}, run,
+            run | {"cut": 1, "error": error}, run | {"interrupted": 20, "error": "interrupted"},
+            run | {"interrupted": 35, "error": "interrupted", "restarts": True}, run,
         ],
     )  # fmt: skip
     with np.load(folder / "y.npz") as found:
@@ -98,7 +98,7 @@ def test_memory_is_the_beats(port, seed):
     assert len(stream.places) * end.value_bytes == end.frame_bytes == stream.frame_bytes
     low, high = beat.value_range
     frame = np.random.default_rng(seed).integers(low, high + 1, stream.shape).astype(stream.dtype)
-    values = stream.pack(frame).tolist()
+    values = packed(stream, frame).tolist()
     mask, bits = (1 << beat.bits) - 1, beat.bits
     beats = stimuli.integers(stimuli.pack(frame[None], beat, port.order))
     for number, word in enumerate(beats):
@@ -107,7 +107,9 @@ def test_memory_is_the_beats(port, seed):
         assert [value & mask for value in mine] == [word >> place * bits & mask for place in range(size)]
     assert not values
     covered = np.unique(stream.places[stream.places >= 0])
-    np.testing.assert_array_equal(stream.unpack(stream.pack(frame)).reshape(-1)[covered], frame.reshape(-1)[covered])
+    np.testing.assert_array_equal(
+        unpacked(stream, packed(stream, frame)).reshape(-1)[covered], frame.reshape(-1)[covered]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -148,14 +148,49 @@ def test_frames_of_other_sizes(bench):
     accelerator = made.open()
     made.check(accelerator, made.frames(rng, 3))
     made.hardware.missing = 3
-    with pytest.raises(driver.DriverError, match=r"^a frame of 7 bytes came on m_axis, where one has 10$"):
+    with pytest.raises(
+        driver.DriverError, match=r"^a packet of 3 frames of 23 bytes came on m_axis, where one has 34$"
+    ):
         accelerator.run(*made.frames(rng, 3))
+    with pytest.raises(driver.DriverError, match=r"^a frame of 7 bytes came on m_axis, where one has 10$"):
+        accelerator.run(*made.frames(rng, 1))
     made.hardware.missing = 0
     made.hardware.sends[0].cut = 2
     with pytest.raises(driver.DriverError, match=r"^a frame on s_axis ended too early, and was completed with zeros$"):
         accelerator.run(*made.frames(rng, 3))
     made.hardware.sends[0].cut = 0
     made.check(accelerator, made.frames(rng, 3))
+
+
+def test_packets(bench):
+    """Frames move in packets that the DMAs can move, the rest in a smaller one; another program finds single frames."""
+    made, rng = bench(10), np.random.default_rng(10)
+    sizes: list[int] = []
+    write = made.hardware._write
+
+    def note(name: str, value: int) -> None:
+        if name == "PACKET_FRAMES":
+            sizes.append(value)
+        write(name, value)
+
+    made.hardware._write = note
+    for limit, count, expected in [(64, 8, [3, 2, 1]), (64, 6, [3, 1]), (64, 2, [2, 1]), (19, 3, [1, 1]),
+                                   (1 << 26, 50, [50, 1])]:  # fmt: skip
+        accelerator = made.open(limit=limit)
+        sizes.clear()
+        made.check(accelerator, made.frames(rng, count))
+        assert sizes == expected
+        assert not made.memory.stray
+
+
+def test_a_register_map_without_packets(bench):
+    """A design that an earlier version built: frames move one by one."""
+    made, rng = bench(11), np.random.default_rng(11)
+    path = made.folder / "registers.json"
+    described = json.loads(path.read_text())
+    described["registers"] = [each for each in described["registers"] if each["name"] != "PACKET_FRAMES"]
+    path.write_text(json.dumps(described))
+    made.check(made.open(), made.frames(rng, 5))
 
 
 def test_another_program_left_a_frame(bench):
@@ -177,9 +212,9 @@ def test_what_pynq_refuses(bench):
     accelerator = made.open()
     (channel,) = accelerator._sends
     channel._dma.limit = 15
-    with pytest.raises(driver.DriverError, match=r"^the DMA of s_axis refused: Transfer size is 18 bytes$"):
+    with pytest.raises(driver.DriverError, match=r"^the DMA of m_axis refused: Transfer size is 34 bytes$"):
         accelerator.run(*made.frames(rng, 3))
-    channel._dma.limit = 1 << 26
+    channel._dma.limit = 64
     made.check(accelerator, made.frames(rng, 3))
     made.hardware.dmas[0].receive = None
     with pytest.raises(driver.DriverError, match=r"^the DMA for m_axis must receive: it has no such channel$"):

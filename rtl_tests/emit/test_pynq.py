@@ -66,9 +66,9 @@ class Overlay:
             return content
 
         def send(address: int, length: int) -> None:
-            made = model.golden(ends[0].unpack(found(address, length).view(ends[0].dtype))[None], integers=True)
+            made = model.golden(unpacked(ends[0], found(address, length).view(ends[0].dtype))[None], integers=True)
             assert isinstance(made, np.ndarray)
-            waiting.append(ends[1].pack(made[0]))
+            waiting.append(packed(ends[1], made[0]))
             sender.done(length)
             give()
 

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
-from driver_stubs import Still, still_dma
+from driver_stubs import Still, packed, still_dma
 from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
@@ -390,12 +390,12 @@ def test_registers(design, tmp_path):
     registers = json.loads((design / "registers.json").read_text())
     (source,), (sink,) = (list(map(driver.Stream, registers[side])) for side in ("inputs", "outputs"))
     frame = np.random.default_rng(2).integers(0, 256, source.shape).astype(np.uint8)
-    outputs = [sink.pack(runtime(path, frame[None])[0]).tobytes().hex() for path in paths]
+    outputs = [packed(sink, runtime(path, frame[None])[0]).tobytes().hex() for path in paths]
     assert outputs[0] != outputs[1]
     loads = [np.frombuffer(hwgen.load(path).retrained(design).config.load, "<u4").tolist() for path in paths]
     cocotb_bench.run(
         verilog_of(design), registers["module"], "cocotb_weights", tmp_path,
-        registers=registers, loads=loads, frame=source.pack(frame).tobytes().hex(), outputs=outputs,
+        registers=registers, loads=loads, frame=packed(source, frame).tobytes().hex(), outputs=outputs,
     )  # fmt: skip
 
 

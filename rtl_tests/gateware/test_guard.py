@@ -9,6 +9,7 @@ import pytest
 from accelerators import cases, check_data, frames_for, from_beats, to_beats
 from amaranth import Module
 from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Pattern, Trace, patterns, run, stalls
@@ -117,7 +118,7 @@ class Packets(wiring.Component):
 
     def __init__(self, config: GuardConfig, frames: int):
         self.guard, self._frames = Guard(config), frames
-        super().__init__(Guard(replace(config, packets=False)).signature)
+        super().__init__({"i": In(config.beat.signature), "o": Out(config.beat.signature)})
 
     def elaborate(self, platform):
         m = Module()

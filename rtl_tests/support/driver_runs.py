@@ -83,8 +83,8 @@ class Bench:
             for kind, shapes in self.shapes.items()
         }
 
-    def open(self, timeout: float = 0.5) -> driver.Accelerator:
-        """Begin a program: what the one before held in memory is free."""
+    def open(self, timeout: float = 0.5, limit: int = 64) -> driver.Accelerator:
+        """Begin a program: what the one before held in memory is free. A DMA moves less than ``limit`` bytes."""
         self.memory.free_all()
         for dma in self.hardware.dmas:
             dma.settle()
@@ -94,6 +94,7 @@ class Bench:
                 lambda offset, value, base=base: self.hardware.write(base + offset, value),
                 sends=dma.send is not None,
                 receives=dma.receive is not None,
+                limit=limit,
             )
             for base, dma in ((DMA + 0x10000 * number, dma) for number, dma in enumerate(self.hardware.dmas))
         ]

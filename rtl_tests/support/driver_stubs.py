@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from hwgen.gateware.stream import BeatFormat, Order, Port
@@ -50,8 +52,24 @@ class Still:
     def write(self, offset: int, value: int) -> None: ...
 
 
+def packed(stream: Any, frame: np.ndarray) -> np.ndarray:
+    """Return the values of one feature map as a DMA moves them, without padding."""
+    memory = stream.memory(np.zeros, 1)
+    stream.pack(frame[None], memory)
+    return memory[0, : len(stream.places)]
+
+
+def unpacked(stream: Any, values: np.ndarray) -> np.ndarray:
+    """Return the feature map of values as a DMA moves them, without padding."""
+    memory = stream.memory(np.zeros, 1)
+    memory[0, : len(values)] = values
+    return stream.unpack(memory)[0]
+
+
 def still_dma() -> SimpleNamespace:
     """Return a DMA that moves nothing."""
-    channel = SimpleNamespace(transfer=lambda buffer: None, idle=False, wait=lambda: None, start=lambda: None)
+    channel = SimpleNamespace(
+        transfer=lambda buffer, start, nbytes: None, idle=False, wait=lambda: None, start=lambda: None
+    )
     registers = {"read": lambda offset: 0, "write": lambda offset, value: None}
     return SimpleNamespace(sendchannel=channel, recvchannel=channel, **registers)

@@ -51,20 +51,21 @@ class PynqChannel:
             pass
         self._is_first = True
 
-    def transfer(self, buffer: Any) -> None:
-        """Begin to move a buffer."""
+    def transfer(self, buffer: Any, start: int = 0, nbytes: int = 0) -> None:
+        """Begin to move ``nbytes`` bytes of a buffer from ``start`` on, or all behind it."""
+        size = nbytes or buffer.nbytes - start
         if not self.running:
             raise RuntimeError("DMA channel not started")
         if not self._is_first and not self.idle:
             raise RuntimeError("DMA channel not idle")
-        if buffer.nbytes >= self._dma.limit:
-            raise ValueError(f"Transfer size is {buffer.nbytes} bytes")
+        if size >= self._dma.limit:
+            raise ValueError(f"Transfer size is {size} bytes")
         if not self._offset:
             buffer.flush()
         self.transferred = 0
-        self._write(_ADDRESS, buffer.physical_address & 0xFFFF_FFFF)
-        self._write(_HIGH_ADDRESS, buffer.physical_address >> 32)
-        self._write(_LENGTH, buffer.nbytes)
+        self._write(_ADDRESS, buffer.physical_address + start & 0xFFFF_FFFF)
+        self._write(_HIGH_ADDRESS, buffer.physical_address + start >> 32)
+        self._write(_LENGTH, size)
         self._active, self._is_first = buffer, False
 
     def wait(self) -> None:
@@ -103,5 +104,6 @@ class PynqDma:
         limit: int = 1 << 26,
     ):
         self.read, self.write, self.limit = read, write, limit
+        self.buffer_max_size = limit
         self.sendchannel = PynqChannel(self, 0x00) if sends else None
         self.recvchannel = PynqChannel(self, 0x30) if receives else None

@@ -22,6 +22,7 @@ _AHEAD = 4
 #: Frames on their way in the accelerator, and steps that one takes.
 _DEPTH, _LATENCY = 4, 60
 
+#: Bytes, and whether they end a packet.
 Word = tuple[bytes, bool]
 #: Digest of weights that can be loaded, if the wrapper has registers for weights.
 DIGEST = 0x0123_4567_89AB_CDEF
@@ -266,7 +267,9 @@ class Wrapper:
         self._partial = [b"" for _ in self._inputs]
         self._within = [False for _ in self._inputs]
         self._computed: deque[tuple[int, Sequence[bytes]]] = deque()
-        self._leaving: list[deque[Word]] = [deque() for _ in self._outputs]
+        #: Words on their way out: each with whether it ends a packet, and whether it ends a frame.
+        self._leaving: list[deque[tuple[Word, bool]]] = [deque() for _ in self._outputs]
+        self._in_packet = 0
         self._left, self._errors = [0 for _ in self._outputs], 0
         self._load: list[int] = []
         self._waiting: tuple[int, bool] | None = None
@@ -322,6 +325,9 @@ class Wrapper:
             self._waiting = value, name == "WEIGHTS_LAST"
         elif name in ("CONTROL", "INTERRUPT_ENABLE"):
             self._values[name] = value
+        elif name == "PACKET_FRAMES":
+            assert not self._is_busy, "the size of packets is written while a frame is on its way"
+            self._values[name] = value & 0xFFFF
 
     # Time
 
@@ -345,29 +351,45 @@ class Wrapper:
             self._computed.append((_LATENCY, outputs))
         self._computed = deque((max(0, left - 1), outputs) for left, outputs in self._computed)
         if self._computed and self._computed[0][0] == 0 and not any(self._leaving):
+            self._in_packet = (self._in_packet + 1) % self._packet
             for index, content in enumerate(self._computed.popleft()[1]):
                 self._leaving[index].extend(self._words(content[: len(content) - self.missing], index))
         for index, receive in enumerate(self.receives):
             if self._leaving[index] and receive.is_ready():
-                word = self._leaving[index].popleft()
+                word, ends_frame = self._leaving[index].popleft()
                 receive.put(word)
-                self._left[index] += word[1]
+                self._left[index] += ends_frame
             receive.step()
 
-    def _words(self, content: bytes, index: int) -> list[Word]:
-        width = self._outputs[index]["bytes"]
+    @property
+    def _packet(self) -> int:
+        """Number of frames of a packet."""
+        return max(1, self._values.get("PACKET_FRAMES", 1))
+
+    def _words(self, content: bytes, index: int) -> list[tuple[Word, bool]]:
+        width, ends_packet = self._outputs[index]["bytes"], self._in_packet == 0
+        if not ends_packet:
+            content = content.ljust(-(-len(content) // width) * width, b"\0")
         begins = range(0, len(content), width)
-        return [(content[begin : begin + width], begin + width >= len(content)) for begin in begins]
+        ends = [begin + width >= len(content) for begin in begins]
+        return [
+            ((content[begin : begin + width], last and ends_packet), last)
+            for begin, last in zip(begins, ends, strict=True)
+        ]
 
     def _put(self, index: int, content: bytes, is_last: bool) -> None:
-        """Take a word into the accelerator; the guard completes short frames, and cuts long ones."""
+        """Take a word into the accelerator; the guard completes short packets, and cuts long ones."""
         self._partial[index] += content
         self._within[index] = not is_last
         if not is_last:
             return
-        size, frame = self._inputs[index]["frame_bytes"], self._partial[index]
-        self._errors |= (len(frame) < size) << 2 * index | (len(frame) > size) << 2 * index + 1
-        self._frames[index].append(frame[:size].ljust(size, b"\0"))
+        end = self._inputs[index]
+        size, width = end["frame_bytes"], end["bytes"]
+        stride = -(-size // width) * width
+        whole, packet = (self._packet - 1) * stride + size, self._partial[index]
+        self._errors |= (len(packet) < whole) << 2 * index | (len(packet) > whole) << 2 * index + 1
+        packet = packet[:whole].ljust(whole, b"\0")
+        self._frames[index] += [packet[begin : begin + size] for begin in range(0, whole, stride)]
         self._partial[index] = b""
 
     def _take_weights(self) -> None:
