@@ -121,6 +121,7 @@ accelerator_status accelerator_open(
         return ACCELERATOR_OTHER_DESIGN;
     write_register(device, ACCELERATOR_INTERRUPT_ENABLE, 0);
     write_register(device, ACCELERATOR_CONTROL, ACCELERATOR_CONTROL_ENABLE);
+    write_register(device, ACCELERATOR_PACKET_FRAMES, 1); /* another program may have left more */
     return accelerator_reset(device);
 }
 

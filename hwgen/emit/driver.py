@@ -247,6 +247,9 @@ class Stream:
         self.places = _places(self.shape, pixels, folds, rows, columns)
         self._inside = np.flatnonzero(self.places >= 0)
         # Place in memory of each value of the map; the last place is that of a value that is not moved.
+        self._is_raster = np.array_equal(self.places, np.arange(math.prod(self.shape)))
+        padding = slice(len(self.places), None)
+        self._outside = [*([np.flatnonzero(self.places < 0)] if len(self._inside) < len(self.places) else []), padding]
         self._sources = np.full(math.prod(self.shape), self._values, np.intp)
         self._sources[self.places[self._inside]] = self._inside
 
@@ -268,13 +271,18 @@ class Stream:
 
         Values that belong to no pixel, and padding, are 0.
         """
-        flat = frames.reshape(len(frames), -1)
-        if len(self._inside) < self._values:
-            memory[:] = 0
-        memory[:, self._inside] = flat.take(self.places[self._inside], axis=1)
+        flat, count = frames.reshape(len(frames), -1), len(self.places)
+        if self._is_raster:
+            memory[:, :count] = flat
+        else:
+            memory[:, :count] = flat.take(self.places, axis=1)
+        for outside in self._outside:
+            memory[:, outside] = 0
 
     def unpack(self, memory):
-        """Return the feature maps ``(n, C, H, W)`` that the DMA wrote into memory."""
+        """Return the feature maps ``(n, C, H, W)`` that the DMA wrote into memory; they may be a view of it."""
+        if self._is_raster:
+            return memory[:, : len(self.places)].reshape(len(memory), *self.shape)
         if self._sources.max() == self._values:  # some values of the map are not moved
             memory = np.concatenate([memory, np.zeros((len(memory), 1), self.dtype)], axis=1)
         return memory.take(self._sources, axis=1).reshape(len(memory), *self.shape)

@@ -15,8 +15,8 @@ __all__ = ["NAME", "files"]
 #: Name of the Vivado project script in a result folder.
 NAME = "project.tcl"
 
-#: Default and largest width, in bits, of an AXI DMA's length register (PG021).
-_LENGTH_BITS = (14, 26)
+#: Largest width, in bits, of an AXI DMA's length register (PG021). Packets of many frames need it.
+_LENGTH_BITS = 26
 #: Endings of the files that a PYNQ board does not need beside the bitstream.
 _NOT_ON_BOARD = (".v", ".mem", ".h", ".c", ".tcl")
 
@@ -42,7 +42,7 @@ def files(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[
     processor = None if board is None else board.family.processor_of(board.part)
     if board is None or processor is None or not board.board_parts:
         return {}
-    if len(ends) >= processor.interrupts or any(end.frame_bytes >> _LENGTH_BITS[1] for end in ends):
+    if len(ends) >= processor.interrupts or any(end.frame_bytes >> _LENGTH_BITS for end in ends):
         return {}
     head = _head(shell, top, board, sorted(names))
     body = resources.files("hwgen.emit").joinpath(processor.project_script).read_text(encoding="utf-8")
@@ -53,7 +53,6 @@ def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -
     """Return the first part of ``project.tcl``, which describes the design: a comment and Tcl variables."""
     module = wrapper.module(top)
     streams = (*shell.inputs, *shell.outputs)
-    longest = max((stream.frame_bytes for stream in streams), default=0)
     between = "a DMA for each stream, and " if streams else "and "
     values = {
         "name": top,
@@ -63,7 +62,7 @@ def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -
         "board_part": board.part,
         "mhz": f"{board.clock_mhz:.12g}",
         "build_hash": f"0x{shell.build_hash:016x}",
-        "length_bits": str(max(_LENGTH_BITS[0], longest.bit_length())),
+        "length_bits": str(_LENGTH_BITS),
     }
     lists = {
         "board_files": ("Vivado's names of the board files, as patterns", [[name] for name in board.board_parts]),

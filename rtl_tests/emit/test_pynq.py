@@ -66,9 +66,15 @@ class Overlay:
             return content
 
         def send(address: int, length: int) -> None:
-            made = model.golden(unpacked(ends[0], found(address, length).view(ends[0].dtype))[None], integers=True)
+            source, sink = ends
+            count = 1 + (length - source.frame_bytes) // source.memory_bytes
+            content = np.zeros(count * source.memory_bytes, np.uint8)
+            content[:length] = found(address, length)
+            made = model.golden(source.unpack(content.view(source.dtype).reshape(count, -1)), integers=True)
             assert isinstance(made, np.ndarray)
-            waiting.append(packed(ends[1], made[0]))
+            result = sink.memory(np.zeros, count)
+            sink.pack(made, result)
+            waiting.append(result.reshape(-1).view(np.uint8)[: sink.bytes_of(count)])
             sender.done(length)
             give()
 
@@ -78,7 +84,7 @@ class Overlay:
 
         def give() -> None:
             while waiting and asked:
-                content = waiting.pop(0).view(np.uint8)
+                content = waiting.pop(0)
                 asked.pop(0)[:] = content
                 receiver.done(len(content))
 
