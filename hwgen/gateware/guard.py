@@ -16,8 +16,8 @@ from hwgen.gateware.stream import BeatFormat
 
 #: Width of the number of frames of a packet, in bits.
 PACKET_BITS = 16
-#: Measured LUTs of a counter of a packet's frames.
-PACKET_COUNTER_LUTS = 32
+#: Measured LUTs of a counter of a packet's frames, alone and with what a guard does by it.
+PACKET_COUNTER_LUTS, _PACKET_LUTS = 25, 46
 #: Signature of a guard's error flags, ``short`` and ``long``, which stay high until ``clear``.
 FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)})
 
@@ -55,8 +55,8 @@ class GuardConfig:
         cost.ff += count + (4 if count else 3)  # a frame of one beat is never too short
         cost.lut += 1.75 * count + (self.beat.data_bits + 7.3 if count else 5)
         if self.packets:
-            cost.ff += PACKET_BITS
-            cost.lut += PACKET_COUNTER_LUTS
+            cost.ff += PACKET_BITS + (not count)
+            cost.lut += _PACKET_LUTS + (0 if count else self.beat.data_bits + 7.3)
         return cost.resources
 
     def component(self) -> Guard:

@@ -210,9 +210,10 @@ def test_resources():
         guard_of(1), guard_of(2), guard_of(100, 8, 3), guard_of(784), guard_of(4096, 8, 8), guard_of(50_176, 8, 3),
         guard_of(50_176, 8, 32), guard_of(77_283, 5, 8),
     ]  # fmt: skip
+    parts += [replace(part, packets=True) for part in parts]
     for part, measured in zip(parts, synthesis.measure(parts), strict=True):
         assert measured.ff == part.resources.ff, part
-        assert abs(measured.lut - part.resources.lut) <= 3, part
+        assert abs(measured.lut - part.resources.lut) <= (10 if part.packets else 3), part
         assert (measured.dsp, measured.bram36) == (0, 0)
 
 
