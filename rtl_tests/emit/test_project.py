@@ -256,9 +256,7 @@ def test_an_odd_name_of_a_board():
     assert "net_axi on a\\u000aexit\\ \\\\ in the folder" in made
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "bits"), [(1, 16_383, "26"), (8_191, 8_192, "26"), (8_192, 8_192, None)]
-)
+@pytest.mark.parametrize(("height", "width", "bits"), [(1, 16_383, "26"), (8_191, 8_192, "26"), (8_192, 8_192, None)])
 def test_length_of_frames(height, width, bits):
     """A DMA counts the bytes of packets with 26 bits (PG021), and no frame may be longer."""
     beat = BeatFormat(channels=1, height=height, width=width, lanes=1, bits=8, signed=False)
