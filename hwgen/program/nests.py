@@ -118,7 +118,7 @@ def box_words(task: Pass, engine: EngineConfig, tiling: Tiling) -> int:
     plane = plane_words(task, engine, rows, width, tiling.columns)
     if tiling.rolling:  # rows of a rolling box can begin at any bank
         plane = -(-((rows - 1) * pitch(task, engine, width, tiling.columns) + width) // engine.pixels) + 1
-    return plane * blocks(tiling.channels)
+    return plane * (tiling.folds if task.channelwise else blocks(tiling.channels))
 
 
 def _longest(task: Pass, axis: int, step: int, taps: tuple[int, int] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -121,6 +122,22 @@ def cut(draw, task: Pass) -> Tiling:
         by_taps=kind == "by_taps",
         rolling=kind == "rolling",
     )
+
+
+def test_a_box_of_a_channelwise_layer_has_the_blocks_of_all_its_folds():
+    """Boxes of one row of 9 columns, two blocks: 4 words of each of 5 banks. Three words hold no such box."""
+    weights = np.random.default_rng(0).integers(-128, 128, (16, 1, 3, 3))
+    layer = replace(conv(channels=16, maps=16, size=(6, 10)), weights=weights, groups=16)
+    tiling = Tiling(
+        rows=1, columns=8, box_rows=1, channels=8, taps=1, maps_stay=False, folds=2, tap_columns=3, by_taps=True
+    )
+    for map_words in (4, 3):
+        arguments = {"tilings": {"conv": tiling}, "room": Room(map_words=map_words, weight_steps=128)}
+        if map_words == 4:
+            check(schedule(alone(layer), SMALL, **arguments))
+        else:
+            with pytest.raises(PlanError, match="conv: the engine's buffers don't hold"):
+                schedule(alone(layer), SMALL, **arguments)
 
 
 LARGER = replace(SMALL, map_words=256, weight_steps=512, output_words=256)
