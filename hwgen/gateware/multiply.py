@@ -295,6 +295,12 @@ class MultiplyConfig:
             return tuple((lane,) for lane in lanes)
         return (tuple(lanes),) if lanes else ()
 
+    def lut_modules(self, lanes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """Return the output lanes of each module that computes dot products of lanes with the same activations."""
+        if self.lut_multiplier.shares_adders:
+            return (lanes,)
+        return tuple((lane,) for lane in lanes)
+
     @cached_property
     def unit_multipliers(self) -> tuple[Multiplier, ...]:
         """Kind of multiplier (a `Multiplier`) of each of ``units``; the last unit can serve fewer lanes."""

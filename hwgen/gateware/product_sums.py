@@ -14,6 +14,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In
 
 from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast
+from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import Multiplier
 from hwgen.gateware.naming import named
 from hwgen.gateware.part import Part
@@ -153,26 +154,26 @@ class ProductSums:
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
         """Add the dot products of some lanes with the same activations at one pixel."""
         config = self.config
-        multiplier, dots = config.lut_multiplier, config.dot_products(lanes)
-        names = [at_pixel(f"lane_{lane}", pixel, config.window.pixels) for lane in lanes]
-        positions = [
-            [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
+        multiplier = config.lut_multiplier
+        terms = [
+            (chain, position)
             for position in range(config.positions)
+            for chain in range(config.chains)
+            if config.lane_of(chain, position) is not None
         ]
         activations = self._activations(m, (pixel,), lanes[0] % config.operand_lanes, True)
-        weights = []
-        for unit in map(config.unit_of, lanes if multiplier.stores_weights else ()):
-            weights.append(
-                [
-                    [self._weight(m, unit, multiplier, p, chain) for chain in chains]
-                    for p, chains in enumerate(positions)
-                ]
-            )
-        operands = [[activations[chain, p] for chain in chains] for p, chains in enumerate(positions)]
-        sums = multiplier.sums(m, dots, operands, weights, self._step(m), names)
-        wait = config.to_sum - config.lut_latency(lanes)
-        for lane, name, total in zip(lanes, names, sums, strict=True):
-            yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
+        operands = [activations[term] for term in terms]
+        for joined in config.lut_modules(lanes):
+            weights = [
+                [self._weight(m, unit, multiplier, position, chain) for chain, position in terms]
+                for unit in map(config.unit_of, joined if multiplier.stores_weights else ())
+            ]
+            products = LutProductsConfig(multiplier, config.dot_products(joined))
+            names = [at_pixel(f"lane_{lane}", pixel, config.window.pixels) for lane in joined]
+            sums = products.add_to(m, operands, weights, self._step(m), f"products_{names[0]}")
+            wait = config.to_sum - products.latency
+            for lane, name, total in zip(joined, names, sums, strict=True):
+                yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
 
     def _step(self, m: Module) -> Value:
         """Return the index of the step whose operands are at the first position, if constants depend on it."""

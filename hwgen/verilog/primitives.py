@@ -1,21 +1,27 @@
-"""Writer of primitives: modules with a behavioural form for simulators and a form in a family's cells for synthesis.
+"""Writer of modules with two forms: one for simulators, and one for synthesis.
 
-Synthesis tools define the Verilog macro ``SYNTHESIS``. The module has both forms, and the macro selects one.
+Synthesis tools define the Verilog macro ``SYNTHESIS``, which selects a form. A primitive has a behavioural form and a
+form in a family's cells; a `Modelled` component has a model and its circuit.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amaranth import Instance, Value
+from amaranth import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Value
 from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-defined]  # not in the stubs
+from amaranth.hdl import Fragment
 from amaranth.lib.wiring import In
 
 from hwgen.devices import Device
+from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.modelled import Modelled
 from hwgen.gateware.primitive import Primitive
-from hwgen.verilog.faces import face
+from hwgen.verilog import kept
+from hwgen.verilog.faces import face, outputs
 from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
 from hwgen.verilog.rtlil import parse
@@ -44,8 +50,14 @@ class PrimitivePlatform:
         name = this.module_name
         if name not in self.primitives:
             self.primitives[name] = text_of(this, self.device)
-        ports: dict[str, Any] = {f"{direction}_{port}": signal for port, (direction, signal) in _ports(this).items()}
-        return Instance(f"{_MARK}{name}", **ports)
+        return _instance(this, name)
+
+    def get_modelled(self, this: Modelled[Any]) -> Any:
+        """Return an instance of a component with a model, and keep the text of its module."""
+        if this.module_name not in self.primitives:
+            files = kept.written((repr(this.config), self.device.name), lambda: _modelled_files(this, self.device))
+            self.primitives |= json.loads(files[_MODULES])
+        return _instance(this, this.module_name, i_clk=ClockSignal(), i_rst=ResetSignal())
 
 
 def text_of(primitive: Primitive[Any], device: Device) -> str:
@@ -62,7 +74,37 @@ def text_of(primitive: Primitive[Any], device: Device) -> str:
     return "\n".join([*front, *behaviour, "endmodule"])
 
 
-def _ports(primitive: Primitive[Any]) -> dict[str, tuple[str, Any]]:
+def _instance(component: ConfiguredComponent[Any], name: str, **clocks: Any) -> Instance:
+    """Return an instance of the module of a primitive, or of a component with a model, by the module's name."""
+    ports: dict[str, Any] = {f"{direction}_{port}": signal for port, (direction, signal) in _ports(component).items()}
+    return Instance(f"{_MARK}{name}", **clocks, **ports)
+
+
+_MODULES = "modules.json"
+
+
+def _modelled_files(component: Modelled[Any], device: Device) -> dict[str, bytes]:
+    """Return the Verilog of a component with a model and of its primitives, by module name, as a file of JSON."""
+    platform = PrimitivePlatform(device)
+    circuit, model = (_text(component, make(), platform) for make in (component.circuit, component.model))
+    text = "\n".join(["`ifdef SYNTHESIS", *circuit, "`else", *model, "`endif"])
+    return {_MODULES: json.dumps({**platform.primitives, component.module_name: text}).encode()}
+
+
+def _text(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform) -> list[str]:
+    """Return the Verilog lines of a component's module with the given circuit."""
+    name = component.module_name
+    clock: Any = ClockDomain("sync")
+    circuit.domains.sync = clock
+    clocks = [("clk", clock.clk, None), ("rst", clock.rst, None)]
+    ports = [*clocks, *((port, signal, None) for port, (_, signal) in _ports(component).items())]
+    fragment = Fragment.get(circuit, platform)
+    design = parse(rtlil_of_amaranth.convert(fragment, name, platform, ports=ports))
+    outside = face(design[name], f"{_MARK}{name}", component)
+    return ModuleText(netlist(design[name], design, outputs(fragment)), outside, {}, part=True).lines()
+
+
+def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:
     """Return, by port name, the direction, ``i`` or ``o``, and the signal of each port of a primitive."""
     return {
         "__".join(map(str, path)): ("i" if member.flow == In else "o", Value.cast(value))

@@ -26,7 +26,7 @@ from hwgen.verilog import convert
 Maker = Callable[[], wiring.Component]
 Writer = Callable[[wiring.Component, str], Mapping[str, bytes]]
 
-_STIMULUS = """
+STIMULUS = """
 module stimulus #(parameter WIDTH = 1) (input wire clk, output reg [WIDTH-1:0] value);
     reg [1:0] style = 2'd0;
     reg [WIDTH+31:0] noise, more;
@@ -66,6 +66,25 @@ _MOVES = """
         before_{part} <= gold_all_{part};
         if (before_{part} != gold_all_{part}) moves_{part} <= moves_{part} + 1;
     end
+"""
+#: Behaviour of the cells of the 7 series that circuits have instances of (Xilinx UG953).
+CELLS = """
+module LUT6_2 #(parameter [63:0] INIT = 64'd0) (output wire O6, output wire O5,
+    input wire I0, input wire I1, input wire I2, input wire I3, input wire I4, input wire I5);
+    assign O6 = INIT[{I5, I4, I3, I2, I1, I0}];
+    assign O5 = INIT[{1'b0, I4, I3, I2, I1, I0}];
+endmodule
+module LUT6 #(parameter [63:0] INIT = 64'd0) (output wire O,
+    input wire I0, input wire I1, input wire I2, input wire I3, input wire I4, input wire I5);
+    assign O = INIT[{I5, I4, I3, I2, I1, I0}];
+endmodule
+module CARRY4 (output wire [3:0] CO, output wire [3:0] O, input wire CI, input wire CYINIT,
+    input wire [3:0] DI, input wire [3:0] S);
+    wire first = CI | CYINIT;
+    assign CO[0] = S[0] ? first : DI[0];
+    assign CO[3:1] = {S[3] ? CO[2] : DI[3], S[2] ? CO[1] : DI[2], S[1] ? CO[0] : DI[1]};
+    assign O = S ^ {CO[2:0], first};
+endmodule
 """
 DRIVER = """
 #include "Vdesign.h"
@@ -125,7 +144,9 @@ def compare(
     together = SideBySide([make() for make in makers])
     sides = {name: write(SideBySide([make() for make in makers]), name) for name, write in writers.items()}
     gold = _mended(verilog_of_amaranth.convert(together, name="gold", emit_src=False))
-    texts = [gold.encode(), *(files[f"{name}.v"] for name, files in sides.items())]
+    texts = [gold.encode(), CELLS.encode()]
+    # Of modules with two forms, the circuit for synthesis is compared, because Amaranth's back end has this one.
+    texts += [files[f"{name}.v"].replace(b"`ifdef SYNTHESIS", b"`ifndef MODEL") for name, files in sides.items()]
     texts += [text for name, text in beside.items() if name.endswith(".v")]
     texts.append(_bench(together, len(makers), list(sides), cycles).encode())
     files = {
@@ -211,4 +232,4 @@ def _bench(together: SideBySide, count: int, sides: Sequence[str], cycles: int) 
                     outputs=", ".join(f"{side}_{name}" for name in outputs),
                 )
             )
-    return _STIMULUS + "\n".join([*lines, "endmodule", ""])
+    return STIMULUS + "\n".join([*lines, "endmodule", ""])

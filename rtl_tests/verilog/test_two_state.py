@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import two_state
 from accelerators import Case
 from graphs import graph_cases
 from hypothesis import Phase, given, settings
+from models import random_products
 from random_circuit import RandomCircuit
 from resource_layers import DILATED, SHAPES, TILED, config_of
 
@@ -24,6 +26,7 @@ from hwgen.gateware.bus.engine_shell import EngineShell, EngineShellConfig
 from hwgen.gateware.bus.shell import Shell
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine, EngineDesign
+from hwgen.gateware.multipliers import LUT_MULTIPLIERS
 from hwgen.verilog import convert, expression
 
 pytestmark = pytest.mark.skipif(
@@ -72,6 +75,13 @@ def test_small_components(tmp_path):
     assert len(makers) >= 5
     assert all(outcome.wrong == 0 and outcome.moves >= LEAST_MOVES for outcome in found["gate"])
     assert any(outcome.wrong for outcome in found["mutant"])
+
+
+def test_products_in_luts(tmp_path):
+    """The circuits for synthesis, of all multipliers in LUTs, with the family's cells."""
+    rng = np.random.default_rng(2)
+    products = {str(multiplier.name): random_products(rng, multiplier) for multiplier in LUT_MULTIPLIERS}
+    check({name: config.component for name, config in products.items()}, tmp_path, cycles=2000)
 
 
 _SHIFTS = """

@@ -51,6 +51,7 @@ class BoothMultiplier(LutMultiplier):
 
     name = "booth"
     stores_weights = True
+    shares_adders = False
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
         return True

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from amaranth import Module, Shape, Signal, Value
+from amaranth import Module, Shape, Signal, Value, signed
 
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
@@ -77,6 +77,11 @@ class LutMultiplier(Multiplier):
     slices = 0
     shares_terms: ClassVar[bool] = False
     """Whether output channels share so much of their circuits that a product takes fewer LUTs with more channels."""
+    shares_adders: ClassVar[bool] = True
+    """Whether output channels share more than registers. Otherwise each has a module of its own, equal to the others'.
+
+    Synthesis merges equal registers of several modules, but not their adders in cells of the family.
+    """
 
     def check(self, demand: Demand) -> None:
         """Accept every convolution."""
@@ -93,6 +98,14 @@ class LutMultiplier(Multiplier):
 
     def unit_bits(self, operands: Operands) -> int:
         return operands.weight_bits if self.stores_weights else 0
+
+    def weight_shape(self, dots: DotProducts) -> Shape:
+        """Return the Amaranth shape of a weight operand, as `spread` returns it."""
+        return signed(dots.weight_bits)
+
+    def factor(self, weight: Value) -> Value:
+        """Return the signed number that a weight operand stands for."""
+        return weight
 
     @abstractmethod
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:

@@ -133,6 +133,12 @@ class BinaryMultiplier(NarrowMultiplier):
         """Return the weight's bit, which is 0 for -1 and 1 for 1."""
         return stored
 
+    def weight_shape(self, dots: DotProducts) -> Shape:
+        return Shape(1)
+
+    def factor(self, weight: Value) -> Value:
+        return Cat(Const(1, 1), ~weight).as_signed()
+
     def _circuit(self, dots: DotProducts) -> _Circuit:
         """Return the circuit of dot products: rows of one weight bit, which is not a sign."""
         return _circuit(replace(dots, constants=None), 1, is_binary=True)
