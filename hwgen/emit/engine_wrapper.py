@@ -13,7 +13,7 @@ from hwgen.gateware.bus import registers as description
 from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.job import Access, Job, accesses, digest, field_offsets
+from hwgen.gateware.engine.job import Access, accesses, digest, field_offsets, job_bytes
 from hwgen.gateware.engine.port import Error
 from hwgen.schedule.engine import MemoryTiming
 
@@ -75,7 +75,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 
     Each field has an offset and a width, in bits. A field that an access lacks has a width of 0 bits.
     """
-    offsets = field_offsets()
+    offsets = field_offsets(engine.has_cores)
     rows = []
     for access in accesses(engine):
         fields = [offsets.get(name or "", (0, 0)) for name in _fields_of(access).values()]
@@ -83,7 +83,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
         rows.append(f"    {{{access.word_bytes}, {int(access.writes)}, {entries}}}, /* {access.address} */")
     offset, width = offsets["load.end"]
     return [
-        f"enum {{ JOB_BYTES = {Job.BYTES} }};",
+        f"enum {{ JOB_BYTES = {job_bytes(engine)} }};",
         f"static const job_field last_job = {{{offset}, {width}}};",
         "static const job_access accesses[] = {",
         *rows,
@@ -96,7 +96,7 @@ def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
 
     Offset and width are in bits.
     """
-    offsets = field_offsets()
+    offsets = field_offsets(engine.has_cores)
     return [
         {
             "word_bytes": access.word_bytes,
@@ -115,8 +115,8 @@ def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
         "bytes": description.SPACE_BYTES,
         "engine": {
             "digest": digest(shell.engine),
-            "job_bytes": Job.BYTES,
-            "end_bit": field_offsets()["load.end"][0],
+            "job_bytes": job_bytes(shell.engine),
+            "end_bit": field_offsets(shell.engine.has_cores)["load.end"][0],
             "accesses": _json_accesses(shell.engine),
             "errors": {error.value: about for error, about in ERRORS.items()},
         },

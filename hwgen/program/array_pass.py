@@ -14,6 +14,7 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import Op
 from hwgen.program.layout import offset, parameter_words
+from hwgen.program.split import Split
 from hwgen.program.terms import Term, weight_terms
 
 
@@ -112,6 +113,8 @@ class Pass:
         Whether only the maxima of 2 x 2 output pixels are written.
     lattice : Lattice
         Pixels of the target to which the outputs are written.
+    split : Split
+        Division among the cores of the engine. If teams divide the rows, ``rows`` are the rows of one team.
     """
 
     name: str
@@ -136,10 +139,25 @@ class Pass:
     tables: tuple[Tables, ...] = ()
     pooled: bool = False
     lattice: Lattice = Lattice()
+    split: Split = Split()
+
+    def core_maps(self, engine: EngineConfig) -> int:
+        """Return the number of output channels that one core of the engine computes at a time in this pass."""
+        return LANES if self.channelwise else engine.maps
+
+    def core_folds(self, engine: EngineConfig) -> int:
+        """Return the number of output folds of all cores: channels divided by those of one core, rounded up."""
+        return -(-self.maps // self.core_maps(engine))
 
     def fold_maps(self, engine: EngineConfig) -> int:
         """Return the number of output channels that the engine computes at a time in this pass."""
-        return LANES if self.channelwise else engine.maps
+        return self.split.members * self.core_maps(engine)
+
+    def divided(self, split: Split) -> Pass:
+        """Return the pass as it is divided among cores. Its rows are those of one team."""
+        if not split.by_rows:
+            return replace(self, split=split)
+        return replace(self, split=split, rows=-(-split.total_rows // (split.teams * self.edge)) * self.edge)
 
     def folds(self, engine: EngineConfig) -> int:
         """Return the number of output folds of the pass: channels divided by those computed at a time, rounded up."""
@@ -169,7 +187,7 @@ class Pass:
         joined = self.addend is None, self.product is None, self.reads_pixel
         kinds = (self.channelwise, *joined, self.pooled, self.shares_weights, self.shares_parameters)
         terms = tuple((term.channels, term.rows, term.columns) for term in self.further_terms)
-        return (*sizes, *kinds, tables, self.lattice.step, terms)
+        return (*sizes, *kinds, tables, self.lattice.step, terms, self.split)
 
     @property
     def bare(self) -> Pass:
@@ -248,13 +266,16 @@ class Pass:
         """Return the input rows (axis 0) or columns (axis 1) that outputs ``begin`` to ``end - 1`` of the pass read.
 
         The half-open interval lies inside the map, and has at least one row. ``taps`` is an interval of the kernel's
-        rows or columns; by default all of them.
+        rows or columns; by default all of them. If teams divide the rows, the interval is team 0's, and can reach
+        beyond the map.
         """
         limit = (self.height, self.width)[axis]
         first, last = self.window.reach(axis, begin, end)
         if taps is not None:
             apart = self.window.dilation[axis]
             first, last = first + taps[0] * apart, last - (self.window.kernel[axis] - taps[1]) * apart
+        if self.split.by_rows and axis == 0:
+            return first, last
         first = min(max(first, 0), limit - 1)
         return first, max(min(last, limit), first + 1)
 

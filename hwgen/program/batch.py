@@ -56,6 +56,8 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], roo
     """
     if frames == 1:
         return Batch()
+    if engine.has_cores:  # layers are computed one after the other, each for all frames
+        return Batch(frames=frames, by_layer=True)
     root_of = roots(network)
     maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
     large = {name for name in at_ends(network, root_of) if maps[name].shape[1:] != (1, 1)}

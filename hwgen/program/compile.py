@@ -12,7 +12,7 @@ import numpy as np
 
 from hwgen.errors import ModelError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import Job, pack_jobs
+from hwgen.gateware.engine.job import Job, job_bytes, pack_jobs
 from hwgen.gateware.engine.map_product import PRODUCT_BITS
 from hwgen.network import host
 from hwgen.network.graph import INPUT, Network
@@ -25,7 +25,7 @@ from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import Batch, MapLocation, MapLocations, aligned, allocate_maps, roots, steps
 from hwgen.program.passes import passes
-from hwgen.program.tiles import Chunk, Room, Tiling, chunks, pieces, weight_steps
+from hwgen.program.tiles import Chunk, Room, Tiling, chunks, fold_steps, pieces
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -218,7 +218,8 @@ def schedule(
     batch = batched(network, engine, layers, whole, frames)
     parts = _in_parts(layers, batch)
     trial = allocate_maps(network, 0, [[layer.step] for part in parts for layer in part], batch=batch)
-    groupings = [Grouping(engine, locations, whole, tilings) for locations in (trial.of_frame[0], trial.of_all)]
+    frame_locations = trial.of_frame if engine.has_cores else trial.of_frame[:1]
+    groupings = [Grouping(engine, locations, whole, tilings) for locations in (frame_locations, [trial.of_all])]
     if choices is not None:
         by_part = [grouping.follow(*each) for grouping, each in zip(groupings, _split(parts, choices), strict=True)]
     else:
@@ -230,10 +231,10 @@ def schedule(
     # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
     trial = allocate_maps(network, 0, order, batch=batch)
     unplaced = [work.unplaced_data for work in works]
-    emitter = _emit(Emitter(engine, roots(network), trial.of_all, whole), trial, by_part, unplaced)
-    data, end = _data(works, engine, aligned(len(emitter.jobs) * Job.BYTES))
+    emitter = _emit(_emitter(engine, network, trial, whole), trial, by_part, unplaced)
+    data, end = _data(works, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
     locations = allocate_maps(network, end, order, kept=kept, batch=batch)
-    emitter = _emit(Emitter(engine, roots(network), locations.of_all, whole), locations, by_part, data)
+    emitter = _emit(_emitter(engine, network, locations, whole), locations, by_part, data)
     return Schedule(
         network=network,
         engine=engine,
@@ -247,6 +248,13 @@ def schedule(
         constants=end,
         size=locations.end,
     )
+
+
+def _emitter(engine: EngineConfig, network: Network, locations: MapLocations, room: Room) -> Emitter:
+    """Return a generator of jobs for maps at given locations, without any jobs yet."""
+    if engine.has_cores:
+        return Emitter(engine, roots(network), locations.of_frame[0], room, len(locations.of_frame))
+    return Emitter(engine, roots(network), locations.of_all, room)
 
 
 def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frames: int) -> list[str]:
@@ -318,13 +326,30 @@ def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[li
 def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Group]], data: Sequence[Data]) -> Emitter:
     """Generate all jobs of a program: layers computed frame by frame, then layers computed for all frames at once."""
     by_frame, of_all = parts
+    if emitter.engine.has_cores:
+        return _emit_by_layer(emitter, locations, by_frame, data)
     passes_of_frame = sum(len(group.works) for group in by_frame)
     job_frames = [(by_frame, each, 0) for each in locations.of_frame] + [(of_all, locations.of_all, passes_of_frame)]
     for frame, (groups, maps, first) in enumerate(job_frames):
-        emitter.begin(frame, maps, first)
+        emitter.begin(frame, [maps], first)
         remaining_data = iter(data[first:])
         for group in groups:
             emitter.add(*(replace(work, data=next(remaining_data)) for work in group.works))
+    emitter.end()
+    return emitter
+
+
+def _emit_by_layer(
+    emitter: Emitter, locations: MapLocations, groups: Sequence[Group], data: Sequence[Data]
+) -> Emitter:
+    """Generate all jobs of a program for several cores: layer by layer, each for all frames."""
+    first = 0
+    for group in groups:
+        works = [replace(work, data=each) for work, each in zip(group.works, data[first:], strict=False)]
+        for frame in range(0, len(locations.of_frame), group.frames):
+            emitter.begin(frame, locations.of_frame[frame : frame + group.frames], first)
+            emitter.add(*works)
+        first += len(works)
     emitter.end()
     return emitter
 
@@ -349,7 +374,8 @@ def _check_sums(task: Pass, engine: EngineConfig) -> None:
 
 
 def _weight_bytes(task: Pass, engine: EngineConfig) -> int:
-    return weight_steps(task, engine) * engine.weight_words * WORD
+    folds = 1 if task.shares_weights else task.core_folds(engine)
+    return folds * fold_steps(task) * engine.weight_words * WORD
 
 
 def _parameter_bytes(task: Pass) -> int:
@@ -359,15 +385,16 @@ def _parameter_bytes(task: Pass) -> int:
 def _weights(task: Pass, tiling: Tiling, engine: EngineConfig) -> bytes:
     """Pack a pass's weights in the order in which the engine reads them: by job's folds, by chunk, then fold by fold.
 
-    A chunk has some taps and input channels.
+    A chunk has some taps and input channels. A fold has the folds of the members of a team, one after the other.
     """
     if task.weights is None:
         raise ModelError(f"{task.name}: weights must be known for a program; the network's weights are not")
-    packed, fold_maps = [], task.fold_maps(engine)
-    for begin, end in pieces(1 if task.shares_weights else task.folds(engine), tiling.folds):
+    packed, core_maps = [], task.core_maps(engine)
+    count = 1 if task.shares_weights else task.core_folds(engine)
+    for begin, end in pieces(count, tiling.folds * task.split.members):
         for chunk in chunks(task, tiling):
             for fold in range(begin, end):
-                packed.append(_chunk_weights(task, engine, chunk, slice(fold * fold_maps, (fold + 1) * fold_maps)))
+                packed.append(_chunk_weights(task, engine, chunk, slice(fold * core_maps, (fold + 1) * core_maps)))
     return b"".join(packed)
 
 

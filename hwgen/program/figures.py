@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
-from hwgen.gateware.engine.job import Job
+from hwgen.gateware.engine.job import job_bytes
 from hwgen.network.ops import Op
 from hwgen.program.compile import Schedule
 from hwgen.program.maps import steps
@@ -74,7 +74,7 @@ def _figures_by_layer(schedule: Schedule, run: EngineCycles) -> dict[str, dict[s
     names = [work.task.name for work in schedule.works]
     owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)
     array = np.multiply(*group_steps_of(schedule.jobs))
-    read, written, maps = run.read + Job.BYTES, run.written, maps_read(schedule)
+    read, written, maps = run.read + job_bytes(schedule.engine), run.written, maps_read(schedule)
     ends = np.max([run.loaded, run.computed, run.stored], axis=0)
     values: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(names):
@@ -86,7 +86,7 @@ def _figures_by_layer(schedule: Schedule, run: EngineCycles) -> dict[str, dict[s
             "read": int(read[is_own].sum()),
             "written": int(written[is_own].sum()),
             "maps": int(maps[is_own].sum()),
-            "jobs": Job.BYTES * int(is_own.sum()),
+            "jobs": job_bytes(schedule.engine) * int(is_own.sum()),
         }
     layer_ends = {
         (frame, name): int(ends[(job_frames == frame) & (owners == name)].max())

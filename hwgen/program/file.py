@@ -26,7 +26,7 @@ from hwgen.errors import ConfigError, InputError
 from hwgen.fields import Entries
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, seal
+from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, job_bytes, seal
 from hwgen.network.maps import FeatureMap, IntegerType
 from hwgen.program.batch import MOST_FRAMES
 from hwgen.program.jobs import ADDRESSES
@@ -103,8 +103,9 @@ class Program:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """Jobs of the program, unpacked from its memory image."""
-        packed = (self.image[Job.BYTES * index :][: Job.BYTES] for index in range(len(self.owners)))
-        return tuple(map(Job.unpack, packed))
+        size, several = job_bytes(self.engine), self.engine.has_cores
+        packed = (self.image[size * index :][:size] for index in range(len(self.owners)))
+        return tuple(Job.unpack(job, several) for job in packed)
 
     @property
     def version(self) -> int:
@@ -213,7 +214,7 @@ class Program:
         """Refuse a program whose jobs, input or output maps exceed its memory."""
         if not self.outputs:
             description.refuse("has no outputs")
-        if len(self.owners) * Job.BYTES > len(self.image):
+        if len(self.owners) * job_bytes(self.engine) > len(self.image):
             description.refuse(f"has {len(self.owners):,} jobs, more than the image of {len(self.image):,} bytes")
         for region in (self.input, *self.outputs):
             if region.frame_bytes is not None and region.frame_bytes < region.size:
@@ -228,14 +229,14 @@ class Program:
 
 def _faults(program: Program) -> Iterator[str]:
     """Yield the reasons for which an engine would refuse the program's jobs, such as a damaged job."""
-    job_index, end = 0, False
+    job_index, end, size = 0, False, job_bytes(program.engine)
     while not end:
-        sealed = program.image[job_index * Job.BYTES :][: Job.BYTES]
+        sealed = program.image[job_index * size :][:size]
         packed, word = sealed[:-_WORD_BYTES], int.from_bytes(sealed[-_WORD_BYTES:], "little")
-        if len(sealed) < Job.BYTES or word != seal(program.engine, job_index, packed):
+        if len(sealed) < size or word != seal(program.engine, job_index, packed):
             yield f"job {job_index} is damaged, of another engine or of another place in a program"
             return
-        job = Job.unpack(packed)
+        job = Job.unpack(packed, program.engine.has_cores)
         yield from faults(program.engine, job_index, job)
         yield from _escapes(program, job_index, job)
         job_index, end = job_index + 1, job.load.end

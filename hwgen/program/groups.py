@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.errors import PlanError
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.program.array_pass import Pass, share_tables
 from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import MapLocation, Step
 from hwgen.program.nests import tiling_cost
+from hwgen.program.split import Split, splits
 from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
@@ -47,11 +48,19 @@ class Layer:
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive layers whose jobs alternate on the engine (side by side), with their tilings and measured cycles."""
+    """Consecutive layers whose jobs alternate on the engine (side by side), with their tilings and measured cycles.
+
+    The cycles are those of one frame.
+    """
 
     steps: tuple[Step, ...]
     works: tuple[Work, ...]
     cycles: float
+
+    @property
+    def frames(self) -> int:
+        """Number of frames that teams of cores compute at the same time."""
+        return self.works[0].task.split.frames if self.works else 1
 
 
 class Grouping:
@@ -60,8 +69,8 @@ class Grouping:
     Parameters
     ----------
     engine : EngineConfig
-    locations : mapping
-        Location of each map, by edge; cycles don't depend on the addresses.
+    locations : sequence of mapping
+        Location of each map, by edge, for each frame; cycles don't depend on the addresses.
     room : Room
         Buffer space of a pass that is computed alone.
     tilings : mapping
@@ -71,7 +80,7 @@ class Grouping:
     def __init__(
         self,
         engine: EngineConfig,
-        locations: Mapping[str, MapLocation],
+        locations: Sequence[Mapping[str, MapLocation]],
         room: Room,
         tilings: Mapping[str, Tiling] | None = None,
     ) -> None:
@@ -90,7 +99,7 @@ class Grouping:
             If the buffers don't hold a tile of a layer by itself.
         """
         single_groups = self._all_alone(layers)
-        wider_groups = self._all_together(layers, [group.cycles for group in single_groups], max_layers)
+        wider_groups = self._all_together(layers, single_groups, max_layers)
         best: list[tuple[float, list[Group]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
             options = [(best[end - 1][0] + single_groups[end - 1].cycles, [*best[end - 1][1], single_groups[end - 1]])]
@@ -133,53 +142,104 @@ class Grouping:
                 raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
         room = self._whole if len(layers) == 1 else self._room(tasks)
         tilings = [tiling for layer in layers for tiling in _tiling_per_pass(choice[layer.name], len(layer.tasks))]
-        works = tuple(
-            Work.of(task, tiling, tiling_cost(task, self._engine, tiling, room))
-            for task, tiling in zip(tasks, tilings, strict=True)
-        )
+        works = tuple(self._work(*each, room) for each in zip(tasks, tilings, strict=True))
+        if len({work.task.split.frames for work in works}) > 1:
+            raise PlanError(f"{' and '.join(choice)} can't be side by side: teams compute different numbers of frames")
         return Group(tuple(layer.step for layer in layers), works, 0.0)
+
+    def _work(self, task: Pass, tiling: Tiling, room: Room) -> Work:
+        """Return a pass, divided among cores as its tiling says, with the estimated cost of the tiling.
+
+        Raises
+        ------
+        PlanError
+            If the engine can't compute the pass with this tiling.
+        """
+        split = tiling.split(task)
+        if split not in [Split(), *(each.split for each in self._divisions(task))]:
+            raise PlanError(
+                f"{task.name}: {split.teams} teams of {split.members} cores can't divide the layer on an engine of "
+                f"{self._engine.cores} cores"
+            )
+        divided = task.divided(split)
+        return Work.of(divided, tiling, tiling_cost(divided, self._engine, tiling, room))
+
+    def _divisions(self, task: Pass) -> list[Pass]:
+        """Return the divisions of a pass among the cores of the engine that are compared; with one core, the pass."""
+        if not self._engine.has_cores:
+            return [task]
+        folds, by_rows = task.core_folds(self._engine), not task.is_scattered
+        options = splits(self._engine, folds, task.rows, task.edge, len(self._locations), by_rows=by_rows)
+        return [task.divided(split) for split in options]
 
     def _all_alone(self, layers: Sequence[Layer]) -> list[Group]:
         """Search for each layer's fastest tilings, and return a group of its own for each layer, in order."""
         tasks = [task for layer in layers for task in layer.tasks if task.name not in self._fixed]
-        self._find_all(((task, self._whole, MOST_TILINGS) for task in tasks), "looking for tiles")
+        divisions = {task: self._divisions(task) for task in tasks}
+        options = (option for task in tasks for option in divisions[task])
+        self._find_all(((option, self._whole, MOST_TILINGS) for option in options), "looking for tiles")
         for task in tasks:
-            if not self._tilings[task.shape, self._whole, MOST_TILINGS]:
+            if not any(self._tilings[option.shape, self._whole, MOST_TILINGS] for option in divisions[task]):
                 best_tilings(task, self._engine, self._whole)  # raises the error with its reason
-        self._measure_all([(work,) for task in tasks for work in self._tried(task)], "comparing tiles")
-        return [self._alone(layer) for layer in layers]
+        tried = {task: self._tried(divisions[task]) for task in tasks}
+        self._measure_all([(work,) for works in tried.values() for work in works], "comparing tiles")
+        return [self._alone(layer, tried) for layer in layers]
 
-    def _tried(self, task: Pass) -> list[Work]:
-        """Return the tilings to compare by exact cycles for a pass computed alone, each with its estimated cost."""
-        return [Work.of(task, *each) for each in self._tilings[task.shape, self._whole, MOST_TILINGS]]
+    def _tried(self, divisions: Sequence[Pass]) -> list[Work]:
+        """Return the tilings to compare by exact cycles for a pass computed alone, each with its estimated cost.
 
-    def _alone(self, layer: Layer) -> Group:
-        """Return the group of a single layer, with the fastest tiling of each of its passes."""
+        With several cores, these are the best by estimate of all divisions that compute as many frames at once.
+        """
+        by_frames: dict[int, list[Work]] = {}
+        for task in divisions:
+            works = [Work.of(task, *each) for each in self._tilings[task.shape, self._whole, MOST_TILINGS]]
+            by_frames.setdefault(task.split.frames, []).extend(works)
+        return [
+            work
+            for works in by_frames.values()
+            for work in sorted(works, key=lambda work: max(work.array, work.port))[:MOST_TILINGS]
+        ]
+
+    def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]]) -> Group:
+        """Return the group of a single layer, with the fastest tiling of each of its passes.
+
+        All passes compute as many frames at once.
+        """
+        options = {work.task.split.frames for task in layer.tasks for work in tried.get(task, ())} or {1}
+        groups = [self._alone_by(layer, tried, frames) for frames in sorted(options)]
+        return min((group for group in groups if group), key=lambda group: group.cycles)
+
+    def _alone_by(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]], frames: int) -> Group | None:
+        """Return the group of a single layer whose passes compute ``frames`` frames at once; ``None`` without one."""
         works, cycles = [], 0.0
         for task in layer.tasks:
             tiling = self._fixed.get(task.name)
             if tiling is not None:
-                cost = tiling_cost(task, self._engine, tiling, self._whole)
-                works.append(Work.of(task, tiling, cost))
-                cycles += cost.order[0]
+                works.append(self._work(task, tiling, self._whole))
+                cycles += max(works[-1].array, works[-1].port) / works[-1].task.split.frames
                 continue
-            work = min(self._tried(task), key=lambda work: self._measured((work,)))
-            works.append(work)
-            cycles += self._measured((work,))
+            options = [work for work in tried[task] if work.task.split.frames == frames]
+            if not options:
+                return None
+            works.append(min(options, key=lambda work: self._measured((work,))))
+            cycles += self._measured((works[-1],)) / frames
         return Group((layer.step,), tuple(works), cycles)
 
     def _all_together(
-        self, layers: Sequence[Layer], single_cycles: Sequence[float], max_layers: int
+        self, layers: Sequence[Layer], single_groups: Sequence[Group], max_layers: int
     ) -> dict[int, list[tuple[int, Group]]]:
         """Search for groups of several consecutive layers that can be faster side by side than one after the other.
 
-        The groups are listed by the index behind their last layer, each with the index of its first layer.
+        Their passes are divided among cores as in the groups of single layers. The groups are listed by the index behind their last layer, each with the index of its first layer.
         """
         spans = [
             (begin, end) for end in range(1, len(layers) + 1) for begin in range(max(0, end - max_layers), end - 1)
         ]
         spans = [span for span in spans if self._may_be_together(layers[slice(*span)])]
-        tasks = {span: [task for layer in layers[slice(*span)] for task in layer.tasks] for span in spans}
+        tasks = {span: [work.task for group in single_groups[slice(*span)] for work in group.works] for span in spans}
+        spans = [span for span in spans if len({task.split.frames for task in tasks[span]}) == 1]
+        tasks = {span: tasks[span] for span in spans}
+        single_cycles = [group.cycles * group.frames for group in single_groups]
         rooms = ((group, self._room(group, by_rows)) for group in tasks.values() for by_rows in (True, False))
         self._find_all(((task, room, 1) for group, room in rooms for task in group), "looking for smaller tiles")
         works_of = {span: self._tried_together(tasks[span], sum(single_cycles[slice(*span)])) for span in spans}
@@ -190,7 +250,8 @@ class Grouping:
         for begin, end in spans:
             if works_of[begin, end]:
                 works = min(works_of[begin, end], key=self._measured)
-                group = Group(tuple(layer.step for layer in layers[begin:end]), works, self._measured(works))
+                cycles = self._measured(works) / works[0].task.split.frames
+                group = Group(tuple(layer.step for layer in layers[begin:end]), works, cycles)
                 groups_by_end.setdefault(end, []).append((begin, group))
         return groups_by_end
 
@@ -250,7 +311,8 @@ class Grouping:
         for works in requests:
             if (key := self._key(works)) not in self._cycles and key not in missing:
                 bare = tuple(replace(work, task=work.task.bare, data=work.unplaced_data) for work in works)
-                missing[key] = bare, {edge: self._locations[edge] for edge in _edges(works)}
+                frames = self._locations[: works[0].task.split.frames]
+                missing[key] = bare, [{edge: located[edge] for edge in _edges(works)} for located in frames]
         cycles = spread(_cycles, [*missing.values()], shared=(self._engine, self._whole), what=what, unit="group")
         self._cycles.update(zip(missing, cycles, strict=True))
 
@@ -281,9 +343,12 @@ def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tupl
         return []
 
 
-def _cycles(engine: EngineConfig, whole: Room, request: tuple[tuple[Work, ...], Mapping[str, MapLocation]]) -> float:
+def _cycles(
+    engine: EngineConfig, whole: Room, request: tuple[tuple[Work, ...], Sequence[Mapping[str, MapLocation]]]
+) -> float:
     works, locations = request
-    emitter = Emitter(engine, {edge: (edge, 0) for edge in locations}, locations, whole)
+    emitter = Emitter(engine, {edge: (edge, 0) for edge in locations[0]}, locations[0], whole, len(locations))
+    emitter.begin(0, locations, 0)
     emitter.add(*works)
     emitter.end()
     return EngineSchedule(engine, emitter.jobs, MemoryTiming.at(whole.pace)).run().cycles

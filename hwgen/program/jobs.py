@@ -16,7 +16,7 @@ import numpy as np
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, job_words
 from hwgen.program.array_pass import Pass, share_tables
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation
@@ -43,7 +43,10 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Engine pass of a layer with its tiling, estimated cycles, and addresses of weights, parameters and tables."""
+    """Engine pass of a layer with its tiling, estimated cycles, and addresses of weights, parameters and tables.
+
+    The pass is divided among cores as the tiling says.
+    """
 
     task: Pass
     tiling: Tiling
@@ -199,6 +202,9 @@ class Emitter:
         For each edge, the edge of the map in memory that contains it, and its first block there.
     locations : mapping
         Memory location of each edge. A map that interleaves the rows of several frames has the location of all rows.
+        With several cores no map does, and these are the locations of the first frame.
+    frames : int
+        Number of frames of a run; 1 with one core.
     room : Room
         Words of the map buffer and steps of the weight buffer that the jobs may use. If the room is ``in_turn``, a job
         loads nothing before all previous jobs have been computed and stored, as with a single buffer.
@@ -208,6 +214,7 @@ class Emitter:
     roots: Mapping[str, tuple[str, int]]
     locations: Mapping[str, MapLocation]
     room: Room
+    frames: int = 1
     jobs: list[Job] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     """Index of the pass (run of a layer through the array) to which each job belongs."""
@@ -226,29 +233,38 @@ class Emitter:
         self.addends = Ring(engine.addend_words)
         self.tables: dict[int, tuple[int, Entry]] = {}
         self.walked: Any = None
-        self._whole = {edge: _RowStates(location) for edge, location in self.locations.items()}
+        self._whole = {edge: _RowStates(location, self.frames) for edge, location in self.locations.items()}
         self._passes = self.frame = 0
+        self.present = [self.locations]
 
-    def begin(self, frame: int, locations: Mapping[str, MapLocation], passes: int) -> None:
-        """Begin the jobs of another frame, or of the layers that are computed for all frames at once.
+    def begin(self, frame: int, locations: Sequence[Mapping[str, MapLocation]], passes: int) -> None:
+        """Begin the jobs of another frame, of several frames, or of the layers that are computed for all frames at once.
 
         Parameters
         ----------
         frame : int
-            Index of the frame; the number of frames, for jobs that compute all frames at once.
-        locations : mapping
-            Memory location of each edge.
+            Index of the first frame; the number of frames, for jobs that compute all frames at once.
+        locations : sequence of mapping
+            Memory location of each edge, for each frame that teams of cores compute at the same time.
         passes : int
             Index of the first pass that follows.
         """
-        self.frame, self.locations, self._passes = frame, locations, passes
+        self.frame, self.present, self.locations, self._passes = frame, list(locations), locations[0], passes
 
     def rows(self, edge: str) -> _RowStates:
         """Return, per block and row of a feature map, how many jobs must be stored before the row is complete."""
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
+        if self.engine.has_cores:
+            frames = slice(self.frame, self.frame + len(self.present))
+            return whole.part(first_block, location.blocks, slice(None), frames)
         frame_rows = whole.height // location.height  # more than 1 if rows of all frames interleave
         return whole.part(first_block, location.blocks, slice(self.frame % frame_rows, None, frame_rows))
+
+    def team_stride(self, edge: str) -> int:
+        """Return the distance in memory, in bytes, between an edge's maps of the frames that are present."""
+        addresses = [locations[edge].address for locations in self.present]
+        return addresses[1] - addresses[0] if len(addresses) > 1 else 0
 
     def add(self, *works: Work) -> None:
         """Generate the jobs of one layer's pass, or of several passes side by side, and append them to the program.
@@ -276,24 +292,24 @@ class Emitter:
 
 
 class _RowStates:
-    """State of each row of a feature map in memory, per block of 8 channels: complete or still being computed.
+    """State of each row of a feature map in memory, per block of 8 channels and frame: complete or being computed.
 
     ``stored`` is the number of jobs that must be stored before a row is complete. ``left`` is the number of columns of
     the row that no job has computed yet.
     """
 
-    def __init__(self, location: MapLocation) -> None:
-        self.stored, self.left = np.zeros((2, location.blocks, location.height), np.int64)
+    def __init__(self, location: MapLocation, frames: int = 1) -> None:
+        self.stored, self.left = np.zeros((2, location.blocks, location.height, frames), np.int64)
 
     @property
     def height(self) -> int:
         return self.stored.shape[1]
 
-    def part(self, first_block: int, count: int, rows: slice) -> _RowStates:
+    def part(self, first_block: int, count: int, rows: slice, frames: slice = slice(None)) -> _RowStates:
         """Return the states (jobs to wait for) of some rows of a map, for ``count`` blocks of 8 channels, as a view."""
         view = object.__new__(_RowStates)
         view.stored, view.left = (
-            counts[first_block : first_block + count, rows] for counts in (self.stored, self.left)
+            counts[first_block : first_block + count, rows, frames] for counts in (self.stored, self.left)
         )
         return view
 
@@ -328,8 +344,9 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
 def _words(engine: EngineConfig, job: Job) -> int:
     """Return the number of 8-byte words that the memory port transfers for a job."""
     load, store = job.load, job.store
-    loaded = load.x_blocks * load.x_rows * load.x_words + load.w_steps * engine.weight_words + load.p_words
-    return Job.WORDS + loaded + store.blocks * store.rows * store.words
+    maps = max(load.x_teams, 1) * load.x_blocks * load.x_rows * load.x_words
+    loaded = maps + max(load.w_blocks, 1) * load.w_steps * engine.weight_words + load.p_words
+    return job_words(engine) + loaded + max(store.teams, 1) * store.blocks * store.rows * store.words
 
 
 class _PassJobs:
@@ -340,6 +357,7 @@ class _PassJobs:
         self.engine, self.task, self.tiling, self.data = emitter.engine, work.task, work.tiling, work.data
         self.chunks = chunks(work.task, work.tiling)
         self.offsets = np.cumsum([0, *(steps(self.task, *chunk.size) for chunk in self.chunks)]).tolist()
+        self.split = self.task.split
         self.roll: _Roll | None = None
 
     def units(self) -> Iterator[list[_Item]]:
@@ -374,17 +392,36 @@ class _PassJobs:
                 return False
         return True
 
-    def _read(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice]]]:
+    def _team_rows(self, span: Span, advance: int, height: int) -> slice | np.ndarray:
+        """Return the rows of a map in the spans of all teams, of which ``span`` is team 0's.
+
+        Spans are ``advance`` rows apart. Rows beyond the map are left out.
+        """
+        if not self.split.by_rows:
+            return slice(*span)
+        rows = np.arange(*span) + advance * np.arange(self.split.teams)[:, None]
+        return np.unique(rows[(rows >= 0) & (rows < height)])
+
+    @property
+    def _input_advance(self) -> int:
+        """Distance between the input rows of successive teams."""
+        return self.task.rows * self.task.window.stride[0]
+
+    def _input_rows(self, span: Span) -> slice | np.ndarray:
+        """Return the input rows that all teams read, of which ``span`` is team 0's."""
+        return self._team_rows(span, self._input_advance, self.task.height)
+
+    def _read(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
         """Return the states (complete or not) of the map rows that a tile reads, with slices of blocks and rows."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         count = blocks(task.channels)
         if task.channelwise:
-            first_block, count = first_block + item.fold, item.folds
-        parts = [(self.all.rows(edge), (slice(first_block, first_block + count), slice(*tile.box_rows)))]
+            first_block, count = first_block + self._fold_block(item.fold), self._item_blocks(item)
+        parts = [(self.all.rows(edge), (slice(first_block, first_block + count), self._input_rows(tile.box_rows)))]
         if task.operand:
             edge, first_block = task.operand
             first_block += self._fold_block(item.fold)
-            part = slice(first_block, first_block + self._item_blocks(item)), slice(*self._operand_rows(tile))
+            part = slice(first_block, first_block + self._item_blocks(item)), self._operand_rows(tile)
             parts.append((self.all.rows(edge), part))
         return parts
 
@@ -441,7 +478,7 @@ class _PassJobs:
         begin, end = item.chunk.box_channels
         first_block, count = begin // LANES, blocks(end - begin)
         if task.channelwise:
-            first_block, count = item.fold, item.folds
+            first_block, count = self._fold_block(item.fold), self._item_blocks(item)
         if self.tiling.rolling:
             return self._roll_box(item, first_block, count)
         key = (self.pass_index, self.all.frame, first_block, count, tile.box_rows, tile.box_columns)
@@ -449,7 +486,7 @@ class _PassJobs:
         if box is not None:
             return [], box
         plane = self._plane(tile)
-        box, wait = self.all.maps.add(key, plane * count)
+        box, wait = self.all.maps.add(key, plane * (item.folds if task.channelwise else count))
         edge, source = task.source
         load = self._fetch_box(edge, source + first_block, count, tile, tile.box_rows)
         return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
@@ -488,16 +525,23 @@ class _PassJobs:
         """Return the job fields that load the input rows ``span`` of a tile into the map buffer."""
         location, (top, bottom), first_column = self.all.locations[edge], span, tile.box_columns[0]
         source = self.all.rows(edge)
-        region = (slice(block, block + count), slice(top, bottom))
+        region = (slice(block, block + count), self._input_rows(span))
         assert not source.left[region].any(), "rows are read that no job has computed"
         rows, words, row_step = self._loaded_rows(span), tile.box_width, self.task.row_step
         step = pitch(self.task, self.engine, words, tile.out_columns)
-        if words == location.width == step and location.joins_rows and rows * words < 1 << 16 and row_step == 1:
+        is_joined = words == location.width == step and location.joins_rows and rows * words < 1 << 16
+        if is_joined and row_step == 1 and not self.split.by_rows:
             rows, words = 1, rows * words  # rows are adjacent in memory and in the buffer
-        return {
+        return self._divided_box(edge) | {
             "x_blocks": count,
-            "wait_stored": int(source.stored[region].max()),
-            "x_address": location.at(block, top, first_column),
+            "wait_stored": int(source.stored[region].max(initial=0)),
+            **self._map_rows(
+                top // row_step,
+                self._input_advance // row_step,
+                -(-location.height // row_step),
+                location.row_bytes * row_step,
+            ),
+            "x_address": location.at(block, top, first_column) % ADDRESSES,
             "x_row_stride": location.row_bytes * row_step,
             "x_block_stride": location.block_bytes,
             "x_rows": rows,
@@ -506,6 +550,29 @@ class _PassJobs:
             "x_pitch_rest": step % self.engine.pixels,
         }
 
+    def _divided_box(self, edge: str, *, is_dealt: bool | None = None) -> dict[str, int]:
+        """Return the job fields that divide a map box among cores: to members, and to teams with frames of their own.
+
+        ``is_dealt`` says whether members get other blocks; by default, whether the pass is channelwise.
+        """
+        if not self.engine.has_cores:
+            return {}
+        dealt = self.task.channelwise if is_dealt is None else is_dealt
+        fields = {"members": self.split.member_bits, "x_dealt": int(dealt and self.split.members > 1)}
+        if len(self.all.present) > 1:
+            fields |= {"x_teams": len(self.all.present), "x_team_stride": self.all.team_stride(edge)}
+        return fields
+
+    def _map_rows(self, top: int, advance: int, height: int, row_bytes: int) -> dict[str, int]:
+        """Return the job fields of boxes of teams that divide rows: ``top`` is team 0's first row in the map.
+
+        ``row_bytes`` is the distance of rows in memory.
+        """
+        if not self.split.by_rows:
+            return {}
+        stride = {"x_teams": self.split.teams, "x_team_stride": advance * row_bytes}
+        return stride | {"x_top": top, "x_advance": advance, "x_height": height}
+
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         fold = 0 if self.task.shares_weights else item.fold
         key, first = (self.pass_index, fold, item.chunk_index), self.offsets[item.chunk_index]
@@ -513,9 +580,15 @@ class _PassJobs:
         entry = self.all.weights.find(key)
         if entry is None:
             entry, wait = self.all.weights.add(key, count)
-            step = fold * self.offsets[-1] + item.folds * first
+            members = self.split.members
+            core_folds = min(item.folds * members, self.task.core_folds(self.engine) - fold * members)
+            step = fold * members * self.offsets[-1] + core_folds * first
             address = self.data.weights + step * self.engine.weight_words * WORD
             load = {"w_address": address, "w_steps": count, "w_base": entry.base}
+            if members > 1:
+                load["members"] = self.split.member_bits
+                if not self.task.shares_weights:
+                    load |= {"w_steps": count // item.folds, "w_blocks": core_folds}
             _join(loads, load, wait_computed=wait)
         return entry
 
@@ -524,15 +597,20 @@ class _PassJobs:
         fold = 0 if task.shares_parameters else item.fold
         entry = self.all.parameters.find((self.pass_index, fold))
         if entry is None:
-            count = self._item_blocks(item)
-            entry, wait = self.all.parameters.add((self.pass_index, fold), count)
+            count = 1 if task.shares_parameters else self._item_blocks(item)
+            entry, wait = self.all.parameters.add((self.pass_index, fold), self._core_blocks(item))
             address = self.data.parameters + fold * task.fold_maps(self.engine) * WORD
-            _join(loads, {"p_address": address, "p_words": count * LANES, "p_base": entry.base}, wait_stored=wait)
+            load = {"p_address": address, "p_words": count * LANES, "p_base": entry.base}
+            if self.split.members > 1:
+                load |= {"members": self.split.member_bits, "p_dealt": int(not task.shares_parameters)}
+            _join(loads, load, wait_stored=wait)
         return entry
 
-    def _operand_rows(self, tile: _Tile) -> Span:
-        """Return the rows of the map to be added or multiplied to a tile's outputs."""
-        return (0, 1) if self.task.reads_pixel else tile.rows
+    def _operand_rows(self, tile: _Tile) -> slice | np.ndarray:
+        """Return the rows of the map that all teams add to a tile's outputs, or multiply them by."""
+        if self.task.reads_pixel:
+            return slice(0, 1)
+        return self._team_rows(tile.rows, self.task.rows, self.split.total_rows)
 
     def _load_operand(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Entry:
         """Load the map tile to be added or multiplied to the outputs, in the tile's own job or in a job before it.
@@ -542,22 +620,25 @@ class _PassJobs:
         """
         tile, location, source = item.tile, self.all.locations[edge], self.all.rows(edge)
         count, block = self._item_blocks(item), first_block + self._fold_block(item.fold)
-        pixels, span = tile.pixels, self._operand_rows(tile)
-        rows, words, column, key = tile.pixel_rows, tile.out_columns, tile.columns[0], object()
+        pixels, region = tile.pixels, (slice(block, block + count), self._operand_rows(tile))
+        rows, words, key = tile.pixel_rows, tile.out_columns, object()
+        row, column = tile.rows[0], tile.columns[0]
+        divided = self._divided_box(edge, is_dealt=True)
         if self.task.reads_pixel:
             pixels = rows = words = 1
-            column, key = 0, (self.pass_index, self.all.frame, item.fold)
+            row, column, key = 0, 0, (self.pass_index, self.all.frame, item.fold)
             if (entry := self.all.addends.find(key)) is not None:
                 return entry
-        entry, wait = self.all.addends.add(key, count * pixels)
-        region = slice(block, block + count), slice(*span)
+        else:
+            divided |= self._map_rows(row, self.task.rows, self.split.total_rows, location.row_bytes)
+        entry, wait = self.all.addends.add(key, self._core_blocks(item) * pixels)
         assert not source.left[region].any(), "rows are read that no job has computed"
-        if words == location.width and location.joins_rows:
+        if words == location.width and location.joins_rows and not self.split.by_rows:
             rows, words = 1, pixels
-        load = {
+        load = divided | {
             "addend": 1,
             "x_blocks": count,
-            "x_address": location.at(block, span[0], column),
+            "x_address": location.at(block, row, column),
             "x_row_stride": location.row_bytes,
             "x_block_stride": location.block_bytes,
             "x_rows": rows,
@@ -566,7 +647,7 @@ class _PassJobs:
             "x_pitch_words": words,
             "x_plane": pixels,
         }
-        wait = max(wait, int(source.stored[region].max()))
+        wait = max(wait, int(source.stored[region].max(initial=0)))
         if loads and "x_blocks" in loads[-1]:
             loads.insert(0, load | {"wait_stored": wait})
         else:
@@ -597,6 +678,10 @@ class _PassJobs:
         """Return the number of blocks of 8 output channels that a job computes, over all of its folds."""
         fold_maps = self.task.fold_maps(self.engine)
         return blocks(min(item.folds * fold_maps, self.task.maps - item.fold * fold_maps))
+
+    def _core_blocks(self, item: _Item) -> int:
+        """Return the number of blocks of 8 output channels that a job computes on a core, over all of its folds."""
+        return -(-self._item_blocks(item) // self.split.members)
 
     def _compute(self, item: _Item, box: Entry, weights: Entry) -> Compute:
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
@@ -631,9 +716,9 @@ class _PassJobs:
             group_rows=stride * rows,
             group_words=(rows * down + stride * columns) // engine.pixels,
             wrap_words=(down - stride * across) // engine.pixels,
-            in_rows=bottom - top,
+            in_rows=task.height if self.split.by_rows else bottom - top,
             in_columns=right - left,
-            origin_row=row,
+            origin_row=row + top * self.split.by_rows,  # teams that divide rows count them from the map's first row
             origin_column=column,
             start_words=start // engine.pixels,
             start_rest=start % engine.pixels,
@@ -646,6 +731,8 @@ class _PassJobs:
             row_rest=window.dilation[0] * step % engine.pixels,
             plane=plane,
             folds=item.folds,
+            members=self.split.member_bits,
+            row_advance=self._input_advance if self.split.by_rows else 0,
         )
         self.all.walked = walk
         return compute
@@ -656,7 +743,7 @@ class _PassJobs:
         count = self._item_blocks(item)
         rows, words = tile.pixel_rows // edge, tile.out_columns // edge
         pixels = rows * words
-        entry, wait = self.all.outputs.add(len(self.all.jobs), count * pixels)
+        entry, wait = self.all.outputs.add(len(self.all.jobs), self._core_blocks(item) * pixels)
         name, first_block = task.target
         location = self.all.locations[name]
         block = first_block + self._fold_block(item.fold)
@@ -666,7 +753,7 @@ class _PassJobs:
             assert rows == 1
             rows, words, row_stride = words, 1, WORD * lattice.step[1]
         elif words == location.width and location.joins_rows and pixels < 1 << 16 and lattice.step[0] == 1:
-            rows, words = 1, pixels
+            rows, words = (rows, words) if self.split.by_rows else (1, pixels)
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
             bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
@@ -675,7 +762,7 @@ class _PassJobs:
         self._output_entry = entry
         return {
             "drain": Drain(
-                blocks=count,
+                blocks=self._core_blocks(item),
                 pixels=tile.pixels,
                 add=task.addend is not None,
                 multiply=task.product is not None,
@@ -700,8 +787,27 @@ class _PassJobs:
                 block_stride=location.block_bytes,
                 rows=rows,
                 words=words,
+                **self._divided_outputs(tile, row_stride, name),
             ),
         }
+
+    def _divided_outputs(self, tile: _Tile, row_stride: int, edge: str) -> dict[str, int]:
+        """Return the job fields that store the outputs of several cores."""
+        if not self.engine.has_cores:
+            return {}
+        fields, height = {"members": self.split.member_bits}, self.task.edge
+        if self.split.by_rows:
+            advance = self.task.rows // height
+            return fields | {
+                "teams": self.split.teams,
+                "team_stride": advance * row_stride,
+                "advance": advance,
+                "top": tile.rows[0] // height,
+                "height": self.split.total_rows // height,
+            }
+        if len(self.all.present) > 1:
+            fields |= {"teams": len(self.all.present), "team_stride": self.all.team_stride(edge)}
+        return fields
 
     def _note_stored(self, item: _Item) -> None:
         """Record the last job as the one that stores the tile's outputs.
@@ -711,8 +817,12 @@ class _PassJobs:
         name, first_block = self.task.target
         block, edge = first_block + self._fold_block(item.fold), self.task.edge
         lattice = self.task.lattice
-        begin, end = (lattice.at(0, row // edge) for row in item.tile.rows)
-        rows = slice(begin, end, lattice.step[0])
+        span = (item.tile.rows[0] // edge, item.tile.rows[1] // edge)
+        rows = self._team_rows(span, self.task.rows // edge, self.split.total_rows // edge)
+        if isinstance(rows, slice):
+            rows = slice(*(lattice.at(0, row) for row in span), lattice.step[0])
+        else:
+            rows = lattice.at(0, rows)
         region = (slice(block, block + self._item_blocks(item)), rows)
         map_rows = self.all.rows(name)
         map_rows.stored[region] = self._output_entry.used = len(self.all.jobs)

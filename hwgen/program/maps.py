@@ -184,10 +184,12 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
 class Batch:
     """Number of frames of an engine program, and the layers computed for all frames at once.
 
-    All other steps are computed before, frame by frame. ``together`` has the names of the steps.
+    All other steps are computed before, frame by frame. ``together`` has the names of the steps. With ``by_layer``,
+    each layer is computed for all frames before the next layer, so that every frame has maps of its own.
     """
 
     frames: int = 1
+    by_layer: bool = False
     together: frozenset[str] = frozenset()
     layers: frozenset[str] = frozenset()
     """Names of all layers that are computed for all frames at once, fused layers included."""
@@ -267,10 +269,9 @@ def allocate_maps(
     homes: dict[str, _Home] = {}
     for name in sorted(first_use, key=lambda name: (name not in permanent, first_use[name])):
         alive = [home for other, home in homes.items() if other in permanent or last_use[other] >= first_use[name]]
-        frames = batch.frames if name in host_maps | interleaved else 1
-        home = _Home(
-            address, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, name in host_maps
-        )
+        own = name in host_maps or batch.by_layer
+        frames = batch.frames if own or name in interleaved else 1
+        home = _Home(address, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, own)
         homes[name] = _first_gap(home, alive)
     end = aligned(max(home.end for home in homes.values()))
 

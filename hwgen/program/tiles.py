@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
@@ -14,9 +14,10 @@ import numpy as np
 from hwgen.blocking.tiling import distinct
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
-from hwgen.gateware.engine.job import Job
+from hwgen.gateware.engine.job import job_words
 from hwgen.program.array_pass import Pass
 from hwgen.program.layout import blocks
+from hwgen.program.split import Split
 from hwgen.program.terms import Span, Term
 
 #: Maximum numbers that fit a job's fields: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
@@ -52,7 +53,13 @@ class Tiling:
         Whether a box keeps the input rows that it shares with the box above, so that only new rows are loaded. Chunks
         then have all channels.
 
-    The compiler itself makes no tilings with the last three fields: with its whole buffers, other tilings are better.
+    teams, members : int
+        Division of the pass among the cores of an engine: number of teams, and of cores of a team (`Split`).
+    split_rows : bool
+        Whether the teams divide the rows of a frame. Otherwise each computes another frame.
+
+    The compiler itself makes no tilings with ``tap_columns``, ``by_taps`` or ``rolling``: with its whole buffers, other
+    tilings are better.
     """
 
     rows: int
@@ -65,6 +72,17 @@ class Tiling:
     tap_columns: int | None = None
     by_taps: bool = False
     rolling: bool = False
+    teams: int = 1
+    members: int = 1
+    split_rows: bool = False
+
+    def split(self, task: Pass) -> Split:
+        """Return the division of a pass, which is not divided yet, among the cores of an engine."""
+        return Split(teams=self.teams, members=self.members, total_rows=task.rows if self.split_rows else 0)
+
+    def divided(self, split: Split) -> Tiling:
+        """Return the tiling with the division of its pass among cores."""
+        return replace(self, teams=split.teams, members=split.members, split_rows=split.by_rows)
 
 
 class Tilings(NamedTuple):
@@ -289,7 +307,7 @@ def best_tilings(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
             f"{engine.weight_steps} must be more"
         )
-    return [(table.tiling(index), costs.cost(index)) for index in best]
+    return [(table.tiling(index).divided(task.split), costs.cost(index)) for index in best]
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
@@ -351,8 +369,13 @@ def _weight_folds(task: Pass, engine: EngineConfig) -> int:
 
 
 def weight_steps(task: Pass, engine: EngineConfig) -> int:
-    """Return the weight-buffer size, in array steps, that holds the weights of all output folds of a pass."""
-    return _weight_folds(task, engine) * (steps(task, task.channels, task.window.kernel[0]) + _further_steps(task))
+    """Return the weight-buffer size, in array steps, that holds the weights of all output folds of a pass on a core."""
+    return _weight_folds(task, engine) * fold_steps(task)
+
+
+def fold_steps(task: Pass) -> int:
+    """Return the number of array steps per pixel group and fold, over all chunks and terms of the weights."""
+    return steps(task, task.channels, task.window.kernel[0]) + _further_steps(task)
 
 
 def _heights(task: Pass) -> np.ndarray:
@@ -438,8 +461,8 @@ def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
 
 
 def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
-    """Return the number of blocks of 8 output channels that the largest output fold of a pass computes."""
-    return blocks(min(task.fold_maps(engine), task.maps))
+    """Return the number of blocks of 8 output channels that a core computes in the largest output fold of a pass."""
+    return blocks(min(task.core_maps(engine), task.maps))
 
 
 def pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
@@ -462,7 +485,11 @@ class Estimator:
         self._fold_blocks = _fold_blocks(task, engine)
         self._all_blocks = blocks(task.channels)
         self._group_cycles = self._folds * max(self._fold_weights, self._fold_blocks * engine.pixels)
-        outputs = task.rows * task.columns * blocks(task.maps)
+        # Each team reads and writes maps of its own. Members read the same input, unless the pass is channelwise.
+        teams, members = task.split.teams, 1 if task.shares_weights else task.core_folds(engine) / self._folds
+        self._map_copies = teams * (task.core_folds(engine) / self._folds if task.channelwise else 1)
+        self._weight_copies = members
+        outputs = teams * task.rows * task.columns * blocks(task.maps)
         self._finished = outputs // task.edge**2 + (outputs if task.operand and not task.reads_pixel else 0)
         if task.is_scattered:  # each word is a burst, which takes two cycles
             self._finished *= 2
@@ -489,19 +516,20 @@ class Estimator:
         )
         if task.channelwise:
             chunk_words = chunk_words * folds
-        loaded = all_rows * all_columns * self._all_blocks * box_loads
+        loaded = (self._map_copies * (all_rows * all_columns * self._all_blocks * box_loads)).astype(np.int64)
         tiles = column_boxes * -(-task.rows // tile_rows)
         weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, chunks_per_tile)
-        weights = self._weights * weight_loads
+        weights = (self._weight_copies * (self._weights * weight_loads)).astype(np.int64)
         jobs = items * chunks_per_tile * tiles
-        words = loaded + self._finished + weights * engine.weight_words + jobs * Job.WORDS
+        words = loaded + self._finished + weights * engine.weight_words + jobs * job_words(engine)
         array = _groups(task, engine.pixels, tilings) * self._group_cycles + jobs * JOB_CYCLES
         pace = engine.word_cycles(self._room.pace)
         # Without double buffering, loads and steps alternate.
         port = (pace * (words + np.where(double_buffered, 0, loaded))).astype(np.int64)
         if self._room.in_turn:
             port = (pace * words).astype(np.int64) + array
-        first = chunk_words * engine.pixels + folds * steps(task, channels, taps) * engine.weight_words
+        first_weights = folds * steps(task, channels, taps) * engine.weight_words
+        first = self._map_copies * (chunk_words * engine.pixels) + self._weight_copies * first_weights
         ends = (pace * first).astype(np.int64) + tile_rows * tile_columns * folds * self._fold_blocks
         if self._room.by_rows:  # a pass that follows waits for the first boxes
             ends += np.maximum(array, port) // (2 * row_boxes)
@@ -573,7 +601,10 @@ def _span(task: Pass, axis: int, step: int) -> tuple[int, int, int]:
     size, limit = task.size[axis], (task.height, task.width)[axis]
     begins = np.arange(0, size, step)
     first, last = task.window.reach(axis, begins, np.minimum(begins + step, size))
-    first = np.clip(first, 0, limit - 1)  # as in `Pass.needed`
-    lengths = np.maximum(np.minimum(last, limit), first + 1) - first
+    if task.split.by_rows and axis == 0:  # as in `Pass.needed`
+        lengths = last - first
+    else:
+        first = np.clip(first, 0, limit - 1)
+        lengths = np.maximum(np.minimum(last, limit), first + 1) - first
     loaded = -(-lengths // (1 if axis else task.row_step))
     return len(loaded), int(loaded.max()), int(loaded.sum())

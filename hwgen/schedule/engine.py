@@ -15,8 +15,8 @@ import numpy as np
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.finish import FinishConfig
-from hwgen.gateware.engine.job import Job, Load, Store
+from hwgen.gateware.engine.finish import FinishConfig, read_latency
+from hwgen.gateware.engine.job import Job, Load, Store, job_bytes, job_words
 from hwgen.gateware.engine.port import check_pace
 from hwgen.schedule import engine_events as events
 from hwgen.schedule.engine_core import CoreSchedule, columns
@@ -25,9 +25,11 @@ from hwgen.schedule.engine_core import CoreSchedule, columns
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
 #: Names of job fields: a load's map, weights and parameters, a store's outputs, and the jobs for which a load waits.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words")
-_WEIGHTS = ("w_address", "w_steps")
-_PARAMETERS = ("p_address", "p_words")
+_MAP_TEAMS = ("x_teams", "x_team_stride", "x_top", "x_advance", "x_height")
+_WEIGHTS = ("w_address", "w_steps", "w_blocks")
+_PARAMETERS = ("p_address", "p_words", "p_dealt")
 _STORE = ("address", "row_stride", "block_stride", "blocks", "rows", "words")
+_STORE_TEAMS = ("teams", "team_stride", "top", "advance", "height")
 _WAITS = ("wait_computed", "wait_stored")
 
 
@@ -115,23 +117,27 @@ class EngineCycles:
 
 Box = tuple[int, int, int, int, int, int]
 """Box of 8-byte words in memory: byte address, byte strides of rows and blocks, numbers of blocks, rows and words."""
+Teams = tuple[int, int, int, int, int]
+"""Boxes of several teams: number, byte distance, first row's index, distance of these indices, rows of the map."""
 
 
 @dataclass(frozen=True)
 class Transfer:
     """Box of words in memory that an engine job reads or writes.
 
-    In a ``wide`` transfer a beat carries as many words as the bus has.
+    In a ``wide`` transfer a beat carries as many words as the bus has. On an engine of several cores, ``teams`` has the
+    boxes of the other teams.
     """
 
     box: Box
     wide: bool = False
     writes: bool = False
+    teams: Teams = (0, 0, 0, 0, 0)
 
 
-def fetched_jobs(base: int, first: int, count: int = 1) -> Transfer:
+def fetched_jobs(config: EngineConfig, base: int, first: int, count: int = 1) -> Transfer:
     """Return the memory transfer that fetches the descriptors of ``count`` jobs of a program, from job ``first``."""
-    return Transfer((base + Job.BYTES * first, 0, 0, 1, 1, count * Job.WORDS))
+    return Transfer((base + job_bytes(config) * first, 0, 0, 1, 1, count * job_words(config)))
 
 
 def loads(config: EngineConfig, load: Load) -> list[Transfer]:
@@ -139,10 +145,13 @@ def loads(config: EngineConfig, load: Load) -> list[Transfer]:
     transfers: list[Transfer] = []
     if load.x_blocks:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
-        transfers.append(Transfer(box, wide=True))
+        transfers.append(Transfer(box, wide=True, teams=tuple(getattr(load, name) for name in _MAP_TEAMS)))
     if load.w_steps:
-        transfers.append(Transfer((load.w_address, 0, 0, 1, 1, load.w_steps * config.weight_words), wide=True))
-    if load.p_words:
+        words = load.w_steps * config.weight_words
+        transfers.append(Transfer((load.w_address, 0, LANES * words, max(load.w_blocks, 1), 1, words), wide=True))
+    if load.p_words and load.p_dealt:
+        transfers.append(Transfer((load.p_address, 0, LANES * LANES, load.p_words // LANES, 1, LANES)))
+    elif load.p_words:
         transfers.append(Transfer((load.p_address, 0, 0, 1, 1, load.p_words)))
     return transfers
 
@@ -152,7 +161,7 @@ def stores(store: Store) -> list[Transfer]:
     if not store.blocks:
         return []
     box = (store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)
-    return [Transfer(box, wide=True, writes=True)]
+    return [Transfer(box, wide=True, writes=True, teams=tuple(getattr(store, name) for name in _STORE_TEAMS))]
 
 
 def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
@@ -160,12 +169,12 @@ def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarra
 
     Each box is a tuple of columns over all jobs.
     """
-    whole = np.zeros((jobs, len(boxes), events.WRITES + 1), np.int64)
+    whole = np.zeros((jobs, len(boxes), events.BOX_COLUMNS), np.int64)
     for box_index, box in enumerate(boxes):
         whole[:, box_index, events.JOB] = np.arange(jobs)
         for column, values in enumerate(box, events.ADDRESS):
             whole[:, box_index, column] = values
-    return whole.reshape(-1, events.WRITES + 1)
+    return whole.reshape(-1, events.BOX_COLUMNS)
 
 
 def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -182,7 +191,7 @@ def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
     A row is one burst, plus one for each burst boundary inside the row. A wide beat reads all words of the bus, but
     writes only the words of the box.
     """
-    box = np.array([[0, *transfer.box, transfer.wide, transfer.writes]], np.int64)
+    box = np.array([[0, *transfer.box, transfer.wide, transfer.writes, *transfer.teams]], np.int64)
     _, beats, sizes = _bursts(config, box)
     return list(zip(beats.tolist(), sizes.tolist(), strict=True))
 
@@ -203,7 +212,7 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray | int, ...]:
     """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box."""
-    return (*columns(jobs, "load", _MAP), 1)
+    return (*columns(jobs, "load", _MAP), 1, 0, *columns(jobs, "load", _MAP_TEAMS))
 
 
 def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
@@ -211,20 +220,24 @@ def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
 
     A box without words has no bursts.
     """
-    weights, steps = columns(jobs, "load", _WEIGHTS)
-    parameters, words = columns(jobs, "load", _PARAMETERS)
-    boxes = [_map_box(jobs), (weights, 0, 0, 1, 1, steps * config.weight_words, 1), (parameters, 0, 0, 1, 1, words)]
-    return _rows(boxes, len(jobs))
+    weights, steps, blocks = columns(jobs, "load", _WEIGHTS)
+    parameters, words, dealt = columns(jobs, "load", _PARAMETERS)
+    step_words = steps * config.weight_words
+    weight_box = (weights, 0, LANES * step_words, np.maximum(blocks, 1), 1, step_words, 1)
+    block_words = np.where(dealt, LANES, words)
+    parameter_box = (parameters, 0, LANES * LANES, np.where(dealt, words // LANES, 1), 1, block_words)
+    return _rows([_map_box(jobs), weight_box, parameter_box], len(jobs))
 
 
 def _stored(jobs: Sequence[Job]) -> np.ndarray:
     """Return the boxes of output maps in memory that jobs store, one table row per job."""
-    return _rows([(*columns(jobs, "store", _STORE), 1, 1)], len(jobs))
+    box = (*columns(jobs, "store", _STORE), 1, 1, *columns(jobs, "store", _STORE_TEAMS))
+    return _rows([box], len(jobs))
 
 
-def _fetched(base: int, jobs: int) -> np.ndarray:
+def _fetched(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
     """Return the boxes in memory that hold the job descriptors of a program at ``base``, one table row per job."""
-    return _rows([(base + Job.BYTES * np.arange(jobs), 0, 0, 1, 1, Job.WORDS)], jobs)
+    return _rows([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
 
 
 @dataclass(frozen=True)
@@ -282,7 +295,7 @@ class EngineSchedule:
     ) -> None:
         finish = FinishConfig(engine=config)
         self._config, self._jobs, self._memory, self._base = config, jobs, memory or MemoryTiming(), base
-        self._finish_latency, self._read_latency = finish.latency, finish.read_latency
+        self._finish_latency, self._read_latency = finish.latency, read_latency(config)
 
     def run(self) -> EngineCycles:
         """Compute all memory bursts and array cycles of the engine's program, and return the cycles of the run.
@@ -294,7 +307,7 @@ class EngineSchedule:
         """
         jobs, config, memory = len(self._jobs), self._config, self._memory
         core = CoreSchedule(config, self._finish_latency, self._jobs)
-        boxes = _fetched(self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
+        boxes = _fetched(config, self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
         units = [_Unit.of(config, unit_boxes, jobs) for unit_boxes in boxes]
         sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.pace_beats)
         sizes += (memory.latency, memory.write_latency)
@@ -316,7 +329,7 @@ class EngineSchedule:
             stored=times[events.STORED],
             read=units[LOAD].bytes,
             written=units[STORE].bytes,
-            fetched=Job.BYTES * jobs,
+            fetched=job_bytes(config) * jobs,
             bursts=port.granted[: port.state[events.NUM_GRANTED]],
             groups=core.groups,
         )

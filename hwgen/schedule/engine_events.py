@@ -297,22 +297,44 @@ def advance(core: Core, until: int) -> None:
 
 #: Columns of the table of boxes in memory that `split` divides into bursts.
 JOB, ADDRESS, ROW_STRIDE, BLOCK_STRIDE, BOX_BLOCKS, ROWS, WORDS, WIDE, WRITES = range(9)
+#: Further columns: boxes of several teams of cores, their distance in memory, and the rows of the map, as in `Load`.
+TEAMS, TEAM_STRIDE, TOP, ADVANCE, HEIGHT = range(9, 14)
+BOX_COLUMNS = 14
 #: Bits that mark a burst as the first of its job, the last of its job, or the first of its box.
 FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
 
 
+@inner
+def _is_skipped(box: np.ndarray, team: int, row: int) -> bool:
+    """Return whether a row of a team's box lies outside of the map, so that it is a burst without words."""
+    index = box[TOP] + team * box[ADVANCE] + row
+    return box[HEIGHT] > 0 and (index < 0 or index >= box[HEIGHT])
+
+
+@inner
+def _begin(box: np.ndarray, team: int, block: int, row: int) -> int:
+    """Return the byte address of a row of a team's box."""
+    return box[ADDRESS] + team * box[TEAM_STRIDE] + block * box[BLOCK_STRIDE] + row * box[ROW_STRIDE]
+
+
 @compiled
 def count_bursts(boxes: np.ndarray, burst_words: int, word_bytes: int) -> np.ndarray:
-    """Return the number of memory bursts of each box: one per row, plus one per burst boundary inside a row."""
+    """Return the number of memory bursts of each box: one per row, plus one per burst boundary inside a row.
+
+    A skipped row is one burst.
+    """
     counts = np.zeros(len(boxes), np.int64)
     for box_index in range(len(boxes)):
         box = boxes[box_index]
         if box[WORDS] <= 0:
             continue
-        for block in range(box[BOX_BLOCKS]):
-            for row in range(box[ROWS]):
-                begin = (box[ADDRESS] + block * box[BLOCK_STRIDE] + row * box[ROW_STRIDE]) // word_bytes
-                counts[box_index] += (begin + box[WORDS] - 1) // burst_words - begin // burst_words + 1
+        for team in range(max(box[TEAMS], 1)):
+            for block in range(box[BOX_BLOCKS]):
+                for row in range(box[ROWS]):
+                    begin = _begin(box, team, block, row) // word_bytes
+                    counts[box_index] += 1
+                    if not _is_skipped(box, team, row):
+                        counts[box_index] += (begin + box[WORDS] - 1) // burst_words - begin // burst_words
     return counts
 
 
@@ -328,19 +350,22 @@ def split(
     burst = 0
     for box_index in range(len(boxes)):
         box = boxes[box_index]
-        for block in range(box[BOX_BLOCKS]):
-            for row in range(box[ROWS]):
-                begin = (box[ADDRESS] + block * box[BLOCK_STRIDE] + row * box[ROW_STRIDE]) // word_bytes
-                left = box[WORDS]
-                while left > 0:
-                    words = min(left, burst_words - begin % burst_words)
-                    if box[WIDE] and bus_words > 1:
-                        beats[burst] = (begin % bus_words + words + bus_words - 1) // bus_words
-                        moved[burst] = words * word_bytes if box[WRITES] else beats[burst] * bus_words * word_bytes
-                    else:
-                        beats[burst] = words * word_beats
-                        moved[burst] = words * word_bytes
-                    begin, left, burst = begin + words, left - words, burst + 1
+        for team in range(max(box[TEAMS], 1)):
+            for block in range(box[BOX_BLOCKS]):
+                for row in range(box[ROWS]):
+                    begin = _begin(box, team, block, row) // word_bytes
+                    left = box[WORDS]
+                    if left > 0 and _is_skipped(box, team, row):
+                        left, burst = 0, burst + 1
+                    while left > 0:
+                        words = min(left, burst_words - begin % burst_words)
+                        if box[WIDE] and bus_words > 1:
+                            beats[burst] = (begin % bus_words + words + bus_words - 1) // bus_words
+                            moved[burst] = words * word_bytes if box[WRITES] else beats[burst] * bus_words * word_bytes
+                        else:
+                            beats[burst] = words * word_beats
+                            moved[burst] = words * word_bytes
+                        begin, left, burst = begin + words, left - words, burst + 1
     return moved
 
 

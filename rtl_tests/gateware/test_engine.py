@@ -14,9 +14,9 @@ from programs import DIGITS, SMALL, alone, behind, clamped, conv, image, network
 import hwgen
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.axi import Response
-from hwgen.gateware.engine.check import PARTS, faults
+from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, STUCK_CYCLES
-from hwgen.gateware.engine.job import Compute, Job, Load, Store, pack_jobs
+from hwgen.gateware.engine.job import PARTS, Compute, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import SMALL, alone, conv
 
-from hwgen.gateware.engine.check import PARTS, JobCheck, faults
-from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, digest, pack_jobs, seal
+from hwgen.gateware.engine.check import JobCheck, faults
+from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store, digest, pack_jobs, seal
 from hwgen.gateware.engine.port import Error
 from hwgen.program.compile import schedule
 

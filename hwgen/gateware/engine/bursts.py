@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -17,18 +17,29 @@ ADDRESS_BITS = 32 - (LANES.bit_length() - 1)
 ROW_BITS = 24
 
 
-#: Layout of a box of 8-byte words in memory: ``blocks`` blocks of ``rows`` rows of ``words`` words. Addresses and
-#: strides are in words. A box with 0 blocks is empty.
-BOX = data.StructLayout(
-    {
-        "address": ADDRESS_BITS,
-        "row_stride": ADDRESS_BITS,
-        "block_stride": ADDRESS_BITS,
-        "blocks": 12,
-        "rows": 16,
-        "words": ROW_BITS,
-    }
-)
+#: Fields of a box of 8-byte words in memory on an engine with one core, with their shapes.
+_BOX = {
+    "address": ADDRESS_BITS,
+    "row_stride": ADDRESS_BITS,
+    "block_stride": ADDRESS_BITS,
+    "blocks": 12,
+    "rows": 16,
+    "words": ROW_BITS,
+}
+#: Additional fields on an engine of several cores.
+_TEAMS = {"teams": 5, "team_stride": ADDRESS_BITS, "top": signed(16), "advance": 16, "height": 16}
+
+
+def box_layout(config: EngineConfig) -> data.StructLayout:
+    """Return the layout of a box of 8-byte words in memory: ``blocks`` blocks of ``rows`` rows of ``words`` words.
+
+    Addresses and strides are in words. A box with 0 blocks is empty.
+
+    On an engine of several cores, there are ``teams`` such boxes, ``team_stride`` apart; 0 teams are one. With
+    ``height``, row ``y`` of team ``t`` has the index ``top + t * advance + y``. A row whose index is not from 0 to
+    ``height - 1`` is a burst of 0 words.
+    """
+    return data.StructLayout(_BOX | (_TEAMS if config.has_cores else {}))
 
 
 def run_layout(config: EngineConfig) -> data.StructLayout:
@@ -42,9 +53,12 @@ def run_layout(config: EngineConfig) -> data.StructLayout:
 def box_burst(config: EngineConfig) -> data.StructLayout:
     """Return the layout of one burst of a box of memory words, with flags of the box's structure.
 
-    The flags mark the first burst of a row, block or box, and the last burst.
+    The flags mark the first burst of a row, block or box, and the last burst. On an engine of several cores, a flag
+    marks the first burst of a team, too.
     """
-    return data.StructLayout({"run": run_layout(config), "new_row": 1, "new_block": 1, "new_box": 1, "last": 1})
+    team = {"new_team": 1} if config.has_cores else {}
+    flags = {"new_row": 1, "new_block": 1, **team, "new_box": 1, "last": 1}
+    return data.StructLayout({"run": run_layout(config), **flags})
 
 
 def request_layout(config: EngineConfig) -> data.StructLayout:
@@ -94,7 +108,7 @@ class Bursts(ConfiguredComponent[EngineConfig]):
 
     Members
     -------
-    i : In(stream of BOX)
+    i : In(stream of box_layout(config))
         Boxes. A box is taken together with its last burst.
     o : Out(stream of box_burst(config))
         Bursts, in order of their addresses in the box.
@@ -105,7 +119,7 @@ class Bursts(ConfiguredComponent[EngineConfig]):
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        super().__init__(config, {"i": In(stream.Signature(BOX)), "o": Out(stream.Signature(box_burst(config)))})
+        super().__init__(config, {"i": In(stream.Signature(box_layout(config))), "o": Out(stream.Signature(box_burst(config)))})
 
     def elaborate(self, platform):
         m = Module()
@@ -125,6 +139,7 @@ class Bursts(ConfiguredComponent[EngineConfig]):
         fresh = Signal(3, name="new_flags", reset_less=True)  # first burst of a row, of a block, of the box
         to_border = Signal(range(max_words + 1), name="words_to_boundary")
         fits = Signal(name="row_fits")
+        teams = _Teams(m, box) if self.config.has_cores else None
         in_border = (max_words - 1).bit_length()
         m.d.comb += [
             to_border.eq(max_words - address[:in_border]),
@@ -134,7 +149,6 @@ class Bursts(ConfiguredComponent[EngineConfig]):
             burst.new_row.eq(fresh[0]),
             burst.new_block.eq(fresh[1]),
             burst.new_box.eq(fresh[2]),
-            burst.last.eq(ends.all()),
         ]
         with m.FSM():
             with m.State("BEGIN"):
@@ -148,12 +162,17 @@ class Bursts(ConfiguredComponent[EngineConfig]):
                     blocks_left.eq(Mux(empty, 1, box.blocks)),
                     fresh.eq(0b111),
                 ]
+                if teams:
+                    teams.begin(m, empty)
                 with m.If(self.i.valid):
                     m.next = "MEASURE"
             with m.State("MEASURE"):
+                if teams:
+                    teams.measure(m)
+                run_words = Mux(fits, words_left, to_border)
                 m.d.sync += [
-                    words.eq(Mux(fits, words_left, to_border)),
-                    ends[0].eq(fits),
+                    words.eq(teams.kept(run_words) if teams else run_words),
+                    ends[0].eq(fits | teams.skips if teams else fits),
                     ends[1].eq(rows_left == 1),
                     ends[2].eq(blocks_left == 1),
                     next_row.eq(row + box.row_stride),
@@ -168,14 +187,100 @@ class Bursts(ConfiguredComponent[EngineConfig]):
                         beyond = address[in_border:] + 1
                         m.d.sync += [address[:in_border].eq(0), address[in_border:].eq(beyond)]
                         m.d.sync += [words_left.eq(words_left - words), fresh.eq(0)]
+                        if teams:
+                            teams.same_row(m)
                     with m.Elif(~ends[1]):
                         m.d.sync += [address.eq(next_row), row.eq(next_row), words_left.eq(box.words)]
                         m.d.sync += [rows_left.eq(rows_left - 1), fresh.eq(0b001)]
+                        if teams:
+                            teams.next_row(m)
                     with m.Elif(~ends[2]):
                         m.d.sync += [address.eq(next_block), row.eq(next_block), block.eq(next_block)]
                         m.d.sync += [words_left.eq(box.words), rows_left.eq(box.rows)]
                         m.d.sync += [blocks_left.eq(blocks_left - 1), fresh.eq(0b011)]
+                        if teams:
+                            teams.next_block(m)
+                    if teams:
+                        with m.Elif(~teams.is_last):
+                            m.d.sync += [register.eq(teams.next_address) for register in (address, row, block)]
+                            m.d.sync += [words_left.eq(box.words), rows_left.eq(box.rows), blocks_left.eq(box.blocks)]
+                            m.d.sync += fresh.eq(0b011)
+                            teams.next_team(m)
                     with m.Else():
                         m.d.comb += self.i.ready.eq(1)
                         m.next = "BEGIN"
+        if teams:
+            m.d.comb += [burst.new_team.eq(teams.is_new), burst.last.eq(ends.all() & teams.is_last)]
+        else:
+            m.d.comb += burst.last.eq(ends.all())
         return m
+
+
+class _Teams:
+    """Registers of a burst generator on an engine of several cores: the present team, and the index of the row.
+
+    The methods add their changes to the generator's states.
+    """
+
+    def __init__(self, m: Module, box: data.View) -> None:
+        self._box = box
+        self._address = Signal(ADDRESS_BITS, name="team_address", reset_less=True)
+        self._left = Signal.like(box.teams, name="teams_left", reset_less=True)
+        self._top, self._index = (
+            Signal(signed(17), name=name, reset_less=True) for name in ("team_row_index", "row_index")
+        )
+        #: Whether the burst is the first of a team's box.
+        self.is_new = Signal(name="is_new_team", reset_less=True)
+        #: Whether the burst belongs to the last team's box.
+        self.is_last = Signal(name="is_last_team", reset_less=True)
+        #: Address of the next team's box.
+        self.next_address = Signal(ADDRESS_BITS, name="next_team_address", reset_less=True)
+        self._next_top = Signal(signed(17), name="next_team_row_index", reset_less=True)
+        #: Whether the present row is not in the map.
+        self.skips = Signal(name="skips_row")
+        outside = named(self._index.as_unsigned() >= box.height, "is_row_outside")
+        m.d.comb += self.skips.eq((box.height != 0) & outside)
+
+    def kept(self, words: Value) -> Value:
+        """Return the number of words of the present burst, 0 if its row is skipped."""
+        return Mux(self.skips, 0, words)
+
+    def begin(self, m: Module, empty: Value) -> None:
+        """Begin with the first team of a box."""
+        m.d.sync += [
+            self._address.eq(self._box.address),
+            self._left.eq(Mux(empty | (self._box.teams == 0), 1, self._box.teams)),
+            self._top.eq(self._box.top),
+            self._index.eq(self._box.top),
+            self.is_new.eq(1),
+        ]
+
+    def measure(self, m: Module) -> None:
+        """Compute what the next team begins with."""
+        m.d.sync += [
+            self.is_last.eq(self._left == 1),
+            self.next_address.eq(self._address + self._box.team_stride),
+            self._next_top.eq(self._top + self._box.advance),
+        ]
+
+    def same_row(self, m: Module) -> None:
+        """Go on with another burst of the row."""
+        m.d.sync += self.is_new.eq(0)
+
+    def next_row(self, m: Module) -> None:
+        """Go on with the next row of the block."""
+        m.d.sync += [self._index.eq(self._index + 1), self.is_new.eq(0)]
+
+    def next_block(self, m: Module) -> None:
+        """Go on with the first row of the team's next block."""
+        m.d.sync += [self._index.eq(self._top), self.is_new.eq(0)]
+
+    def next_team(self, m: Module) -> None:
+        """Begin with the box of the next team."""
+        m.d.sync += [
+            self._address.eq(self.next_address),
+            self._left.eq(self._left - 1),
+            self._top.eq(self._next_top),
+            self._index.eq(self._next_top),
+            self.is_new.eq(1),
+        ]

@@ -20,25 +20,11 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.config import CHAIN, LANES, STRIDES, TABLE_WORDS, EngineConfig
-from hwgen.gateware.engine.job import (
-    COUNT_BITS,
-    SEAL_BITS,
-    WORD_BITS,
-    Compute,
-    Drain,
-    Job,
-    JobPart,
-    Load,
-    Store,
-    engine_seal,
-    field_offsets,
-)
+from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, Job, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
-#: Class of each part of an engine's job by the part's name in `Job`, in the order of memory.
-PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
 #: Number of lookup tables that a load can write: `hwgen.gateware.engine.add.TABLES`, and the activation table.
 TABLES = 4
 
@@ -92,12 +78,12 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, blocks, rows, words: (blocks != 0) & ((rows == 0) | (words == 0)),
         "x_rows and x_words must not be 0 where x_blocks is not",
     )
-    words = engine.pixels * engine.map_words
+    words = engine.cores * engine.pixels * engine.map_words
     yield _fits("load", ("x_blocks", "x_rows", "x_words"), words)
     yield _fits(
         "load",
         ("x_blocks", "x_rows", "x_words"),
-        engine.addend_words,
+        engine.cores * engine.addend_words,
         only=("load.addend",),
         where=lambda addend: addend != 0,
     )
@@ -114,7 +100,7 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
             lambda _, steps, address: (steps != 0) & ((address & (alignment - 1)) != 0),
             f"w_address must be a multiple of {alignment} where w_steps is not 0",
         )
-    maximum = LANES * engine.parameter_words
+    maximum = LANES * engine.cores * engine.parameter_words
     yield Rule(
         ("load.p_words", "load.tables"),
         lambda _, words, tables: (tables == 0) & (words > maximum),
@@ -200,7 +186,7 @@ def _store_rules(engine: EngineConfig) -> Iterator[Rule]:
         lambda _, blocks, rows, words: (blocks != 0) & ((rows == 0) | (words == 0)),
         "rows and words must not be 0 where blocks is not",
     )
-    yield _fits("store", ("blocks", "rows", "words"), engine.output_words)
+    yield _fits("store", ("blocks", "rows", "words"), engine.cores * engine.output_words)
 
 
 def _earlier(part: str, count: str) -> Rule:
@@ -254,7 +240,7 @@ def faults(engine: EngineConfig, job_index: int, job: Job) -> Iterator[str]:
         if is_long and rule.broken(job_index, *operands):
             pairs = [f"{field.partition('.')[2]} {value}" for field, value in values.items()]
             shown = ", ".join(pairs) if len(pairs) > 1 else pairs[0].split()[1]
-            part = max(rule.looks_at, key=_word).partition(".")[0]
+            part = max(rule.looks_at, key=[*field_offsets()].index).partition(".")[0]
             yield f"job {job_index}: {part}.{rule.must}, not {shown}"
 
 
@@ -283,8 +269,8 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         word, valid = Signal(WORD_BITS, name="job_word", reset_less=True), Signal(name="job_word_valid")
-        word_index, job_index = Signal(range(Job.WORDS), name="word_index"), Signal(COUNT_BITS, name="job_index")
-        sealed = named(valid & (word_index == Job.WORDS - 1), "job_complete")
+        word_index, job_index = Signal(range(job_words(self.config)), name="word_index"), Signal(COUNT_BITS, name="job_index")
+        sealed = named(valid & (word_index == job_words(self.config) - 1), "job_complete")
         judged = Signal(name="verdict")
         m.d.sync += [
             word.eq(self.word.payload),
@@ -330,12 +316,12 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
         Each rule is evaluated with the last word that it reads. Registers store its fields of earlier words. A sum of
         bit lengths is compared a cycle later.
         """
-        operands = _Operands(m, word, word_index)
+        operands = _Operands(m, self.config, word, word_index)
         word_valid = delayed(m, "job_word_valid", valid, 1, reset_less=False)
         bad = Signal(name="is_rule_broken")
         broken = []
         for count, rule in enumerate(rules(self.config)):
-            last = max(_word(field) for field in rule.looks_at)
+            last = max(operands.word_of(field) for field in rule.looks_at)
             values = [operands.field(field, last) for field in rule.fields]
             values += [operands.product(field, factor) for field, factor in rule.products]
             violated = Signal(name=f"rule_{count}_broken")
@@ -361,26 +347,37 @@ class _Operands:
     Parameters
     ----------
     m : Module
+    config : EngineConfig
     word : Signal
         Word that arrives in this cycle.
     word_index : Signal
         Index of the word in its job.
     """
 
-    def __init__(self, m: Module, word: Signal, word_index: Signal) -> None:
-        self._m, self._now = m, word
+    def __init__(self, m: Module, config: EngineConfig, word: Signal, word_index: Signal) -> None:
+        self._m, self._now, self._offsets = m, word, field_offsets(config.has_cores)
         self._word = Signal.like(word, name="job_word_delayed", reset_less=True)
         self.word_index = Signal.like(word_index, name="word_index_delayed", reset_less=True)
         m.d.sync += [self._word.eq(word), self.word_index.eq(word_index)]
         self._shared: dict[Any, Value] = {}
 
+    def word_of(self, field: str) -> int:
+        """Return the index of the 64-bit job word that contains a job field."""
+        return self._offsets[field][0] // WORD_BITS
+
+    def _bits(self, field: str) -> tuple[int, int]:
+        """Return a job field's bit offset in its 64-bit job word, and the field's width in bits."""
+        offset, width = self._offsets[field]
+        return offset % WORD_BITS, width
+
     def field(self, field: str, last: int) -> Value:
         """Return the value of a job field, in the cycle in which the job's word ``last`` is checked."""
-        return self._stored(field, _view(field, self._word), last, field)
+        first, width = self._bits(field)
+        return self._stored(field, self._word[first : first + width], last, field)
 
     def length(self, field: str, last: int) -> Value:
         """Return the bit length of a job field's value, in the cycle in which the job's word ``last`` is checked."""
-        first, width = _bits(field)
+        first, width = self._bits(field)
         length = self._shared.get((first, width))
         if length is None:
             length = self._shared[first, width] = Signal(
@@ -408,12 +405,12 @@ class _Operands:
 
     def _stored(self, key: str, value: Value, last: int, field: str) -> Value:
         """Return ``value`` if its job field is in word ``last``, otherwise a register that stores the earlier value."""
-        if _word(field) == last:
+        if self.word_of(field) == last:
             return value
         if key not in self._shared:
             name = f"stored_{key.replace('.', '_').replace(' ', '_')}"
             self._shared[key] = Signal(len(value), name=name, reset_less=True)
-            with self._m.If(self.word_index == _word(field)):
+            with self._m.If(self.word_index == self.word_of(field)):
                 self._m.d.sync += self._shared[key].eq(value)
         return self._shared[key]
 
@@ -426,20 +423,3 @@ def _length(value: Value) -> Value:
     low, high = value[:half], value[half:]
     return Mux(high.any(), half + _length(high), _length(low))
 
-
-def _word(field: str) -> int:
-    """Return the index of the 64-bit job word that contains a job field."""
-    offset, _ = field_offsets()[field]
-    return offset // WORD_BITS
-
-
-def _bits(field: str) -> tuple[int, int]:
-    """Return a job field's bit offset in its 64-bit job word, and the field's width in bits."""
-    offset, width = field_offsets()[field]
-    return offset % WORD_BITS, width
-
-
-def _view(field: str, word: Signal) -> Value:
-    """Return the bits of a job field from the 64-bit job word that contains the field."""
-    first, width = _bits(field)
-    return word[first : first + width]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import gcd
 
 from amaranth.lib import data
 
+from hwgen import frozen
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine.axi import MAX_BEATS
 
@@ -17,6 +18,8 @@ LANES = 8
 CHAIN = 4
 #: Possible widths of the memory port, in bytes.
 BUS_BYTES = (4, 8, 16, 32, 64)
+#: Maximum number of cores of an engine.
+MOST_CORES = 16
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
 #: Number of words in a table that is written at run time: one for each 8-bit value.
@@ -59,6 +62,9 @@ class EngineConfig:
         Maximum number of outstanding read bursts, and of outstanding write bursts.
     queue : int
         Number of jobs that can wait in front of each unit.
+    cores : int
+        Number of cores, from 1 to 16. Each has an array, buffers and a finish. All cores compute the same steps in the
+        same cycles. Several cores have arrays of 8 maps.
 
     Raises
     ------
@@ -79,6 +85,7 @@ class EngineConfig:
     bus_bytes: int = 8
     outstanding: int = 32
     queue: int = 16
+    cores: int = field(default=1, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -101,6 +108,10 @@ class EngineConfig:
                 raise ConfigError(f"{name} must be a power of two from 2 to {maximum}, not {size!r}")
         if not 16 <= self.sum_bits <= 32:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
+        if type(self.cores) is not int or not 1 <= self.cores <= MOST_CORES:
+            raise ConfigError(f"cores must be from 1 to {MOST_CORES}, not {self.cores!r}")
+        if self.cores > 1 and self.maps != LANES:
+            raise ConfigError(f"maps must be {LANES} with several cores, not {self.maps!r}")
         self._check_bus()
 
     def _check_bus(self) -> None:
@@ -118,6 +129,11 @@ class EngineConfig:
                 raise ConfigError(
                     f"{name} must be at least {minimum} with bus_bytes {self.bus_bytes}, not {getattr(self, name)}"
                 )
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether the engine has several cores, and jobs the fields that divide a layer among them."""
+        return self.cores > 1
 
     @property
     def bus_words(self) -> int:
@@ -181,8 +197,8 @@ class EngineConfig:
 
     @property
     def multipliers(self) -> int:
-        """Number of products that the array computes per step: output maps times pixels times channels."""
-        return self.maps * self.pixels * CHAIN
+        """Number of products that all cores compute per step: output maps times pixels times channels."""
+        return self.cores * self.maps * self.pixels * CHAIN
 
     @property
     def rotation_stages(self) -> int:

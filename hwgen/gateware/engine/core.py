@@ -24,15 +24,20 @@ from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.lookup import delayed
 
 
+def numbered(config: EngineConfig, name: str) -> list[str]:
+    """Return the names of a component or port that each core has: ``name`` alone, or numbered with several cores."""
+    return [f"{name}_{core}" for core in range(config.cores)] if config.has_cores else [name]
+
+
 def core_ports(config: EngineConfig) -> dict[str, Member]:
-    """Return a mapping from the name of each port of the engine's compute core to its Amaranth signature member.
+    """Return a mapping from the name of each port of the engine's compute cores to its Amaranth signature member.
 
     Counters count jobs modulo ``2**COUNT_BITS``. ``finished`` pulses when the last word of a job with beats is in the
     output buffer, in the order of the jobs.
     """
     return {
-        "compute": In(stream.Signature(Compute.layout())),
-        "drain": In(stream.Signature(Drain.layout())),
+        "compute": In(stream.Signature(Compute.layout(config.has_cores))),
+        "drain": In(stream.Signature(Drain.layout(config.has_cores))),
         **{name: In(signature) for name, signature in fills(config).items()},
         "loaded": In(COUNT_BITS),
         "stored": In(COUNT_BITS),
@@ -40,7 +45,10 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
         "computed": Out(COUNT_BITS),
         "drained": Out(COUNT_BITS),
         "active": Out(1),
-        "beats": Out(stream.Signature(drain_beat(config), always_ready=True)),
+        **{
+            name: Out(stream.Signature(drain_beat(config), always_ready=True)) for name in numbered(config, "beats")
+        },
+        **({"write_cores": In(config.cores)} if config.has_cores else {}),
     }
 
 
@@ -52,6 +60,10 @@ def words_latency(config: EngineConfig) -> int:
     return Lanes.LATENCY + config.buffer_latency
 
 
+#: Names of the components of which an engine of several cores has one for each core.
+OF_CORE = ("maps", "weights", "array", "finish")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
     """Configuration of the compute core of ``engine``, with its FPGA resources."""
@@ -60,7 +72,10 @@ class CoreConfig:
 
     @cached_property
     def components(self) -> dict[str, ComponentConfig]:
-        """Mapping from the name of each component of the compute core to its configuration, without the delays."""
+        """Mapping from the name of each component of the compute core to its configuration, without the delays.
+
+        Each core has components with the names in `OF_CORE`.
+        """
         configs = {
             "steps": StepsConfig,
             "lanes": LanesConfig,
@@ -73,7 +88,9 @@ class CoreConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        return sum((part.resources for part in self.components.values()), self.own)
+        parts = self.components.items()
+        counts = {name: self.engine.cores if name in OF_CORE else 1 for name, _ in parts}
+        return sum((part.resources for name, part in parts for _ in range(counts[name])), self.own)
 
     @cached_property
     def own(self) -> Resources:
@@ -95,6 +112,9 @@ class CoreConfig:
 class Core(ConfiguredComponent[EngineConfig]):
     """Compute core of the engine: map buffer, weight buffer, lane addressing, array and drain, with their sequencers.
 
+    With several cores, each has its own map buffer, weight buffer and array. They share the sequencers, and so compute
+    the same steps in the same cycles.
+
     A job counts as computed when its last step has read the buffers, so that these words can be overwritten. A job
     counts as drained when its last word is ``finished``; a job without beats, when all jobs before it are drained.
     `hwgen.schedule.engine_core` predicts the cycles.
@@ -110,6 +130,8 @@ class Core(ConfiguredComponent[EngineConfig]):
     map_write, weight_write : In(stream, always ready)
         Writes of the words of a bus beat into the buffers. The last word of a job can be written one cycle before the
         job counts as loaded.
+    write_cores : In(number of cores), only with several cores
+        Cores whose buffers are written.
     loaded, stored : In(24)
         Numbers of loaded and of stored jobs.
     finished : In(1)
@@ -119,7 +141,7 @@ class Core(ConfiguredComponent[EngineConfig]):
     active : Out(1)
         Whether a step is computed, or sums are drained.
     beats : Out(stream, always ready)
-        Complete sums (`drain_beat`).
+        Complete sums (`drain_beat`). With several cores: ``beats_0``, ``beats_1`` and so on.
     """
 
     def __init__(self, config: EngineConfig):
@@ -130,15 +152,21 @@ class Core(ConfiguredComponent[EngineConfig]):
         config = self._config
         m.submodules.steps = self._steps = steps = Steps(config)
         m.submodules.lanes = self._lanes = Lanes(config)
-        m.submodules.maps = self._maps = ReuseBuffer(config)
-        m.submodules.weights = self._weights = WeightBuffer(config)
-        m.submodules.array = self._array = Array(config)
+        self._maps, self._weights, self._arrays = (
+            [component(config) for _ in range(config.cores)] for component in (ReuseBuffer, WeightBuffer, Array)
+        )
+        for name, parts in (("maps", self._maps), ("weights", self._weights), ("array", self._arrays)):
+            for numbered_name, part in zip(numbered(config, name), parts, strict=True):
+                m.submodules[numbered_name] = part
         m.submodules.drains = self._drains = DrainWalk(config)
         connect(m, flipped(self.compute), steps.jobs)
         connect(m, flipped(self.drain), self._drains.jobs)
         for name in fills(config):
-            buffer = self._maps if name.startswith("map") else self._weights
-            connect(m, flipped(getattr(self, name)), buffer.write)
+            buffers = self._maps if name.startswith("map") else self._weights
+            for core, buffer in enumerate(buffers):
+                write = getattr(self, name)
+                is_written = self.write_cores[core] if config.has_cores else 1
+                m.d.comb += [buffer.write.valid.eq(write.valid & is_written), buffer.write.payload.eq(write.payload)]
         m.d.comb += steps.loaded.eq(self.loaded)
         self._elaborate_operands(m)
         self._elaborate_control(m)
@@ -148,7 +176,7 @@ class Core(ConfiguredComponent[EngineConfig]):
 
     def _elaborate_operands(self, m: Module) -> None:
         """Connect step sequencer, lane addressing, map buffer and weight buffer to the array's operand inputs."""
-        steps, lanes, maps, array = self._steps, self._lanes, self._maps, self._array
+        steps, lanes = self._steps, self._lanes
         words = words_latency(self._config)
         m.d.comb += [
             lanes.walk.eq(steps.walk),
@@ -156,30 +184,37 @@ class Core(ConfiguredComponent[EngineConfig]):
             steps.walked.eq(lanes.walked),
             lanes.step.eq(steps.step),
             lanes.job.eq(steps.job),
-            maps.rest.eq(lanes.rest),
-            maps.words.eq(lanes.words),
-            array.words.eq(maps.o),
-            array.inside.eq(delayed(m, "inside", lanes.inside, words + 1 - Lanes.INSIDE_LATENCY)),
-            self._weights.step.eq(delayed(m, "weight_step", steps.step.weights, words + 1 - WeightBuffer.LATENCY)),
-            array.weights.eq(self._weights.o),
         ]
+        inside = delayed(m, "inside", lanes.inside, words + 1 - Lanes.INSIDE_LATENCY)
+        step = delayed(m, "weight_step", steps.step.weights, words + 1 - WeightBuffer.LATENCY)
+        for maps, weights, array in zip(self._maps, self._weights, self._arrays, strict=True):
+            m.d.comb += [
+                maps.rest.eq(lanes.rest),
+                maps.words.eq(lanes.words),
+                array.words.eq(maps.o),
+                array.inside.eq(inside),
+                weights.step.eq(step),
+                array.weights.eq(weights.o),
+            ]
 
     def _elaborate_control(self, m: Module) -> None:
         """Delay each step's control word until its operands reach the array, and count computed jobs."""
-        steps, array = self._steps, self._array
+        steps = self._steps
         words = words_latency(self._config)
-        control = Signal.like(array.control, name="control_0")
+        control = Signal.like(self._arrays[0].control, name="control_0")
         m.d.comb += [
             *(control[name].eq(steps.step[name]) for name in ("zero", "resume", "ends", "slot", "half")),
             *(control[name].eq(steps.job[name]) for name in ("channelwise", "maximum", "pad")),
-            array.valid.eq(delayed(m, "step_valid", steps.valid, words, reset_less=False)),
-            array.control.eq(delayed(m, "control", control, words)),
         ]
+        valid, control = delayed(m, "step_valid", steps.valid, words, reset_less=False), delayed(m, "control", control, words)
+        for array in self._arrays:
+            m.d.comb += [array.valid.eq(valid), array.control.eq(control)]
         ended = delayed(m, "job_end", steps.ended, words - 1, reset_less=False)
         m.d.sync += self.computed.eq(self.computed + ended)
 
     def _elaborate_drain(self, m: Module) -> None:
-        steps, array, drains = self._steps, self._array, self._drains
+        steps, drains = self._steps, self._drains
+        yields = self._arrays[0].yields  # all arrays compute the same steps
         # The drain takes two cycles from ``complete`` to its selection.
         complete = words_latency(self._config) + Array.SUM_LATENCY - 2
         drain_cycles = Array.DRAIN_LATENCY
@@ -192,12 +227,17 @@ class Core(ConfiguredComponent[EngineConfig]):
             drains.complete.eq(
                 delayed(m, "group_complete", steps.valid & steps.step.complete, complete, reset_less=False)
             ),
-            drains.yields.eq(array.yields),
+            drains.yields.eq(yields),
             drains.finished.eq(self.finished),
             steps.release.eq(drains.release),
-            array.select.eq(drains.select),
             self.drained.eq(drains.drained),
-            self.beats.valid.eq(delayed(m, "beat_valid", drains.valid & ~array.yields, drain_cycles, reset_less=False)),
-            self.beats.payload.sums.eq(array.sums),
-            *(self.beats.payload[name].eq(note[name]) for name in note.shape().members),
         ]
+        valid = delayed(m, "beat_valid", drains.valid & ~yields, drain_cycles, reset_less=False)
+        for name, array in zip(numbered(self._config, "beats"), self._arrays, strict=True):
+            beats = getattr(self, name)
+            m.d.comb += [
+                array.select.eq(drains.select),
+                beats.valid.eq(valid),
+                beats.payload.sums.eq(array.sums),
+                *(beats.payload[field].eq(note[field]) for field in note.shape().members),
+            ]

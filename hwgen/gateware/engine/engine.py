@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
+from amaranth import Array, Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,14 +15,15 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import ADDRESS_BITS
-from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.core import Core, CoreConfig
-from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.core import OF_CORE, Core, CoreConfig, numbered
+from hwgen.gateware.engine.finish import Finish, FinishConfig, read_latency
 from hwgen.gateware.engine.job import COUNT_BITS
 from hwgen.gateware.engine.load import fills
 from hwgen.gateware.engine.memory_side import MemorySide, MemorySideConfig
 from hwgen.gateware.engine.port import PACE, Error
 from hwgen.gateware.layer import ComponentConfig
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.stream import join
 
 #: Cycles from ``start`` to the internal ``begin`` of a run, and from the completion of the run's last job to ``done``.
@@ -57,7 +58,7 @@ class EngineDesign:
     @property
     def memory_side(self) -> MemorySideConfig:
         """Configuration of the engine's memory side: memory port, and fetch, load and store units."""
-        return MemorySideConfig(engine=self.engine, read_latency=self.finish.read_latency)
+        return MemorySideConfig(engine=self.engine, read_latency=read_latency(self.engine))
 
     @property
     def core(self) -> CoreConfig:
@@ -82,17 +83,29 @@ class EngineDesign:
         """Tuple of this design alone, because the engine counts as one layer where an accelerator lists its layers."""
         return (self,)
 
+    def count(self, name: str) -> int:
+        """Return the number of the engine's components of a name: one, or one for each core."""
+        return self.engine.cores if name in OF_CORE else 1
+
     @cached_property
     def resources(self) -> Resources:
         """FPGA resources of all components of the engine, and of the logic between them."""
-        return sum((part.resources for part in self.components.values()), self.own)
+        parts = self.components.items()
+        return sum((part.resources for name, part in parts for _ in range(self.count(name))), self.own)
 
     @property
     def own(self) -> Resources:
-        """FPGA resources of the engine outside of its components: an address, a counter and four comparisons."""
+        """FPGA resources of the engine outside of its components: an address, a counter and four comparisons.
+
+        With several cores, also the choice of the core whose words are stored.
+        """
         cost = Cost()
-        cost.ff = ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
-        cost.lut = 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
+        if self.engine.has_cores:
+            bits, cores = LANES * 8 * self.engine.bus_words, self.engine.cores
+            cost.ff += bits + cores.bit_length() * read_latency(self.engine)
+            cost.lut += bits * -(-(cores - 1) // 3)
+        cost.ff += ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
+        cost.lut += 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
         return self.core.own + cost.resources
 
     def component(self) -> Engine:
@@ -148,38 +161,58 @@ class Engine(ConfiguredComponent[EngineConfig]):
 
     def elaborate(self, platform):
         m = Module()
-        finish_config = FinishConfig(engine=self.config)
-        memory_side = MemorySideConfig(engine=self.config, read_latency=finish_config.read_latency).component()
-        core, finish = Core(self.config), finish_config.component()
+        config = self.config
+        memory_side = EngineDesign(engine=config).memory_side.component()
+        core, finishes = Core(config), [FinishConfig(engine=config).component() for _ in range(config.cores)]
         clear, begin = Signal(name="run_reset"), Signal(name="run_begin")
-        for name, part in (("memory_side", memory_side), ("core", core), ("finish", finish)):
+        for name, part in (
+            ("memory_side", memory_side),
+            ("core", core),
+            *zip(numbered(config, "finish"), finishes, strict=True),
+        ):
             m.submodules[name] = ResetInserter(clear)(part)
         wiring.connect(m, inside=memory_side.m_axi, outside=wiring.flipped(self.m_axi))
         for source, sink in (
             (memory_side.compute, core.compute),
             (memory_side.drain, core.drain),
-            *((getattr(memory_side, name), getattr(core, name)) for name in fills(self.config)),
-            (memory_side.parameter_write, finish.parameters),
-            (memory_side.addend_write, finish.addends),
-            (core.beats, finish.beats),
+            *((getattr(memory_side, name), getattr(core, name)) for name in fills(config)),
+            *zip(map(core.__getattribute__, numbered(config, "beats")), (part.beats for part in finishes), strict=True),
         ):
             join(m, source=source, sink=sink)
+        self._elaborate_finishes(m, memory_side, finishes)
         m.d.comb += [
             memory_side.begin.eq(begin),
             memory_side.pace.eq(self.pace),
             memory_side.computed.eq(core.computed),
             memory_side.drained.eq(core.drained),
-            memory_side.word.eq(finish.data),
-            finish.address.eq(memory_side.address),
+            *([core.write_cores.eq(memory_side.write_cores)] if config.has_cores else []),
             core.loaded.eq(memory_side.loaded),
             core.stored.eq(memory_side.stored),
-            core.finished.eq(finish.finished),
+            core.finished.eq(finishes[0].finished),  # all cores drain the same sums in the same cycles
             self.error.eq(memory_side.error),
         ]
         runs = self._elaborate_run(m, memory_side, clear, begin)
         m.d.comb += memory_side.stop.eq(self.stop & runs)
         self._elaborate_watch(m, memory_side, core, runs)
         return m
+
+    def _elaborate_finishes(self, m: Module, memory_side: MemorySide, finishes: list[Finish]) -> None:
+        """Connect the cores' output pipelines to the memory side: writes, and words that are stored."""
+        words = []
+        for core, finish in enumerate(finishes):
+            is_written = memory_side.write_cores[core] if self.config.has_cores else 1
+            for source, sink in (
+                (memory_side.parameter_write, finish.parameters),
+                (memory_side.addend_write, finish.addends),
+            ):
+                m.d.comb += [sink.valid.eq(source.valid & is_written), sink.payload.eq(source.payload)]
+            m.d.comb += finish.address.eq(memory_side.address)
+            words.append(finish.data)
+        if not self.config.has_cores:
+            m.d.comb += memory_side.word.eq(words[0])
+            return
+        core = delayed(m, "read_core", memory_side.core, FinishConfig.read_latency)
+        m.d.comb += memory_side.word.eq(delayed(m, "stored_word", Array(words)[core], 1))
 
     def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
         """Add the state machine of a program's run (reset, begin, wait for all jobs); return whether one is active."""

@@ -8,9 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, word_address
-from hwgen.gateware.engine.check import PARTS
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.job import COUNT_BITS, Job, JobPart, Load
+from hwgen.gateware.engine.job import COUNT_BITS, PARTS, JobPart, Load, job_words
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
@@ -29,6 +28,8 @@ class PartQueue(wiring.Component):
     part : type of JobPart
     depth : int
         Number of parts that can wait, besides the part that the unit works on.
+    several : bool
+        Whether the engine has several cores.
 
     Members
     -------
@@ -48,16 +49,16 @@ class PartQueue(wiring.Component):
         part is taken, and ``room`` rises in that cycle.
     """
 
-    def __init__(self, part: type[JobPart], depth: int):
-        self._part = part
+    def __init__(self, part: type[JobPart], depth: int, several: bool = False):
+        self._part, self._words = part, part.num_words(several)
         self._depth = depth
         super().__init__(
             {
                 "word": In(8 * LANES),
-                "enable": In(part.WORDS),
+                "enable": In(part.num_words(several)),
                 "push": In(1),
                 "room": Out(1),
-                "o": Out(stream.Signature(part.layout())),
+                "o": Out(stream.Signature(part.layout(several))),
             }
         )
 
@@ -67,13 +68,18 @@ class PartQueue(wiring.Component):
         return self._part
 
     @property
+    def words(self) -> int:
+        """Number of 64-bit words of a part."""
+        return self._words
+
+    @property
     def depth(self) -> int:
         """Number of job parts that can wait in the queue."""
         return self._depth
 
     def elaborate(self, platform):
         m = Module()
-        words = data.ArrayLayout(8 * LANES, self.part.WORDS)
+        words = data.ArrayLayout(8 * LANES, self.words)
         m.submodules.parts = parts = memory.Memory(
             shape=words, depth=self.depth, init=[], attrs=ram_attributes(self.depth, "lut")
         )
@@ -138,7 +144,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
                 "program_base": In(32),
                 "request": Out(stream.Signature(request_layout(config))),
                 "word": In(stream.Signature(8 * LANES, always_ready=True)),
-                **{name: Out(stream.Signature(part.layout())) for name, part in PARTS.items()},
+                **{name: Out(stream.Signature(part.layout(config.has_cores))) for name, part in PARTS.items()},
                 "jobs": Out(COUNT_BITS),
                 "ended": Out(1),
             },
@@ -147,7 +153,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         m.submodules.bursts = bursts = Bursts(self.config)
-        queues = {name: PartQueue(part, self.config.queue) for name, part in PARTS.items()}
+        queues = {name: PartQueue(part, self.config.queue, self.config.has_cores) for name, part in PARTS.items()}
         pushed, end, room = self._elaborate_queues(m, queues)
         wanted = Signal(name="is_job_wanted")
         box = bursts.i.payload
@@ -156,7 +162,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
             bursts.i.valid.eq(wanted),
             box.blocks.eq(1),
             box.rows.eq(1),
-            box.words.eq(Job.WORDS),
+            box.words.eq(job_words(self.config)),
             self.request.valid.eq(bursts.o.valid & room),
             *(self.request.payload[name].eq(value) for name, value in request.items()),
             bursts.o.ready.eq(self.request.ready & room),
@@ -164,7 +170,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         with m.If(self.begin):
             m.d.sync += [wanted.eq(1), box.address.eq(word_address(self.program_base))]
         with m.Elif(bursts.i.ready):
-            m.d.sync += [wanted.eq(0), box.address.eq(box.address + Job.WORDS)]
+            m.d.sync += [wanted.eq(0), box.address.eq(box.address + job_words(self.config))]
         with m.Elif(pushed):
             m.d.sync += [wanted.eq(~end), self.ended.eq(end), self.jobs.eq(self.jobs + 1)]
         return m
@@ -176,8 +182,9 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         and the third whether every queue has room.
         """
         pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")
-        word_index = Signal(range(Job.WORDS), name="word_index")
-        last = named(word_index == Job.WORDS - 1, "is_last_word")
+        words = job_words(self.config)
+        word_index = Signal(range(words), name="word_index")
+        last = named(word_index == words - 1, "is_last_word")
         m.d.comb += [pushed.eq(self.word.valid & last)]
         with m.If(self.word.valid):
             m.d.sync += word_index.eq(Mux(last, 0, word_index + 1))
@@ -191,10 +198,10 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
                 queue.word.eq(self.word.payload),
                 *(
                     queue.enable[word].eq(self.word.valid & (word_index == first_word + word))
-                    for word in range(queue.part.WORDS)
+                    for word in range(queue.words)
                 ),
                 queue.push.eq(pushed),
             ]
-            first_word += queue.part.WORDS
+            first_word += queue.words
         m.d.comb += room.eq(Cat(queue.room for queue in queues.values()).all())
         return pushed, end, room

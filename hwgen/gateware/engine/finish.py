@@ -152,6 +152,11 @@ class FinishConfig:
         return Finish(self)
 
 
+def read_latency(engine: EngineConfig) -> int:
+    """Return the cycles from an address of the output buffers to the word of the core that is stored."""
+    return FinishConfig.read_latency + engine.has_cores
+
+
 class Finish(ConfiguredComponent[FinishConfig]):
     """Output pipeline of the engine: requantises sums, adds another map, looks outputs up, pools and stores them.
 

@@ -47,15 +47,35 @@ SEAL_BITS = 32
 COUNT_BITS = 24
 
 
-def _bits(width: int, *, signed: bool = False) -> Any:
-    return field(default=0, metadata={"width": width, "signed": signed})
+def _bits(width: int, *, signed: bool = False, of_cores: int | None = None) -> Any:
+    """Return a field of ``width`` bits; on engines of several cores it has ``of_cores`` bits.
+
+    A field with a width of 0 exists on engines of several cores alone.
+    """
+    widths = width, width if of_cores is None else of_cores
+    return field(default=0, metadata={"widths": widths, "signed": signed})
+
+
+def _cores(width: int, *, signed: bool = False) -> Any:
+    """Return a field that jobs have on engines of several cores alone."""
+    return _bits(0, signed=signed, of_cores=width)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPart:
-    """Base class of an engine job's part for one unit (load, compute, drain, store): bit fields in 64-bit words."""
+    """Base class of an engine job's part for one unit (load, compute, drain, store): bit fields in 64-bit words.
+
+    On engines of several cores a part has more fields, behind the others; with one core these keep their defaults.
+    """
 
     WORDS: ClassVar[int]
+    #: Additional words on engines of several cores.
+    CORE_WORDS: ClassVar[int] = 0
+
+    @classmethod
+    def num_words(cls, several: bool) -> int:
+        """Return the number of 64-bit words of the part; ``several`` says whether the engine has several cores."""
+        return cls.WORDS + cls.CORE_WORDS * several
 
     def __post_init__(self) -> None:
         for name, low, high in self._bounds():
@@ -72,45 +92,45 @@ class JobPart:
             if item.metadata["signed"]
             else (item.name, 0, (1 << width) - 1)
             for item in fields(cls)
-            for width in (item.metadata["width"],)
+            for width in (max(item.metadata["widths"]),)
         )
 
     @classmethod
     @cache
-    def _offsets(cls) -> tuple[tuple[Field[Any], int], ...]:
-        """Return every dataclass field of the job part, in order, paired with the offset of the field's lowest bit."""
+    def offsets(cls, several: bool = False) -> tuple[tuple[Field[Any], int, int], ...]:
+        """Return a triple for every field of the job part, in order: the field, its lowest bit's offset, its width."""
         offset, offsets = 0, []
         for item in fields(cls):
-            width = item.metadata["width"]
+            width = item.metadata["widths"][several]
+            if not width:
+                continue
             if offset // WORD_BITS != (offset + width - 1) // WORD_BITS:
                 offset = -(-offset // WORD_BITS) * WORD_BITS
-            offsets.append((item, offset))
+            offsets.append((item, offset, width))
             offset += width
-        assert offset <= cls.WORDS * WORD_BITS, cls
+        assert offset <= cls.num_words(several) * WORD_BITS, cls
         return tuple(offsets)
 
     @classmethod
-    def layout(cls) -> data.FlexibleLayout:
+    def layout(cls, several: bool = False) -> data.FlexibleLayout:
         """Return the layout of the job part's 64-bit words as one value, with the first word in the lowest bits."""
         members: dict[int | str, data.Field] = {
-            item.name: data.Field((signed if item.metadata["signed"] else unsigned)(item.metadata["width"]), offset)
-            for item, offset in cls._offsets()
+            item.name: data.Field((signed if item.metadata["signed"] else unsigned)(width), offset)
+            for item, offset, width in cls.offsets(several)
         }
-        return data.FlexibleLayout(cls.WORDS * WORD_BITS, members)
+        return data.FlexibleLayout(cls.num_words(several) * WORD_BITS, members)
 
-    def pack(self) -> int:
+    def pack(self, several: bool = False) -> int:
         """Return the job part's 64-bit words as one integer, with the first word in the lowest bits."""
         return sum(
-            (getattr(self, item.name) & ((1 << item.metadata["width"]) - 1)) << offset
-            for item, offset in self._offsets()
+            (getattr(self, item.name) & ((1 << width) - 1)) << offset for item, offset, width in self.offsets(several)
         )
 
     @classmethod
-    def unpack(cls, packed: int) -> Self:
+    def unpack(cls, packed: int, several: bool = False) -> Self:
         """Return the job part whose 64-bit words form the integer ``packed``: the inverse of `pack`."""
         values = {}
-        for item, offset in cls._offsets():
-            width = item.metadata["width"]
+        for item, offset, width in cls.offsets(several):
             value = packed >> offset & ((1 << width) - 1)
             values[item.name] = value - (value >> width - 1 << width) if item.metadata["signed"] else value
         return cls(**values)
@@ -121,6 +141,9 @@ class Load(JobPart):
     """Load part of an engine's job: fetches a box of a feature map, weights, and requantisation parameters.
 
     They are fetched in this order.
+
+    On an engine of several cores, the cores form teams of equal size. The words of a team's box go to all members, or
+    are *dealt*: block ``b`` goes to member ``b % members`` alone, as block ``b // members`` of its buffer.
 
     Each of the three can be missing. A box has ``x_blocks`` blocks of 8 channels, ``x_rows`` rows and ``x_words``
     pixels per row; a pixel of a block is one word. The pixel in row ``y`` and column ``x`` of the box has position
@@ -135,6 +158,7 @@ class Load(JobPart):
     """
 
     WORDS = 6
+    CORE_WORDS = 2
 
     end: int = _bits(1)
     """Flag of the last job of the engine's program."""
@@ -176,6 +200,33 @@ class Load(JobPart):
     """Destination of loaded parameters: the first block in the parameter buffer, or the index of the first table."""
     tables: int = _bits(1)
     """Flag: the loaded parameter words are entries of lookup tables, not requantisation parameters."""
+    members: int = _cores(3)
+    """Number of cores of a team, as a base-2 logarithm: core ``c`` is member ``c % 2**members`` of its team.
+
+    The team is ``c // 2**members``.
+    """
+    x_dealt: int = _cores(1)
+    """Flag: the box's blocks are dealt to the members of a team. Otherwise each member gets all blocks."""
+    p_dealt: int = _cores(1)
+    """Flag: blocks of 8 parameter words are dealt to the members of a team."""
+    x_teams: int = _cores(5)
+    """Number of teams with a box of their own, from team 0 on. With 0, all teams get the same box."""
+    w_blocks: int = _cores(10)
+    """Number of blocks of ``w_steps`` weight steps that are dealt to the members of a team.
+
+    They follow each other in memory. With 0, all cores get the same ``w_steps`` steps.
+    """
+    x_team_stride: int = _cores(32)
+    """Distance in memory between the boxes of successive teams."""
+    x_top: int = _cores(16, signed=True)
+    """Row of the map in which team 0's box begins, for boxes that reach beyond the map.
+
+    With ``x_height``, row ``y`` of team ``t``'s box is row ``x_top + t * x_advance + y`` of the map. It is not loaded
+    unless it is from 0 to ``x_height - 1``. Rows are those that the box steps through.
+    """
+    x_advance: int = _cores(16)
+    x_height: int = _cores(16)
+    """Number of rows of the map, or 0 if all rows of all boxes lie in the map."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +241,7 @@ class Compute(JobPart):
     """
 
     WORDS = 5
+    CORE_WORDS = 1
 
     groups: int = _bits(8)
     """Number of pixel groups (one output pixel per lane of the array) that the job computes in each fold.
@@ -259,6 +311,10 @@ class Compute(JobPart):
     """Map buffer distance from a tap to the next kernel row's tap, in banks beyond ``row_words``."""
     plane: int = _bits(15)
     """Map buffer distance between the planes of successive blocks of 8 channels, in words."""
+    members: int = _cores(3)
+    """Number of cores of a team, as a base-2 logarithm (`Load.members`)."""
+    row_advance: int = _cores(16)
+    """Distance between the values of ``origin_row`` of successive teams, in rows of the input box."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,11 +374,14 @@ class Store(JobPart):
     A row has ``words`` words. There are ``blocks`` blocks.
 
     The rows of a block follow each other without gaps in the output buffer.
+
+    On an engine of several cores, block ``b`` is block ``b // members`` of member ``b % members`` of each team.
     """
 
     WORDS = 3
+    CORE_WORDS = 2
 
-    blocks: int = _bits(5)
+    blocks: int = _bits(5, of_cores=9)
     """Number of blocks of 8 output maps that the job writes to memory. With 0, nothing is written."""
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
@@ -331,6 +390,21 @@ class Store(JobPart):
     block_stride: int = _bits(32)
     rows: int = _bits(16)
     words: int = _bits(16)
+    members: int = _cores(3)
+    """Number of cores of a team, as a base-2 logarithm (`Load.members`)."""
+    teams: int = _cores(5)
+    """Number of teams whose outputs are stored, from team 0 on; 0 means one team."""
+    team_stride: int = _cores(32)
+    """Distance in memory between the outputs of successive teams."""
+    advance: int = _cores(16)
+    top: int = _cores(16)
+    """Row of the map in which team 0's outputs begin.
+
+    With ``height``, row ``y`` of team ``t`` is row ``top + t * advance + y`` of the map. It is not stored unless it is
+    below ``height``.
+    """
+    height: int = _cores(16)
+    """Number of rows of the map, or 0 if all rows of all teams lie in the map."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,34 +416,51 @@ class Job:
     drain: Drain = Drain()
     store: Store = Store()
 
-    PART_WORDS: ClassVar[int] = Load.WORDS + Compute.WORDS + Drain.WORDS + Store.WORDS
-    WORDS: ClassVar[int] = PART_WORDS + 1
+    #: Numbers of words and bytes of a job of an engine with one core; `job_words` and `job_bytes` are for all engines.
+    WORDS: ClassVar[int] = Load.WORDS + Compute.WORDS + Drain.WORDS + Store.WORDS + 1
     BYTES: ClassVar[int] = WORDS * WORD_BITS // 8
 
-    def pack(self) -> bytes:
-        """Return the bytes of the job's four parts, without the seal (checksum and engine digest)."""
+    def pack(self, several: bool = False) -> bytes:
+        """Return the bytes of the job's four parts, without the seal (checksum and engine digest).
+
+        ``several`` says whether the engine has several cores.
+        """
         parts = (self.load, self.compute, self.drain, self.store)
-        return b"".join(part.pack().to_bytes(part.WORDS * WORD_BITS // 8, "little") for part in parts)
+        return b"".join(part.pack(several).to_bytes(part.num_words(several) * WORD_BITS // 8, "little") for part in parts)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Job:
+    def unpack(cls, packed: bytes, several: bool = False) -> Job:
         """Return the job whose four parts have the bytes ``packed``. A seal behind the parts is ignored."""
         unpacked, offset = [], 0
-        for part in (Load, Compute, Drain, Store):
-            size = part.WORDS * WORD_BITS // 8
-            unpacked.append(part.unpack(int.from_bytes(packed[offset : offset + size], "little")))
+        for part in PARTS.values():
+            size = part.num_words(several) * WORD_BITS // 8
+            unpacked.append(part.unpack(int.from_bytes(packed[offset : offset + size], "little"), several))
             offset += size
         return cls(load=unpacked[0], compute=unpacked[1], drain=unpacked[2], store=unpacked[3])
 
 
+#: Class of each part of an engine's job by the part's name in `Job`, in the order of memory.
+PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Drain, "store": Store}
+
+
+def job_words(engine: EngineConfig) -> int:
+    """Return the number of 64-bit words of a job of an engine, its seal included."""
+    return sum(part.num_words(engine.has_cores) for part in PARTS.values()) + 1
+
+
+def job_bytes(engine: EngineConfig) -> int:
+    """Return the number of bytes of a job of an engine, its seal included."""
+    return job_words(engine) * WORD_BITS // 8
+
+
 @cache
-def field_offsets() -> dict[str, tuple[int, int]]:
+def field_offsets(several: bool = False) -> dict[str, tuple[int, int]]:
     """Return a mapping from every field ``part.name`` of an engine's job to its bit offset in the job and its width."""
     offsets, first = {}, 0
-    for name, part in (("load", Load), ("compute", Compute), ("drain", Drain), ("store", Store)):
-        for item, offset in part._offsets():
-            offsets[f"{name}.{item.name}"] = first + offset, item.metadata["width"]
-        first += part.WORDS * WORD_BITS
+    for name, part in PARTS.items():
+        for item, offset, width in part.offsets(several):
+            offsets[f"{name}.{item.name}"] = first + offset, width
+        first += part.num_words(several) * WORD_BITS
     return offsets
 
 
@@ -455,12 +546,16 @@ def digest(engine: EngineConfig) -> str:
     The digest depends on the sizes of the engine and on the offsets of its job fields, under their frozen names
     (`hwgen.frozen`).
     """
-    sizes = {frozen.field_name(size): getattr(engine, size.name) for size in fields(engine)}
+    sizes = {
+        frozen.field_name(size): getattr(engine, size.name)
+        for size in fields(engine)
+        if frozen.is_digested(engine, size)
+    }
     layouts = {
         frozen.class_name(part): [
-            (frozen.field_name(field), offset, field.metadata["width"]) for field, offset in part._offsets()
+            (frozen.field_name(field), offset, width) for field, offset, width in part.offsets(engine.has_cores)
         ]
-        for part in (Load, Compute, Drain, Store)
+        for part in PARTS.values()
     }
     return hashlib.sha256(json.dumps([sizes, layouts], sort_keys=True).encode()).hexdigest()[:16]
 
@@ -481,7 +576,7 @@ def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
 
 def pack_jobs(engine: EngineConfig, jobs: Sequence[Job]) -> bytes:
     """Return the bytes of an engine's program: all jobs in order, each followed by its seal (checksum and digest)."""
-    packed = (job.pack() for job in jobs)
+    packed = (job.pack(engine.has_cores) for job in jobs)
     return b"".join(
         parts + seal(engine, job_index, parts).to_bytes(WORD_BITS // 8, "little")
         for job_index, parts in enumerate(packed)

@@ -83,9 +83,9 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             {
                 "walk": In(1),
                 "walked": Out(1),
-                "next_job": In(Compute.layout()),
+                "next_job": In(Compute.layout(config.has_cores)),
                 "step": In(step_layout(config)),
-                "job": In(Compute.layout()),
+                "job": In(Compute.layout(config.has_cores)),
                 "rest": Out(range(config.pixels)),
                 "words": Out(data.ArrayLayout(range(config.map_words), config.pixels)),
                 "inside": Out(config.pixels),

@@ -48,7 +48,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "part": In(stream.Signature(Load.layout())),
+                "part": In(stream.Signature(Load.layout(config.has_cores))),
                 "computed": In(COUNT_BITS),
                 "stored": In(COUNT_BITS),
                 "request": Out(stream.Signature(read_layout(config))),
@@ -71,17 +71,21 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         burst = bursts.o.payload
         is_wide = named(Cat(target == option for option in WIDE).any(), "is_wide")
         run = request_of(self.config, burst.run, is_wide)
+        deal = _Deal(m, self.config, part, burst, target, take) if self.config.has_cores else None
         with m.If(take):
             m.d.sync += [
                 self.request.valid.eq(1),
                 *(request.run[name].eq(value) for name, value in run.items()),
-                request.tag.target.eq(target),
+                request.tag.target.eq(Mux(burst.run.words == 0, Target.NOTHING, target) if deal else target),
                 request.tag.fresh.eq(burst.new_row),
                 request.tag.done.eq(burst.last & last_box),
             ]
         with m.Elif(self.request.ready):
             m.d.sync += self.request.valid.eq(0)
-        self._elaborate_addresses(m, burst, take, target)
+        if deal:
+            with m.If(take):
+                m.d.sync += request.tag.cores.eq(deal.cores)
+        self._elaborate_addresses(m, burst, take, target, deal)
         return m
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
@@ -101,6 +105,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             has_weights.eq(part.w_steps != 0),
             has_parameters.eq(part.p_words != 0),
         ]
+        weights = named(part.w_steps * self.config.weight_words, "weight_words")
         m.d.comb += [bursts.i.valid.eq(seen), box.rows.eq(1), box.blocks.eq(1)]
         with m.If(has_map & ~past[0]):
             m.d.comb += [
@@ -113,13 +118,18 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 box.rows.eq(part.x_rows),
                 box.words.eq(part.x_words),
             ]
+            if self.config.has_cores:
+                m.d.comb += [box.teams.eq(part.x_teams), box.team_stride.eq(word_address(part.x_team_stride))]
+                m.d.comb += [getattr(box, name).eq(part[f"x_{name}"]) for name in ("top", "advance", "height")]
         with m.Elif(has_weights & ~past[1]):
             m.d.comb += [
                 target.eq(Target.WEIGHTS),
                 last_box.eq(~has_parameters),
                 box.address.eq(word_address(part.w_address)),
-                box.words.eq(part.w_steps * self.config.weight_words),
+                box.words.eq(weights),
             ]
+            if self.config.has_cores:
+                m.d.comb += [box.block_stride.eq(weights), box.blocks.eq(Mux(part.w_blocks == 0, 1, part.w_blocks))]
         with m.Elif(has_parameters):
             m.d.comb += [
                 target.eq(Mux(part.tables, Target.TABLES, Target.PARAMETERS)),
@@ -127,13 +137,18 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 box.address.eq(word_address(part.p_address)),
                 box.words.eq(part.p_words),
             ]
+            if self.config.has_cores:
+                with m.If(part.p_dealt):
+                    m.d.comb += [box.words.eq(LANES), box.block_stride.eq(LANES), box.blocks.eq(part.p_words[3:])]
         with m.Else():
             m.d.comb += [last_box.eq(1), box.blocks.eq(0)]
         with m.If(bursts.i.ready & bursts.i.valid):
             m.d.sync += past.eq(Mux(last_box, 0, Mux(has_map & ~past[0], 0b01, 0b11)))
         return target, last_box
 
-    def _elaborate_addresses(self, m: Module, burst: data.View, take: Signal, target: Any) -> None:
+    def _elaborate_addresses(
+        self, m: Module, burst: data.View, take: Signal, target: Any, deal: _Deal | None
+    ) -> None:
         """Add the logic that gives the first burst of each row in memory its address and bank in the target buffer.
 
         The next row's address is known two cycles ahead. The tag has the position of the first beat's first lane, which
@@ -170,16 +185,17 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         wraps = named(rest >= self.config.pixels, "bank_wraps")
         m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
         m.d.sync += [
-            next_block.eq(block_place + part.x_plane),
+            next_block.eq(block_place + (deal.plane if deal else part.x_plane)),
             next_place.eq(row_place + part.x_pitch_words + wraps),
             next_rest.eq(Mux(wraps, rest - self.config.pixels, rest)),
         ]
         place, first = Signal.like(tag.place, name="burst_address"), Signal.like(tag.rest, name="burst_bank")
         m.d.comb += [place.eq(next_place), first.eq(next_rest)]
-        with m.If(burst.new_box):
+        with m.If(burst.new_team if deal else burst.new_box):
             m.d.comb += [place.eq(begin_place), first.eq(begin_rest)]
         with m.Elif(burst.new_block):
-            m.d.comb += [place.eq(next_block), first.eq(begin_rest)]
+            m.d.comb += [place.eq(Mux(deal.stays, block_place, next_block) if deal else next_block)]
+            m.d.comb += first.eq(begin_rest)
         lane_place, lane_rest = self._elaborate_first_lane(m, burst, target, place, first)
         with m.If(take & burst.new_row):
             m.d.sync += [row_place.eq(place), row_rest.eq(first), tag.place.eq(lane_place), tag.rest.eq(lane_rest)]
@@ -216,6 +232,57 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         return Mux(is_before, row - 1, row), Mux(is_before, last_banks, first - lanes_before)
 
 
+class _Deal:
+    """Choice of the cores that get the words of a burst, on an engine of several cores.
+
+    Parameters
+    ----------
+    part : View of Load
+        Load part that is being requested.
+    burst : View of box_burst
+    target : Signal
+        Target of the burst's box.
+    take : Signal
+        Whether the burst is requested in this cycle.
+    """
+
+    def __init__(
+        self, m: Module, config: EngineConfig, part: data.View, burst: data.View, target: Any, take: Signal
+    ) -> None:
+        cores = range(config.cores)
+        is_map = named(Cat(target == option for option in (Target.MAP, Target.ADDEND)).any(), "is_map_box")
+        is_weights = named(target == Target.WEIGHTS, "is_weight_box")
+        dealt, has_teams = Signal(name="is_dealt", reset_less=True), Signal(name="has_teams", reset_less=True)
+        #: Buffer words between a core's successive blocks.
+        self.plane = Signal(16, name="box_plane", reset_less=True)
+        m.d.sync += [
+            dealt.eq(Mux(is_map, part.x_dealt, Mux(is_weights, part.w_blocks != 0, part.p_dealt))),
+            has_teams.eq(is_map & (part.x_teams != 0)),
+            self.plane.eq(Mux(is_map, part.x_plane, Mux(is_weights, part.w_steps, 1))),
+        ]
+        team, member = Signal(cores, name="team", reset_less=True), Signal(cores, name="member", reset_less=True)
+        last_member = Signal(cores, name="last_member", reset_less=True)
+        next_team, next_member = Signal.like(team, name="burst_team"), Signal.like(member, name="burst_member")
+        m.d.sync += last_member.eq(((1 << part.members) - 1)[: len(member)])
+        m.d.comb += [next_team.eq(team), next_member.eq(member)]
+        with m.If(burst.new_box):
+            m.d.comb += [next_team.eq(0), next_member.eq(0)]
+        with m.Elif(burst.new_team):
+            m.d.comb += [next_team.eq(team + 1), next_member.eq(0)]
+        with m.Elif(burst.new_block & dealt):
+            m.d.comb += next_member.eq(Mux(member == last_member, 0, member + 1))
+        with m.If(take):
+            m.d.sync += [team.eq(next_team), member.eq(next_member)]
+        #: Whether a new block is in the same place as the block before, but in another core.
+        self.stays = named(dealt & (next_member != 0), "block_stays")
+        #: Cores that get the words.
+        self.cores = Signal(config.cores, name="burst_cores")
+        for core in cores:
+            of_team = (Cat(core >> bits == next_team for bits in range(len(team) + 1)) >> part.members)[0]
+            of_member = (core & last_member) == next_member
+            m.d.comb += self.cores[core].eq((~has_teams | of_team) & (~dealt | of_member))
+
+
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
     """Return a mapping from the name of each write stream into the engine's map and weight buffers to its signature."""
     layouts = {"map_write": map_write(config), "weight_write": weight_write(config)}
@@ -241,6 +308,8 @@ class Placement(ConfiguredComponent[EngineConfig]):
         Writes of single words of parameters and tables (`PARAMETER_LAYOUT`).
     loaded : Out(24)
         Number of loaded jobs.
+    cores : Out(number of cores), only with several cores
+        Cores whose buffers are written.
 
     Latency and throughput
         An answer's words in cycle c are written into a buffer in c + 1; a job's word leaves in c. ``loaded`` increments
@@ -257,6 +326,7 @@ class Placement(ConfiguredComponent[EngineConfig]):
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "addend_write": Out(stream.Signature(addend_write(config), always_ready=True)),
                 "loaded": Out(COUNT_BITS),
+                **({"cores": Out(config.cores)} if config.has_cores else {}),
             },
         )
 
@@ -318,6 +388,8 @@ class Placement(ConfiguredComponent[EngineConfig]):
             word.eq(answer.word),
             is_table.eq(target == Target.TABLES),
         ]
+        if self.config.has_cores:
+            m.d.sync += self.cores.eq(answer.tag.cores)
         for port, option in (
             (self.map_write, Target.MAP),
             (self.weight_write, Target.WEIGHTS),

@@ -13,10 +13,10 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
-from hwgen.gateware.engine.check import PARTS, JobCheck
+from hwgen.gateware.engine.check import JobCheck
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.fetch import FetchUnit
-from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute, Drain, Job
+from hwgen.gateware.engine.job import COUNT_BITS, PARTS, WORD_BITS, Compute, Drain, job_words
 from hwgen.gateware.engine.load import LoadUnit, Placement, fills
 from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
@@ -64,7 +64,7 @@ class MemorySideConfig:
             _FF + more_ff + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
         )
         for depth, widths in (
-            (engine.queue, Job.PART_WORDS * (WORD_BITS,)),
+            (engine.queue, (job_words(engine) - 1) * (WORD_BITS,)),
             (engine.outstanding, outstanding_bits(engine)),
         ):
             luts = MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts
@@ -104,6 +104,10 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
         Numbers of computed and drained jobs.
     loaded, stored : Out(24)
         Numbers of loaded and stored jobs. The words of a loaded job are written in the cycle before at the latest.
+    write_cores : Out(number of cores), only with several cores
+        Cores whose buffers are written.
+    core : Out, only with several cores
+        Core whose output buffer is read.
     jobs : Out(24)
         Number of fetched jobs.
     ended : Out(1)
@@ -122,6 +126,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
 
     def __init__(self, config: MemorySideConfig):
         engine = config.engine
+        cores = {"write_cores": Out(engine.cores), "core": Out(range(engine.cores))} if engine.has_cores else {}
         super().__init__(
             config,
             {
@@ -129,11 +134,12 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
                 "begin": In(1),
                 "program_base": In(32),
                 "pace": In(PACE),
-                "compute": Out(stream.Signature(Compute.layout())),
-                "drain": Out(stream.Signature(Drain.layout())),
+                "compute": Out(stream.Signature(Compute.layout(engine.has_cores))),
+                "drain": Out(stream.Signature(Drain.layout(engine.has_cores))),
                 **{name: Out(signature) for name, signature in fills(engine).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "addend_write": Out(stream.Signature(addend_write(engine), always_ready=True)),
+                **cores,
                 "address": Out(range(engine.output_words)),
                 "word": In(8 * LANES * engine.bus_words),
                 **{name: In(COUNT_BITS) for name in ("computed", "drained")},
@@ -181,6 +187,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
             load.stored.eq(self.stored),
             store.drained.eq(self.drained),
             self.address.eq(store.address),
+            *([self.write_cores.eq(placement.cores), self.core.eq(store.core)] if engine.has_cores else []),
             store.word.eq(self.word),
             self.loaded.eq(placement.loaded),
             self.jobs.eq(fetch.jobs),

@@ -76,10 +76,12 @@ def tag_layout(config: EngineConfig) -> data.StructLayout:
     """Return the layout of a read burst's tag: the destination of its words, stored until they arrive.
 
     With ``fresh``, the first lane of the first beat goes to address ``place`` and position ``rest`` (a bank, or a
-    lane of parameters). Otherwise it follows the burst before. ``done`` marks the last burst of a job.
+    lane of parameters). Otherwise it follows the burst before. ``done`` marks the last burst of a job. On an engine of
+    several cores, ``cores`` marks those whose buffers get the words.
     """
     rest = max(config.pixels, config.weight_banks, LANES) - 1
-    return data.StructLayout({"target": Target, "fresh": 1, "done": 1, "place": 16, "rest": rest.bit_length()})
+    cores = {"cores": config.cores} if config.has_cores else {}
+    return data.StructLayout({"target": Target, "fresh": 1, "done": 1, "place": 16, "rest": rest.bit_length(), **cores})
 
 
 def read_layout(config: EngineConfig) -> data.StructLayout:

@@ -118,15 +118,15 @@ class Steps(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "jobs": In(stream.Signature(Compute.layout())),
+                "jobs": In(stream.Signature(Compute.layout(config.has_cores))),
                 "loaded": In(COUNT_BITS),
                 "release": In(1),
-                "next_job": Out(Compute.layout()),
+                "next_job": Out(Compute.layout(config.has_cores)),
                 "walk": Out(1),
                 "walked": In(1),
                 "valid": Out(1),
                 "step": Out(step_layout(config)),
-                "job": Out(Compute.layout()),
+                "job": Out(Compute.layout(config.has_cores)),
                 "ended": Out(1),
             },
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream
 from amaranth.lib.wiring import In, Out
 
@@ -42,6 +42,8 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         Words of the granted bursts, in order.
     address, word : Out, In(64 or more)
         Word address in the output buffer, and the word. With a bus of several words, the next words follow.
+    core : Out, only with several cores
+        Core whose output buffer is read.
 
     Latency and throughput
         docs/reference/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is
@@ -53,12 +55,13 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "part": In(stream.Signature(Store.layout())),
+                "part": In(stream.Signature(Store.layout(config.has_cores))),
                 "drained": In(COUNT_BITS),
                 "request": Out(stream.Signature(write_layout(config))),
                 "written": Out(stream.Signature(written_layout(config))),
                 "address": Out(range(config.output_words)),
                 "word": In(8 * LANES * config.bus_words),
+                **({"core": Out(range(config.cores))} if config.has_cores else {}),
             },
         )
 
@@ -83,6 +86,9 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
             box.rows.eq(part.rows),
             box.words.eq(part.words),
         ]
+        if self.config.has_cores:
+            m.d.comb += [box.team_stride.eq(word_address(part.team_stride))]
+            m.d.comb += [getattr(box, name).eq(part[name]) for name in ("teams", "top", "advance", "height")]
         take, full, met = Signal(name="burst_transfer"), Signal(name="has_request"), Signal(name="conditions_met")
         words = Signal.like(bursts.o.payload.run.words, name="burst_words", reset_less=True)
         burst, request = bursts.o.payload, self.request.payload
@@ -110,6 +116,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         m.d.comb += [
             entry.place.eq(begin - first),
             entry.reads.eq(request.run.beats if bits else words),
+            *([entry.core.eq(self._core)] if self.config.has_cores else []),
             granted.w_data.eq(entry),
             granted.w_en.eq(self.request.valid & self.request.ready & (words != 0)),
         ]
@@ -125,7 +132,8 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         """
         bits = self.config.lane_bits
         lanes = {"begin": bits, "end": bits} if bits else {}
-        return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **lanes})
+        core = {"core": range(self.config.cores)} if self.config.has_cores else {}
+        return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **lanes, **core})
 
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
         """Add the registers that track, and return, the output buffer address at which the current burst's words begin.
@@ -142,12 +150,38 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
             for name in ("next_burst_address", "next_block_address")
         )
         m.d.sync += [behind.eq(begin + words), next_block.eq(block + part.o_plane)]
-        new_block = named(Mux(burst.new_box, part.o_base, next_block), "new_block_address")
+        new_block = Mux(burst.new_box, part.o_base, next_block)
+        if self.config.has_cores:
+            stays = self._elaborate_cores(m, burst, take)
+            new_block = Mux(burst.new_team, part.o_base, Mux(stays, block, next_block))
+        new_block = named(new_block, "new_block_address")
         with m.If(take):
             m.d.sync += begin.eq(Mux(burst.new_block, new_block, behind))
             with m.If(burst.new_block):
                 m.d.sync += block.eq(new_block)
         return begin
+
+    def _elaborate_cores(self, m: Module, burst: data.View, take: Signal) -> Value:
+        """Add the registers of the core whose words a burst has; return whether a new block stays in its place.
+
+        It then is the next member's.
+        """
+        part, cores = self.part.payload, range(self.config.cores)
+        first, member = Signal(cores, name="team_core", reset_less=True), Signal(cores, name="member", reset_less=True)
+        last_member = Signal(cores, name="last_member", reset_less=True)
+        next_first, next_member = Signal.like(first, name="burst_team_core"), Signal.like(member, name="burst_member")
+        self._core = Signal(cores, name="burst_core", reset_less=True)
+        m.d.sync += last_member.eq(((1 << part.members) - 1)[: len(member)])
+        m.d.comb += [next_first.eq(first), next_member.eq(member)]
+        with m.If(burst.new_box):
+            m.d.comb += [next_first.eq(0), next_member.eq(0)]
+        with m.Elif(burst.new_team):
+            m.d.comb += [next_first.eq(first + last_member + 1), next_member.eq(0)]
+        with m.Elif(burst.new_block):
+            m.d.comb += next_member.eq(Mux(member == last_member, 0, member + 1))
+        with m.If(take):
+            m.d.sync += [first.eq(next_first), member.eq(next_member), self._core.eq(next_first + next_member)]
+        return named(next_member != 0, "block_stays")
 
     def _elaborate_words(self, m: Module, granted: fifo.SyncFIFO) -> None:
         """Add a FIFO, and the logic that reads granted bursts' words from the output buffer while the FIFO has room."""
@@ -167,6 +201,8 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         m.d.sync += room.eq(room - read + moved)
         with m.If(granted.r_en):
             m.d.sync += [self.address.eq(burst.place), left.eq(Mux(granted.r_rdy, burst.reads, 0))]
+            if self.config.has_cores:
+                m.d.sync += self.core.eq(burst.core)
         with m.Elif(read):
             m.d.sync += [self.address.eq(self.address + step), left.eq(left - 1)]
         last, present = named(left == 1, "is_last_read"), Signal(step, name="present_words", init=1)
