@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from amaranth.sim import Simulator
@@ -204,8 +204,9 @@ def jobs(draw) -> Job:
     parts = {name: getattr(GOOD, name) for name in PARTS}
     for _ in range(draw(st.integers(1, 3))):
         name = draw(st.sampled_from(list(PARTS)))
-        field = draw(st.sampled_from([each for each in fields(PARTS[name]) if not each.metadata["signed"]]))
-        top = (1 << field.metadata["width"]) - 1
+        options = [(field, width) for field, _, width in PARTS[name].offsets() if not field.metadata["signed"]]
+        field, width = draw(st.sampled_from(options))
+        top = (1 << width) - 1
         value = draw(st.one_of(st.integers(0, min(top, 20)), st.integers(0, top)))
         parts[name] = replace(parts[name], **{field.name: value})
     return Job(**parts)

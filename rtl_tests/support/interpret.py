@@ -11,6 +11,7 @@ their bits, and groups without a slot.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from hwgen.errors import CheckError
 from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.engine.config import CHAIN, LANES, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
-from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
+from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.file import Program
 from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
+from hwgen.program.tiles import MOST_PIXELS
 
 _NEVER = -1
 #: Number of look-up tables: the tables of additions, and one table of outputs.
@@ -52,23 +54,24 @@ def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
     for place, data in regions:
         memory[place] = np.frombuffer(data, np.uint8)
         written[place.start // WORD : place.stop // WORD] = True
-    Interpreter(program.engine, memory, written).run()
+    (Cores if program.engine.has_cores else Interpreter)(program.engine, memory, written).run()
     return tuple(
         np.stack([unpack_map(memory[each.at(number)].tobytes(), each.map) for number in range(program.batch)])
         for each in program.outputs
     )
 
 
-def jobs(memory: np.ndarray, base: int) -> Iterator[Job]:
-    """Yield the jobs of the program at an address, up to its last job.
+def jobs(memory: np.ndarray, base: int, several: bool = False) -> Iterator[Job]:
+    """Yield the jobs of the program at an address, up to its last job; ``several``: of an engine of several cores.
 
     Raises
     ------
     CheckError
         If it has none.
     """
-    for address in range(base, len(memory) - Job.BYTES + 1, Job.BYTES):
-        job = Job.unpack(memory[address : address + Job.BYTES].tobytes())
+    size = sum(part.num_words(several) for part in PARTS.values()) * WORD + WORD
+    for address in range(base, len(memory) - size + 1, size):
+        job = Job.unpack(memory[address : address + size].tobytes(), several)
         yield job
         if job.load.end:
             return
@@ -115,6 +118,7 @@ class Interpreter:
         self._last_drains = [0]  # of so many stored jobs, how many have been computed for sure
         self._walked: tuple[int, ...] | None = None
         self._open = False
+        self.needed = MOST_PIXELS  # pixels of a tile from here on may read anything
 
     def run(self, base: int = 0) -> int:
         """Do all jobs of the program at an address; how many there were.
@@ -126,15 +130,33 @@ class Interpreter:
         """
         count = 0
         for count, job in enumerate(list(jobs(self.memory, base)), start=1):
-            self._now = count - 1
-            self._last_drains.append(count if job.drain.blocks else self._last_drains[-1])
-            self._load(job.load)
-            self._compute(job.compute)
-            self._drain(job.compute, job.drain)
-            self._store(job.drain, job.store)
+            self.begin(count - 1, job.drain)
+            self.load(job.load)
+            self.compute(job.compute, job.drain)
+            self.store(job.drain, job.store)
+        self.end()
+        return count
+
+    def begin(self, number: int, drain: Drain) -> None:
+        self._now = number
+        self._last_drains.append(number + 1 if drain.blocks else self._last_drains[-1])
+
+    def compute(self, compute: Compute, drain: Drain) -> None:
+        self._compute(compute)
+        self._drain(compute, drain)
+
+    def pass_by(self, compute: Compute) -> None:
+        """Leave a job out, whose results nobody needs."""
+        if compute.groups and compute.walk:
+            self._walked = compute.stride, compute.columns, compute.wrap_words
+
+    def forget(self) -> None:
+        """Leave the outputs that are not stored."""
+        self._output_known[:] = False
+
+    def end(self) -> None:
         if self._open:
             raise self._wrong("sums are left that no job completes")
-        return count
 
     def _wrong(self, what: str) -> CheckError:
         return CheckError(f"job {self._now}: {what}")
@@ -157,7 +179,7 @@ class Interpreter:
         if readers.size and readers.max() >= done:
             raise self._wrong(f"{what}: job {int(readers.max())} may still read what lies there; {done} must be done")
 
-    def _load(self, load: Load) -> None:
+    def load(self, load: Load) -> None:
         if load.wait_computed > self._now or load.wait_stored > self._now:
             raise self._wrong("it waits for itself or for a later job")
         self._computed = max(self._computed, load.wait_computed, self._last_drains[load.wait_stored])
@@ -331,6 +353,7 @@ class Interpreter:
         """Words ``(groups, pixels, 8)``, or ``pad`` where a tap lies outside the box."""
         words = place % self.engine.map_words
         bank = np.broadcast_to(bank, words.shape)
+        inside = inside & (np.arange(inside.size).reshape(inside.shape) < self.needed)
         if not self._map_known[bank[inside], words[inside]].all():
             raise self._wrong("a lane reads a word of the map buffer that was never loaded")
         self._map_readers[bank[inside], words[inside]] = self._now
@@ -428,7 +451,7 @@ class Interpreter:
             sums = (sums - drain.a_low) * (self._operands(drain, block) - drain.a_zero_point)
         return requantise(sums.T + bias[:, None], rule, _BOUND).T
 
-    def _store(self, drain: Drain, store: Store) -> None:
+    def store(self, drain: Drain, store: Store) -> None:
         if not store.blocks:
             return
         rows, columns = np.arange(store.rows)[:, None], np.arange(store.words)
@@ -445,3 +468,109 @@ class Interpreter:
             words = addresses // WORD
             self.memory.reshape(-1, WORD)[words] = self._output[places].view(np.uint8)
             self.written[words], self._writers[words] = True, self._now
+
+
+class Cores:
+    """An engine of several cores, each an interpreter that sees its own share of every job, and their memory.
+
+    A core computes only tiles of which it stores something. Pixels that it does not store may read anything. Parameters
+    are those of `Interpreter`.
+    """
+
+    def __init__(self, engine: EngineConfig, memory: np.ndarray, written: np.ndarray) -> None:
+        self.engine, self.memory = engine, memory
+        one = replace(engine, cores=1)
+        self._cores = [Interpreter(one, memory, written) for _ in range(engine.cores)]
+        for core in self._cores[1:]:
+            core._writers = self._cores[0]._writers  # as the memory, one for all
+
+    def run(self, base: int = 0) -> int:
+        """Do all jobs of the program at an address; how many there were. Errors are those of `Interpreter.run`."""
+        found = list(jobs(self.memory, base, several=True))
+        tile_ends, end = [0] * len(found), len(found) - 1
+        for number in reversed(range(len(found))):
+            end = number if found[number].store.blocks else end
+            tile_ends[number] = end
+        for number, (job, end) in enumerate(zip(found, tile_ends, strict=True)):
+            for index, core in enumerate(self._cores):
+                self._check(number, job)
+                core.begin(number, job.drain)
+                for load in self._loads(job.load, index):
+                    core.load(load)
+                stores, whole = self._stores(found[end].store, index), found[end].store.rows
+                if not stores:
+                    core.pass_by(job.compute)
+                    continue
+                core.needed = found[end].drain.pixels * stores[0].rows // whole
+                team = index >> job.compute.members
+                own = replace(job.compute, origin_row=job.compute.origin_row + team * job.compute.row_advance)
+                core.compute(own, job.drain)
+            for index, core in enumerate(self._cores):
+                for store in self._stores(job.store, index):
+                    core.store(job.drain, store)
+                core.forget()  # rows beyond the map
+        for core in self._cores:
+            core.end()
+        return len(found)
+
+    def _check(self, number: int, job: Job) -> None:
+        """Refuse teams of cores that the engine doesn't have, and parts that are divided in other ways."""
+        for teams, members in ((job.load.x_teams, job.load.members), (job.store.teams, job.store.members)):
+            if max(teams, 1) << members > self.engine.cores:
+                raise CheckError(f"job {number}: {teams} teams of {1 << members} cores must be an engine's")
+        if job.store.blocks and job.compute.groups and job.store.members != job.compute.members:
+            raise CheckError(f"job {number}: it stores {job.store.members} and computes {job.compute.members}")
+        if job.store.blocks and -(-job.store.blocks >> job.store.members) != job.drain.blocks:
+            raise CheckError(f"job {number}: {job.drain.blocks} blocks of each core must be {job.store.blocks} in all")
+
+    def _loads(self, load: Load, core: int) -> list[Load]:
+        """Return the loads of a single core that do what ``load`` does for core ``core``."""
+        team, member, members = core >> load.members, core % (1 << load.members), 1 << load.members
+        waits = Load(wait_computed=load.wait_computed, wait_stored=load.wait_stored)
+        found = [waits]
+        if load.x_blocks and team < (load.x_teams or self.engine.cores):
+            found += self._box(load, waits, team, *((member, members) if load.x_dealt else (0, 1)))
+        if load.w_steps:
+            size = load.w_steps * self.engine.weight_words * WORD
+            blocks = range(member, load.w_blocks, members) if load.w_blocks else range(1)
+            for place, block in enumerate(blocks):
+                base = (load.w_base + place * load.w_steps) % (1 << 16)
+                address = load.w_address + block * size
+                found.append(replace(waits, w_address=address, w_steps=load.w_steps, w_base=base))
+        if load.p_words:
+            words = LANES if load.p_dealt else load.p_words
+            blocks = range(member, load.p_words // LANES, members) if load.p_dealt else range(1)
+            for place, block in enumerate(blocks):
+                own = {"p_address": load.p_address + block * LANES * WORD, "p_base": (load.p_base + place) % (1 << 8)}
+                found.append(replace(waits, p_words=words, tables=load.tables, **own))
+        return found
+
+    def _box(self, load: Load, waits: Load, team: int, first: int, step: int) -> list[Load]:
+        """Return the load of a team's box: every ``step``-th block from ``first`` on, and the rows in the map."""
+        blocks, pixels = len(range(first, load.x_blocks, step)), self.engine.pixels
+        top = load.x_top + team * load.x_advance
+        begin, end = (max(-top, 0), min(load.x_height - top, load.x_rows)) if load.x_height else (0, load.x_rows)
+        if not blocks or end <= begin:
+            return []
+        position = load.x_base * pixels + load.x_first + begin * (load.x_pitch_words * pixels + load.x_pitch_rest)
+        place = {"x_base": position // pixels % (1 << 15), "x_first": position % pixels}
+        if load.addend:
+            place = {"x_base": (load.x_base + begin * load.x_pitch_words) % (1 << 15), "x_first": 0}
+        names = ("addend", "x_row_stride", "x_words", "x_pitch_words", "x_pitch_rest", "x_plane")
+        address = load.x_address + (team * load.x_team_stride if load.x_teams else 0)
+        address += first * load.x_block_stride + begin * load.x_row_stride
+        own = {name: getattr(load, name) for name in names} | place
+        own |= {"x_blocks": blocks, "x_rows": end - begin, "x_block_stride": step * load.x_block_stride}
+        return [replace(waits, x_address=address % ADDRESSES, **own)]
+
+    def _stores(self, store: Store, core: int) -> list[Store]:
+        """Return the stores of a single core that do what ``store`` does for core ``core``: one, or none."""
+        team, member, members = core >> store.members, core % (1 << store.members), 1 << store.members
+        blocks, top = len(range(member, store.blocks, members)), store.top + team * store.advance
+        rows = min(store.rows, store.height - top) if store.height else store.rows
+        if team >= max(store.teams, 1) or not blocks or rows <= 0:
+            return []
+        address = store.address + team * store.team_stride + member * store.block_stride
+        own = {"blocks": blocks, "rows": rows, "address": address, "block_stride": members * store.block_stride}
+        own |= {name: getattr(store, name) for name in ("o_base", "o_plane", "row_stride", "words")}
+        return [Store(**own)]

@@ -209,3 +209,8 @@ class EngineConfig:
     def buffer_latency(self) -> int:
         """Read latency of the map buffer, in cycles: rotation, block RAM with output register, rotation back."""
         return 2 * self.rotation_stages + 2
+
+
+def numbered(config: EngineConfig, name: str) -> list[str]:
+    """Return the names of a component or port that each core has: ``name`` alone, or numbered with several cores."""
+    return [f"{name}_{core}" for core in range(config.cores)] if config.has_cores else [name]

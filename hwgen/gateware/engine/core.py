@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Member, Out, connect, flipped
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import EngineConfig, numbered
 from hwgen.gateware.engine.drain import NOTE, DrainWalk, DrainWalkConfig, drain_beat
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes, LanesConfig
@@ -22,11 +22,6 @@ from hwgen.gateware.engine.steps import Steps, StepsConfig
 from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.lookup import delayed
-
-
-def numbered(config: EngineConfig, name: str) -> list[str]:
-    """Return the names of a component or port that each core has: ``name`` alone, or numbered with several cores."""
-    return [f"{name}_{core}" for core in range(config.cores)] if config.has_cores else [name]
 
 
 def core_ports(config: EngineConfig) -> dict[str, Member]:
@@ -97,7 +92,7 @@ class CoreConfig:
         """FPGA resources of the compute core outside of its components: delays, and the count of computed jobs."""
         cost, engine = Cost(), self.engine
         words = words_latency(engine)
-        cost.delay(engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
+        cost.delay(engine.cores * engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
         cost.delay(counter_bits(engine.weight_steps), words + 1 - WeightBuffer.LATENCY)
         cost.delay(control_layout(engine).size, words)
         cost.delay(NOTE.size, Array.DRAIN_LATENCY)
@@ -185,9 +180,10 @@ class Core(ConfiguredComponent[EngineConfig]):
             lanes.step.eq(steps.step),
             lanes.job.eq(steps.job),
         ]
-        inside = delayed(m, "inside", lanes.inside, words + 1 - Lanes.INSIDE_LATENCY)
         step = delayed(m, "weight_step", steps.step.weights, words + 1 - WeightBuffer.LATENCY)
-        for maps, weights, array in zip(self._maps, self._weights, self._arrays, strict=True):
+        names = numbered(self._config, "inside")
+        for name, maps, weights, array in zip(names, self._maps, self._weights, self._arrays, strict=True):
+            inside = delayed(m, name, getattr(lanes, name), words + 1 - Lanes.INSIDE_LATENCY)
             m.d.comb += [
                 maps.rest.eq(lanes.rest),
                 maps.words.eq(lanes.words),

@@ -15,8 +15,8 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import ADDRESS_BITS
-from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.core import OF_CORE, Core, CoreConfig, numbered
+from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
+from hwgen.gateware.engine.core import OF_CORE, Core, CoreConfig
 from hwgen.gateware.engine.finish import Finish, FinishConfig, read_latency
 from hwgen.gateware.engine.job import COUNT_BITS
 from hwgen.gateware.engine.load import fills

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Array, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import EngineConfig, numbered
 from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.steps import step_layout
 from hwgen.gateware.lookup import delayed
@@ -69,7 +69,8 @@ class Lanes(ConfiguredComponent[EngineConfig]):
     words : Out(array of ``pixels`` addresses)
         Word address of each lane, together with ``rest``.
     inside : Out(pixels)
-        Whether each lane's tap is inside of the box, one cycle after ``rest``.
+        Whether each lane's tap is inside of the box, one cycle after ``rest``. With several cores: ``inside_0``,
+        ``inside_1`` and so on.
     """
 
     #: Cycles from a step, the array's work of one cycle, to its addresses in the map buffer.
@@ -88,7 +89,7 @@ class Lanes(ConfiguredComponent[EngineConfig]):
                 "job": In(Compute.layout(config.has_cores)),
                 "rest": Out(range(config.pixels)),
                 "words": Out(data.ArrayLayout(range(config.map_words), config.pixels)),
-                "inside": Out(config.pixels),
+                **{name: Out(config.pixels) for name in numbered(config, "inside")},
             },
         )
 
@@ -268,18 +269,58 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             with m.Elif(ages):
                 m.d.sync += tap.eq(tap + moves)
             taps[name] = tap
-        row_tap = delayed(m, "tap_row_delayed", taps["row"], 1)
         limits = {
             "column": delayed(m, "input_columns", job.in_columns, 2),
             "row": delayed(m, "input_rows", job.in_rows, 3),
         }
-        for lane in range(self._config.pixels):
-            inside = {}
-            for name, window, tap in (("column", columns[lane], taps["column"]), ("row", rows[lane], row_tap)):
-                # Unsigned: a negative position is greater than any limit.
-                position = Signal(INDEX_BITS, name=f"{name}_position_{lane}", reset_less=True)
-                inside[name] = Signal(name=f"{name}_is_inside_{lane}", reset_less=True)
-                m.d.sync += [position.eq(window + tap), inside[name].eq(position < limits[name])]
-            m.d.comb += self.inside[lane].eq(
-                delayed(m, f"column_is_inside_{lane}_delayed", inside["column"], 1) & inside["row"]
-            )
+
+        def is_inside(name: str, place: str, window: Signal, tap: Value) -> Signal:
+            # Unsigned: a negative position is greater than any limit.
+            position = Signal(INDEX_BITS, name=f"{name}_position_{place}", reset_less=True)
+            inside = Signal(name=f"{name}_is_inside_{place}", reset_less=True)
+            m.d.sync += [position.eq(window + tap), inside.eq(position < limits[name])]
+            return inside
+
+        in_columns = []
+        for lane, window in enumerate(columns):
+            inside = is_inside("column", str(lane), window, taps["column"])
+            in_columns.append(delayed(m, f"column_is_inside_{lane}_delayed", inside, 1))
+        row_taps = self._elaborate_row_taps(m, taps["row"])
+        for core, (port, tap) in enumerate(zip(numbered(self._config, "inside"), row_taps, strict=True)):
+            for lane, window in enumerate(rows):
+                place = f"{core}_{lane}" if self._config.has_cores else str(lane)
+                m.d.comb += getattr(self, port)[lane].eq(in_columns[lane] & is_inside("row", place, window, tap))
+
+    def _elaborate_row_taps(self, m: Module, tap: Signal) -> list[Value]:
+        """Return the row of the tap in the input box of each core, one cycle after ``tap``, which is team 0's.
+
+        Rows of team ``t`` are ``t * row_advance`` below. The products are computed from the next job, and selected in
+        the cycle of a job's first step.
+        """
+        if not self._config.has_cores:
+            return [delayed(m, "tap_row_delayed", tap, 1)]
+        cores, advance = range(self._config.cores), self.next_job.row_advance
+        few: list[Value] = [Const(0)]
+        for count in range(1, 4):
+            few.append(Signal(signed(INDEX_BITS), name=f"row_advance_times_{count}", reset_less=True))
+            m.d.sync += few[count].eq(_times(advance, count))
+        advances = []
+        for team in cores:
+            many = Signal(signed(INDEX_BITS), name=f"team_{team}_row_advance", reset_less=True)
+            m.d.sync += many.eq(few[team % 4] + (few[team // 4] << 2))
+            advances.append(many)
+        row_taps = []
+        for core in cores:
+            own = Signal(signed(INDEX_BITS), name=f"core_{core}_row_advance", reset_less=True)
+            with m.If(self.step.job):
+                options = Array(advances[core >> bits] for bits in range(core.bit_length() + 1))
+                m.d.sync += own.eq(options[self.job.members])
+            row_tap = Signal(signed(INDEX_BITS), name=f"core_{core}_tap_row", reset_less=True)
+            m.d.sync += row_tap.eq(tap + own)
+            row_taps.append(row_tap)
+        return row_taps
+
+
+def _times(value: Value, count: int) -> Value:
+    """Return ``value`` times 1, 2 or 3, without a DSP slice."""
+    return {1: value, 2: value << 1, 3: value + (value << 1)}[count]
