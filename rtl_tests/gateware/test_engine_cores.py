@@ -1,0 +1,98 @@
+"""Engines of several cores, in Verilator: values, cycles and bytes of networks whose layers are divided among them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import SMALL, alone, behind, conv, frames_for, networks, timings
+from refusals import left_out_if
+
+import hwgen
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.gateware.engine.port import Error
+from hwgen.network import golden
+from hwgen.program.compile import Schedule, schedule
+from hwgen.program.layout import pack_map, unpack_map
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.simulate import engine
+from hwgen.simulate.engine import EngineMemory, EngineRun
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+)
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def cores(request):
+    """An engine of several cores, and its circuit."""
+    config = replace(SMALL, cores=request.param)
+    return config, engine.files(config)
+
+
+def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0) -> EngineRun:
+    """Values are those of the golden model, cycles and bytes those of the schedule."""
+    timing = timing or MemoryTiming()
+    frames = np.stack(frames_for(found.network, found.frames, seed))
+    program, memory = found.program, bytearray(np.random.default_rng(seed).bytes(found.size))
+    memory[: len(program.image)] = program.image
+    for number, frame in enumerate(frames):
+        memory[program.input.at(number)] = pack_map(frame, found.network.input.type)
+    run = engine.run(circuit, bytes(memory), memory=EngineMemory(timing=timing), limit=5_000_000)
+    assert run.error == Error.NONE
+    for place, wanted in zip(program.outputs, golden.outputs(found.network, frames), strict=True):
+        for number in range(found.frames):
+            np.testing.assert_array_equal(unpack_map(run.image[place.at(number)], place.map), wanted[number])
+    counted = EngineSchedule(found.engine, found.jobs, timing).run()
+    assert set(run.cycles) == {START_CYCLES + counted.cycles + DONE_CYCLES}
+    assert run.read == sum(counted.read) + counted.fetched
+    assert run.written == sum(counted.written)
+    return run
+
+
+def divisions(found: Schedule) -> set[tuple[int, int, bool]]:
+    return {(work.tiling.teams, work.tiling.members, work.tiling.split_rows) for work in found.works}
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_a_convolution(cores, frames):
+    config, circuit = cores
+    check(circuit, schedule(alone(conv(maps=40)), config, frames=frames))
+
+
+@pytest.mark.parametrize(("name", "frames"), [("lenet5", 1), ("resnet8", 1), ("resnet8", 3)])
+def test_networks(cores, name, frames):
+    config, circuit = cores
+    found = schedule(hwgen.load(name).network, config, frames=frames)
+    check(circuit, found, MemoryTiming(latency=33, write_latency=5))
+    assert len(divisions(found)) > 1
+
+
+@settings(max_examples=12)
+@given(network=networks(), timing=timings(), frames=st.sampled_from([1, 1, 2, 3, 4]), seed=st.integers(0, 99))
+def test_random_networks(cores, network, timing, frames, seed):
+    config, circuit = cores
+    with left_out_if("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps"):
+        found = schedule(network, config, frames=frames)
+    check(circuit, found, timing, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bus_bytes", [4, 16, 64])
+@settings(max_examples=25)
+@given(
+    data=st.data(),
+    network=networks(most_layers=3, most_side=20),
+    timing=timings(),
+    frames=st.sampled_from([1, 2, 3, 4, 5]),
+    seed=st.integers(0, 99),
+)
+def test_random_networks_behind_other_buses(bus_bytes, data, network, timing, frames, seed):
+    config = replace(behind(bus_bytes), cores=3)
+    with left_out_if("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps"):
+        found = schedule(network, config, frames=frames)
+    check(engine.files(config), found, timing, seed)
