@@ -71,7 +71,7 @@ class Circuit:
             "written_by": "hwgen",
             "version": _VERSION,
             "digest": digest(self.engine),
-            "engine": asdict(self.engine),
+            "engine": self.engine.sizes,
             "memory": asdict(self.memory),
             "board": {field.name: getattr(self.board, field.name) for field in fields(Board)},
             "verilog": {name: _sha(content) for name, content in sorted(self.verilog.items())},

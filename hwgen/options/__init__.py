@@ -15,7 +15,7 @@ from numbers import Number
 from typing import Any
 
 from hwgen.errors import HwgenError, InputError, PlanError
-from hwgen.options.kinds import Choice, Count, Flag, Kind, Pair, Rate, Text
+from hwgen.options.kinds import Choice, Count, CountOr, Flag, Kind, Pair, Rate, Text
 
 RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS = range(7)
 """Numbers of the sections in which help lists the options of a plan, in their order."""
@@ -232,6 +232,15 @@ class Steering:
         swept="engine: output maps x pixels that the array computes at once",
         template=ENGINE,
         details="The default is the largest of a list of arrays that fits.",
+    )
+    cores: int | str | None = option(
+        CountOr(AUTO),
+        TEMPLATE,
+        "engine: cores that share one program and divide each layer by output maps, rows or frames; auto: as many as "
+        "fit the board (default: 1)",
+        swept="engine: cores that divide each layer",
+        template=ENGINE,
+        details="With auto, the engine uses at most 85 % of the board's LUTs.",
     )
     bus_bits: int | None = option(
         Choice(*BUS_BITS),

@@ -82,6 +82,20 @@ class Count(Kind):
         return numbers(text, integers=True)
 
 
+class CountOr(Kind):
+    """Kind of positive integers, and of one word in place of an integer."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(f"int or {word!r}", f"a positive integer or {word}", f"N|{word}", f"N,..|{word}")
+        self.word = word
+
+    def accepts(self, value: Any) -> bool:
+        return _is_count(value) or (isinstance(value, str) and value == self.word)
+
+    def parse(self, text: str) -> int | str:
+        return text if text == self.word else positive(text)
+
+
 class Rate(Kind):
     """Kind of positive numbers, which must be below ``below`` on the command line; ``unit`` is named in refusals."""
 

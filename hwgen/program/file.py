@@ -117,7 +117,7 @@ class Program:
         description = json.dumps(
             {
                 "name": self.name,
-                "engine": asdict(self.engine),
+                "engine": self.engine.sizes,
                 "size": self.size,
                 "input": _described(self.input),
                 "outputs": [_described(region) for region in self.outputs],

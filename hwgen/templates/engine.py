@@ -17,11 +17,11 @@ from hwgen.boards import Board
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, MOST_CORES, EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
-from hwgen.options import BUS_BITS, ENGINE
+from hwgen.options import AUTO, BUS_BITS, ENGINE
 from hwgen.program.batch import check_frames
 from hwgen.program.compile import Schedule, in_order, schedule
 from hwgen.program.figures import Figures, figures, maps_read
@@ -40,6 +40,10 @@ from hwgen.templates.task import Task
 
 #: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
 ARRAYS = ((8, 13), (8, 7), (8, 5))
+#: Depths of map buffer and weight buffer with which as many cores as fit a board are tried, in order of preference.
+DEPTHS = (2048, 1024, 512)
+#: Share of a board's LUTs that an engine of several cores uses at most.
+MOST_LUTS = 0.85
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
@@ -75,12 +79,12 @@ class EngineTemplate(Template):
         network = task.part(begin, end)
         if len(network.inputs) > 1:
             return Refusal(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
-        refusal = None
+        refusal = engine = None
         bus_bytes = (task.goal.bus_bits or BUS_BITS[1]) // 8
         arrays = [array for array in ARRAYS if array[1] * LANES >= bus_bytes]
         for maps, pixels in arrays if task.goal.array is None else (task.goal.array,):
             try:
-                engine = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes)
+                engine = _engine(task, maps, pixels, bus_bytes)
             except ConfigError as error:
                 return Refusal(f"array: {error}")
             refusal = shortage(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
@@ -88,7 +92,8 @@ class EngineTemplate(Template):
                 template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
                 return template.grouped(network)
         assert refusal is not None
-        return Refusal(f"no engine fits, the last that was tried is {maps} maps by {pixels} pixels: {refusal}")
+        assert engine is not None
+        return Refusal(f"no engine fits, the last that was tried is {_sizes(engine)}: {refusal}")
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
         """Compile a network for this engine, and return the network as a group with the program's schedule.
@@ -154,7 +159,7 @@ class EngineTemplate(Template):
         }
 
     def write(self, config: object = None) -> dict[str, Any]:
-        sizes = asdict(self.engine)
+        sizes = self.engine.sizes
         buffers = {name: sizes.pop(name) for name in BUFFERS}
         return {"engine": {**sizes, "buffers": buffers}, "memory": asdict(self.memory)}
 
@@ -211,14 +216,20 @@ class EngineTemplate(Template):
         macs = self.batch * sum(layer.macs for layer in of.network.layers) / of.cycles
         read, written = (-(-count // self.batch) for count in of.run_bytes)
         lines = [
-            f"an engine of {engine.maps} maps by {engine.pixels} pixels by {CHAIN} channels: {macs:,.1f} of "
-            f"{engine.multipliers} multiply-adds a cycle ({macs / engine.multipliers:.0%})",
+            f"an engine of {_cores(engine)}{engine.maps} maps by {engine.pixels} pixels by {CHAIN} channels: "
+            f"{macs:,.1f} of {engine.multipliers} multiply-adds a cycle ({macs / engine.multipliers:.0%})",
             f"memory: {engine.bus_bytes * memory.pace_beats} bytes in "
             f"{'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
             f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
             f"{written:,} written",
         ]
-        if self.batch > 1:
+        lines += _divisions(of.schedule)
+        if self.batch > 1 and engine.has_cores:
+            lines.append(
+                f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
+                f"{of.traffic_bytes(False)['weights']:,} bytes of weights a frame"
+            )
+        elif self.batch > 1:
             once = [layer.name for layer in of.network.layers if layer.name in of.schedule.batch.layers]
             lines.append(
                 f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
@@ -325,6 +336,58 @@ def engine_group(group: Group) -> EngineGroup:
     """Return ``group``, which must be a group of the engine template, with its type narrowed."""
     assert isinstance(group, EngineGroup)
     return group
+
+
+def _engine(task: Task, maps: int, pixels: int, bus_bytes: int) -> EngineConfig:
+    """Return an engine with an array, and with as many cores as the task asks for.
+
+    Raises
+    ------
+    ConfigError
+        If a size is out of range.
+    """
+    cores = task.goal.cores or 1
+    if cores != AUTO:
+        return _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores))
+    most = MOST_CORES if maps == LANES else 1
+    engines = (
+        _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores))
+        for cores in range(most, 1, -1)
+    )
+    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes)
+    return next((engine for engine in engines if _fits(task, engine)), one)
+
+
+def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
+    """Return an engine with the deepest buffers of `DEPTHS` that fit the board; with one core, the engine itself."""
+    if not engine.has_cores:
+        return engine
+    options = [replace(engine, map_words=depth, weight_steps=depth) for depth in DEPTHS]
+    return next((option for option in options if _fits(task, option)), options[-1])
+
+
+def _fits(task: Task, engine: EngineConfig) -> bool:
+    """Return whether an engine of several cores fits a task's board, with LUTs to spare."""
+    used = EngineDesign(engine=engine).resources
+    return shortage(used, task.board, task.goal.dsp) is None and used.lut <= MOST_LUTS * task.board.lut
+
+
+def _cores(engine: EngineConfig) -> str:
+    return f"{engine.cores} cores, each " if engine.has_cores else ""
+
+
+def _sizes(engine: EngineConfig) -> str:
+    return f"{_cores(engine)}{engine.maps} maps by {engine.pixels} pixels"
+
+
+def _divisions(schedule: Schedule) -> list[str]:
+    """Return a line for each way in which layers are divided among cores, with the names of these layers."""
+    names: dict[str, list[str]] = {}
+    for work in schedule.works:
+        layers = names.setdefault(work.task.split.text or "one core", [])
+        if work.task.name not in layers:
+            layers.append(work.task.name)
+    return [f"cores divide {text}: {', '.join(layers)}" for text, layers in names.items()] * schedule.engine.has_cores
 
 
 def check_batch(frames: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from math import gcd
 
@@ -129,6 +129,11 @@ class EngineConfig:
                 raise ConfigError(
                     f"{name} must be at least {minimum} with bus_bytes {self.bus_bytes}, not {getattr(self, name)}"
                 )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes by name, as files describe an engine: without those that were added later and have their defaults."""
+        return {size.name: getattr(self, size.name) for size in fields(self) if frozen.is_digested(self, size)}
 
     @property
     def has_cores(self) -> bool:
