@@ -339,9 +339,7 @@ def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Gr
     return emitter
 
 
-def _emit_by_layer(
-    emitter: Emitter, locations: MapLocations, groups: Sequence[Group], data: Sequence[Data]
-) -> Emitter:
+def _emit_by_layer(emitter: Emitter, locations: MapLocations, groups: Sequence[Group], data: Sequence[Data]) -> Emitter:
     """Generate all jobs of a program for several cores: layer by layer, each for all frames."""
     first = 0
     for group in groups:

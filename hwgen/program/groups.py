@@ -98,8 +98,9 @@ class Grouping:
         PlanError
             If the buffers don't hold a tile of a layer by itself.
         """
-        single_groups = self._all_alone(layers)
-        wider_groups = self._all_together(layers, single_groups, max_layers)
+        options = self._all_alone(layers)
+        single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
+        wider_groups = self._all_together(layers, options, [group.cycles for group in single_groups], max_layers)
         best: list[tuple[float, list[Group]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
             options = [(best[end - 1][0] + single_groups[end - 1].cycles, [*best[end - 1][1], single_groups[end - 1]])]
@@ -172,8 +173,11 @@ class Grouping:
         options = splits(self._engine, folds, task.rows, task.edge, len(self._locations), by_rows=by_rows)
         return [task.divided(split) for split in options]
 
-    def _all_alone(self, layers: Sequence[Layer]) -> list[Group]:
-        """Search for each layer's fastest tilings, and return a group of its own for each layer, in order."""
+    def _all_alone(self, layers: Sequence[Layer]) -> list[dict[int, Group]]:
+        """Search for each layer's fastest tilings, and return groups of its own for each layer, in order.
+
+        With several cores, these are groups by the number of frames that they compute at once.
+        """
         tasks = [task for layer in layers for task in layer.tasks if task.name not in self._fixed]
         divisions = {task: self._divisions(task) for task in tasks}
         options = (option for task in tasks for option in divisions[task])
@@ -200,14 +204,14 @@ class Grouping:
             for work in sorted(works, key=lambda work: max(work.array, work.port))[:MOST_TILINGS]
         ]
 
-    def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]]) -> Group:
-        """Return the group of a single layer, with the fastest tiling of each of its passes.
+    def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]]) -> dict[int, Group]:
+        """Return the groups of a single layer, with the fastest tiling of each of its passes.
 
-        All passes compute as many frames at once.
+        All passes of a group compute as many frames at once, which is the group's key.
         """
         options = {work.task.split.frames for task in layer.tasks for work in tried.get(task, ())} or {1}
-        groups = [self._alone_by(layer, tried, frames) for frames in sorted(options)]
-        return min((group for group in groups if group), key=lambda group: group.cycles)
+        groups = {frames: self._alone_by(layer, tried, frames) for frames in sorted(options)}
+        return {frames: group for frames, group in groups.items() if group}
 
     def _alone_by(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]], frames: int) -> Group | None:
         """Return the group of a single layer whose passes compute ``frames`` frames at once; ``None`` without one."""
@@ -226,31 +230,43 @@ class Grouping:
         return Group((layer.step,), tuple(works), cycles)
 
     def _all_together(
-        self, layers: Sequence[Layer], single_groups: Sequence[Group], max_layers: int
+        self,
+        layers: Sequence[Layer],
+        options: Sequence[Mapping[int, Group]],
+        single_cycles: Sequence[float],
+        max_layers: int,
     ) -> dict[int, list[tuple[int, Group]]]:
         """Search for groups of several consecutive layers that can be faster side by side than one after the other.
 
-        Their passes are divided among cores as in the groups of single layers. The groups are listed by the index behind their last layer, each with the index of its first layer.
+        Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
+        at once. The groups are listed by the index behind their last layer, each with the index of its first layer.
         """
         spans = [
-            (begin, end) for end in range(1, len(layers) + 1) for begin in range(max(0, end - max_layers), end - 1)
+            (begin, end, frames)
+            for end in range(1, len(layers) + 1)
+            for begin in range(max(0, end - max_layers), end - 1)
+            if self._may_be_together(layers[begin:end])
+            for frames in options[begin]
+            if all(frames in groups for groups in options[begin:end])
         ]
-        spans = [span for span in spans if self._may_be_together(layers[slice(*span)])]
-        tasks = {span: [work.task for group in single_groups[slice(*span)] for work in group.works] for span in spans}
-        spans = [span for span in spans if len({task.split.frames for task in tasks[span]}) == 1]
-        tasks = {span: tasks[span] for span in spans}
-        single_cycles = [group.cycles * group.frames for group in single_groups]
+        tasks = {
+            (begin, end, frames): [work.task for groups in options[begin:end] for work in groups[frames].works]
+            for begin, end, frames in spans
+        }
         rooms = ((group, self._room(group, by_rows)) for group in tasks.values() for by_rows in (True, False))
         self._find_all(((task, room, 1) for group, room in rooms for task in group), "looking for smaller tiles")
-        works_of = {span: self._tried_together(tasks[span], sum(single_cycles[slice(*span)])) for span in spans}
+        works_of = {
+            (begin, end, frames): self._tried_together(tasks[begin, end, frames], frames * sum(single_cycles[begin:end]))
+            for begin, end, frames in spans
+        }
         self._measure_all(
             [works for combinations in works_of.values() for works in combinations], "looking for layers side by side"
         )
         groups_by_end: dict[int, list[tuple[int, Group]]] = {}
-        for begin, end in spans:
-            if works_of[begin, end]:
-                works = min(works_of[begin, end], key=self._measured)
-                cycles = self._measured(works) / works[0].task.split.frames
+        for (begin, end, frames), combinations in works_of.items():
+            if combinations:
+                works = min(combinations, key=self._measured)
+                cycles = self._measured(works) / frames
                 group = Group(tuple(layer.step for layer in layers[begin:end]), works, cycles)
                 groups_by_end.setdefault(end, []).append((begin, group))
         return groups_by_end

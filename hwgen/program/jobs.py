@@ -529,18 +529,18 @@ class _PassJobs:
         assert not source.left[region].any(), "rows are read that no job has computed"
         rows, words, row_step = self._loaded_rows(span), tile.box_width, self.task.row_step
         step = pitch(self.task, self.engine, words, tile.out_columns)
+        divided = self._divided_box(edge) | self._map_rows(
+            (top // row_step, -(-bottom // row_step)),
+            self._input_advance // row_step,
+            -(-location.height // row_step),
+            location.row_bytes * row_step,
+        )
         is_joined = words == location.width == step and location.joins_rows and rows * words < 1 << 16
-        if is_joined and row_step == 1 and not self.split.by_rows:
+        if is_joined and row_step == 1 and "x_height" not in divided:
             rows, words = 1, rows * words  # rows are adjacent in memory and in the buffer
-        return self._divided_box(edge) | {
+        return divided | {
             "x_blocks": count,
             "wait_stored": int(source.stored[region].max(initial=0)),
-            **self._map_rows(
-                top // row_step,
-                self._input_advance // row_step,
-                -(-location.height // row_step),
-                location.row_bytes * row_step,
-            ),
             "x_address": location.at(block, top, first_column) % ADDRESSES,
             "x_row_stride": location.row_bytes * row_step,
             "x_block_stride": location.block_bytes,
@@ -563,15 +563,21 @@ class _PassJobs:
             fields |= {"x_teams": len(self.all.present), "x_team_stride": self.all.team_stride(edge)}
         return fields
 
-    def _map_rows(self, top: int, advance: int, height: int, row_bytes: int) -> dict[str, int]:
-        """Return the job fields of boxes of teams that divide rows: ``top`` is team 0's first row in the map.
+    def _map_rows(self, span: Span, advance: int, height: int, row_bytes: int) -> dict[str, int]:
+        """Return the job fields of boxes of teams that divide rows: ``span`` has team 0's rows in the map.
 
-        ``row_bytes`` is the distance of rows in memory.
+        ``row_bytes`` is the distance of rows in memory. There is no ``x_height`` if all rows lie in the map.
         """
         if not self.split.by_rows:
             return {}
         stride = {"x_teams": self.split.teams, "x_team_stride": advance * row_bytes}
-        return stride | {"x_top": top, "x_advance": advance, "x_height": height}
+        if self._lies_in(span, advance, height):
+            return stride
+        return stride | {"x_top": span[0], "x_advance": advance, "x_height": height}
+
+    def _lies_in(self, span: Span, advance: int, height: int) -> bool:
+        """Whether the rows of all teams, of which ``span`` are team 0's, lie in a map of ``height`` rows."""
+        return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
         fold = 0 if self.task.shares_weights else item.fold
@@ -630,10 +636,10 @@ class _PassJobs:
             if (entry := self.all.addends.find(key)) is not None:
                 return entry
         else:
-            divided |= self._map_rows(row, self.task.rows, self.split.total_rows, location.row_bytes)
+            divided |= self._map_rows(tile.rows, self.task.rows, self.split.total_rows, location.row_bytes)
         entry, wait = self.all.addends.add(key, self._core_blocks(item) * pixels)
         assert not source.left[region].any(), "rows are read that no job has computed"
-        if words == location.width and location.joins_rows and not self.split.by_rows:
+        if words == location.width and location.joins_rows and "x_height" not in divided:
             rows, words = 1, pixels
         load = divided | {
             "addend": 1,
@@ -753,7 +759,8 @@ class _PassJobs:
             assert rows == 1
             rows, words, row_stride = words, 1, WORD * lattice.step[1]
         elif words == location.width and location.joins_rows and pixels < 1 << 16 and lattice.step[0] == 1:
-            rows, words = (rows, words) if self.split.by_rows else (1, pixels)
+            if self._lies_in(tile.rows, task.rows, self.split.total_rows):
+                rows, words = 1, pixels
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
             bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
@@ -798,9 +805,10 @@ class _PassJobs:
         fields, height = {"members": self.split.member_bits}, self.task.edge
         if self.split.by_rows:
             advance = self.task.rows // height
+            fields |= {"teams": self.split.teams, "team_stride": advance * row_stride}
+            if self._lies_in(tile.rows, self.task.rows, self.split.total_rows):
+                return fields
             return fields | {
-                "teams": self.split.teams,
-                "team_stride": advance * row_stride,
                 "advance": advance,
                 "top": tile.rows[0] // height,
                 "height": self.split.total_rows // height,

@@ -522,6 +522,11 @@ class Estimator:
         weights = (self._weight_copies * (self._weights * weight_loads)).astype(np.int64)
         jobs = items * chunks_per_tile * tiles
         words = loaded + self._finished + weights * engine.weight_words + jobs * job_words(engine)
+        if engine.has_cores:
+            words += self._lost_words(
+                tilings, column_boxes, columns, loaded // (all_columns * rows), loaded // all_columns
+            )
+            words += jobs * (engine.bus_words - 1) * job_words(engine)
         array = _groups(task, engine.pixels, tilings) * self._group_cycles + jobs * JOB_CYCLES
         pace = engine.word_cycles(self._room.pace)
         # Without double buffering, loads and steps alternate.
@@ -534,6 +539,30 @@ class Estimator:
         if self._room.by_rows:  # a pass that follows waits for the first boxes
             ends += np.maximum(array, port) // (2 * row_boxes)
         return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
+
+    def _lost_words(
+        self, tilings: Tilings, column_boxes: np.ndarray, columns: np.ndarray, boxes: np.ndarray, rows: np.ndarray
+    ) -> np.ndarray:
+        """Return, per tiling, the words of beats that a wide bus moves without a use, and of bursts of a single beat.
+
+        A burst is a row of a box of the input, or the whole box if its rows are adjacent in memory and in the map
+        buffer. It is half a beat longer at either end, on average. The outputs are divided in the same way.
+
+        Parameters
+        ----------
+        columns : array
+            Largest number of input columns of a tile.
+        boxes, rows : array
+            Numbers of boxes of a block of channels that are loaded, and of their rows.
+        """
+        task, engine, beat = self._task, self._engine, self._engine.bus_words
+        is_whole = column_boxes == 1
+        is_joined = is_whole & (pitch(task, engine, columns, tilings.columns) == task.width) & (task.row_step == 1)
+        bursts = np.where(is_joined, boxes, rows * column_boxes)
+        lost = bursts * np.maximum(beat - 1, 2 * beat - columns)
+        tiles = np.where(is_whole, -(-task.rows // tilings.rows), task.rows // task.edge * column_boxes)
+        stores = task.split.teams * tiles * blocks(task.maps) * (2 if task.operand and not task.reads_pixel else 1)
+        return lost + stores * np.maximum(beat - 1, 2 * beat - tilings.columns // task.edge)
 
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray

@@ -40,8 +40,8 @@ from hwgen.templates.task import Task
 
 #: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
 ARRAYS = ((8, 13), (8, 7), (8, 5))
-#: Depths of map buffer and weight buffer with which as many cores as fit a board are tried, in order of preference.
-DEPTHS = (2048, 1024, 512)
+#: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
+DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
 #: Share of a board's LUTs that an engine of several cores uses at most.
 MOST_LUTS = 0.85
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
@@ -362,7 +362,7 @@ def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return an engine with the deepest buffers of `DEPTHS` that fit the board; with one core, the engine itself."""
     if not engine.has_cores:
         return engine
-    options = [replace(engine, map_words=depth, weight_steps=depth) for depth in DEPTHS]
+    options = [replace(engine, map_words=maps, weight_steps=weights) for maps, weights in DEPTHS]
     return next((option for option in options if _fits(task, option)), options[-1])
 
 

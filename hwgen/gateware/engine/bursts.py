@@ -119,7 +119,9 @@ class Bursts(ConfiguredComponent[EngineConfig]):
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        super().__init__(config, {"i": In(stream.Signature(box_layout(config))), "o": Out(stream.Signature(box_burst(config)))})
+        super().__init__(
+            config, {"i": In(stream.Signature(box_layout(config))), "o": Out(stream.Signature(box_burst(config)))}
+        )
 
     def elaborate(self, platform):
         m = Module()

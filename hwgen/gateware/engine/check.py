@@ -269,7 +269,10 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         word, valid = Signal(WORD_BITS, name="job_word", reset_less=True), Signal(name="job_word_valid")
-        word_index, job_index = Signal(range(job_words(self.config)), name="word_index"), Signal(COUNT_BITS, name="job_index")
+        word_index, job_index = (
+            Signal(range(job_words(self.config)), name="word_index"),
+            Signal(COUNT_BITS, name="job_index"),
+        )
         sealed = named(valid & (word_index == job_words(self.config) - 1), "job_complete")
         judged = Signal(name="verdict")
         m.d.sync += [
@@ -422,4 +425,3 @@ def _length(value: Value) -> Value:
     half = 1 << (len(value) - 1).bit_length() - 1
     low, high = value[:half], value[half:]
     return Mux(high.any(), half + _length(high), _length(low))
-

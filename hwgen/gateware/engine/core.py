@@ -40,9 +40,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
         "computed": Out(COUNT_BITS),
         "drained": Out(COUNT_BITS),
         "active": Out(1),
-        **{
-            name: Out(stream.Signature(drain_beat(config), always_ready=True)) for name in numbered(config, "beats")
-        },
+        **{name: Out(stream.Signature(drain_beat(config), always_ready=True)) for name in numbered(config, "beats")},
         **({"write_cores": In(config.cores)} if config.has_cores else {}),
     }
 
@@ -202,7 +200,10 @@ class Core(ConfiguredComponent[EngineConfig]):
             *(control[name].eq(steps.step[name]) for name in ("zero", "resume", "ends", "slot", "half")),
             *(control[name].eq(steps.job[name]) for name in ("channelwise", "maximum", "pad")),
         ]
-        valid, control = delayed(m, "step_valid", steps.valid, words, reset_less=False), delayed(m, "control", control, words)
+        valid, control = (
+            delayed(m, "step_valid", steps.valid, words, reset_less=False),
+            delayed(m, "control", control, words),
+        )
         for array in self._arrays:
             m.d.comb += [array.valid.eq(valid), array.control.eq(control)]
         ended = delayed(m, "job_end", steps.ended, words - 1, reset_less=False)

@@ -426,7 +426,9 @@ class Job:
         ``several`` says whether the engine has several cores.
         """
         parts = (self.load, self.compute, self.drain, self.store)
-        return b"".join(part.pack(several).to_bytes(part.num_words(several) * WORD_BITS // 8, "little") for part in parts)
+        return b"".join(
+            part.pack(several).to_bytes(part.num_words(several) * WORD_BITS // 8, "little") for part in parts
+        )
 
     @classmethod
     def unpack(cls, packed: bytes, several: bool = False) -> Job:

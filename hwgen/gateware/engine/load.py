@@ -146,9 +146,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             m.d.sync += past.eq(Mux(last_box, 0, Mux(has_map & ~past[0], 0b01, 0b11)))
         return target, last_box
 
-    def _elaborate_addresses(
-        self, m: Module, burst: data.View, take: Signal, target: Any, deal: _Deal | None
-    ) -> None:
+    def _elaborate_addresses(self, m: Module, burst: data.View, take: Signal, target: Any, deal: _Deal | None) -> None:
         """Add the logic that gives the first burst of each row in memory its address and bank in the target buffer.
 
         The next row's address is known two cycles ahead. The tag has the position of the first beat's first lane, which
