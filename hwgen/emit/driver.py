@@ -1128,7 +1128,10 @@ class _Access:
         self._word_bytes, self._writes = described.integer("word_bytes", 1), described.flag("writes")
         self._fields = {
             name: tuple(described.integers(name, 2, 0, job_bits))
-            for name in ("address", "words", "rows", "row_stride", "blocks", "block_stride")
+            for name in (
+                *("address", "words", "rows", "row_stride", "blocks", "block_stride"),
+                *("repeats", "teams", "team_stride", "top", "advance", "height"),
+            )
             if described.has(name)
         }
 
@@ -1149,10 +1152,26 @@ class _Access:
             return True
         if rows == 0:
             rows = 1 << self._fields["rows"][1]
-        begin = self._value(job, "address")
-        strides = (blocks - 1) * self._value(job, "block_stride") + (rows - 1) * self._value(job, "row_stride")
-        first = image_bytes if self._writes else 0
-        return first <= begin and begin + strides + words * self._word_bytes <= memory_bytes
+        strides = (blocks - 1) * self._value(job, "block_stride")
+        row_bytes = words * (self._value(job, "repeats") or 1) * self._word_bytes
+        lowest, row_stride = image_bytes if self._writes else 0, self._value(job, "row_stride")
+        for team in range(self._value(job, "teams") or 1):
+            first, end = self._rows(job, team, rows)
+            begin = self._value(job, "address") + team * self._value(job, "team_stride") + first * row_stride
+            begin %= 1 << 32
+            bytes_moved = strides + (end - first - 1) * row_stride + row_bytes
+            if first < end and not lowest <= begin <= begin + bytes_moved <= memory_bytes:
+                return False
+        return True
+
+    def _rows(self, job, team, rows):
+        """Return the first row that a team of cores accesses, and the row behind the last: those in the map."""
+        height = self._value(job, "height") if "height" in self._fields else 0
+        if not height:
+            return 0, rows
+        top = (self._value(job, "top") + (1 << 15)) % (1 << 16) - (1 << 15)  # signed, of 16 bits
+        top += team * self._value(job, "advance")
+        return max(-top, 0), min(height - top, rows)
 
     def _value(self, job, name):
         """Return the value of a field of a job's bits, or 1 for a field that the memory access does not have."""

@@ -240,6 +240,7 @@ typedef struct {
     uint32_t word_bytes;
     int writes;
     job_field address, words, rows, row_stride, blocks, block_stride;
+    job_field repeats, teams, team_stride, top, advance, height;
 } job_access;
 
 /* @accesses@ */
@@ -252,21 +253,57 @@ static uint64_t field_of(const unsigned char *job, job_field field)
     return field.width == 0 ? 1 : word >> field.bit % 64 & ((UINT64_C(1) << field.width) - 1);
 }
 
+/* Return the value of a field, or 1 for 0. */
+static uint64_t count_of(const unsigned char *job, job_field field)
+{
+    const uint64_t value = field_of(job, field);
+
+    return value == 0 ? 1 : value;
+}
+
+/* Set the rows that a team of cores accesses, from *first to before *end: of all rows those that lie in the map. */
+static void rows_of(const unsigned char *job, const job_access *access, uint64_t team, int64_t *first, int64_t *end)
+{
+    const int64_t height = access->height.width == 0 ? 0 : (int64_t)field_of(job, access->height);
+    int64_t top;
+
+    if (height == 0)
+        return;
+    top = (int64_t)field_of(job, access->top);
+    if (top >= INT64_C(1) << 15) /* signed, of 16 bits */
+        top -= INT64_C(1) << 16;
+    top += (int64_t)(team * field_of(job, access->advance));
+    *first = top < 0 ? -top : 0;
+    *end = height - top < *end ? height - top : *end;
+}
+
 /* Return whether a job accesses only the program's memory, and writes only bytes after the program's image. The engine
  * counts rows down to 1, so a row count of 0 means one row more than the field's largest value. */
 static int access_lies_in(const unsigned char *job, const job_access *access, uint32_t image_bytes, uint32_t size)
 {
-    const uint64_t address = field_of(job, access->address), words = field_of(job, access->words);
-    const uint64_t blocks = field_of(job, access->blocks);
-    uint64_t rows = field_of(job, access->rows), bytes;
+    const uint64_t words = field_of(job, access->words), blocks = field_of(job, access->blocks);
+    const uint64_t row_bytes = words * count_of(job, access->repeats) * access->word_bytes;
+    uint64_t rows = field_of(job, access->rows), team, begin, bytes;
 
     if (words == 0 || blocks == 0)
         return 1;
     if (rows == 0)
         rows = UINT64_C(1) << access->rows.width;
-    bytes = words * access->word_bytes + (rows - 1) * field_of(job, access->row_stride) +
-            (blocks - 1) * field_of(job, access->block_stride);
-    return address >= (access->writes ? image_bytes : 0) && address <= size && bytes <= size - address;
+    for (team = 0; team < count_of(job, access->teams); team++) {
+        int64_t first = 0, end = (int64_t)rows;
+
+        rows_of(job, access, team, &first, &end);
+        if (end <= first)
+            continue;
+        begin = field_of(job, access->address) + team * field_of(job, access->team_stride) +
+                (uint64_t)first * field_of(job, access->row_stride);
+        begin &= UINT32_MAX;
+        bytes = row_bytes + (uint64_t)(end - first - 1) * field_of(job, access->row_stride) +
+                (blocks - 1) * field_of(job, access->block_stride);
+        if (begin < (access->writes ? image_bytes : 0) || begin > size || bytes > size - begin)
+            return 0;
+    }
+    return 1;
 }
 
 /* Return whether all jobs of an image access only the program's memory, up to a job that is marked as the last one. */

@@ -67,6 +67,7 @@ def _fields_of(access: Access) -> dict[str, str | None]:
     The keys are in the order of the drivers.
     """
     names = ("address", "words", "rows", "row_stride", "blocks", "block_stride")
+    names += ("repeats", "teams", "team_stride", "top", "advance", "height")
     return {name: getattr(access, name) for name in names}
 
 

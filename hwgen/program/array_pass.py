@@ -14,7 +14,7 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import Op
 from hwgen.program.layout import offset, parameter_words
-from hwgen.program.split import Split
+from hwgen.program.split import UNDIVIDED, Split
 from hwgen.program.terms import Term, weight_terms
 
 
@@ -139,7 +139,7 @@ class Pass:
     tables: tuple[Tables, ...] = ()
     pooled: bool = False
     lattice: Lattice = Lattice()
-    split: Split = Split()
+    split: Split = UNDIVIDED
 
     def core_maps(self, engine: EngineConfig) -> int:
         """Return the number of output channels that one core of the engine computes at a time in this pass."""

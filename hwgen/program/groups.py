@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.errors import PlanError
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.program.array_pass import Pass, share_tables
 from hwgen.program.jobs import Emitter, Work
 from hwgen.program.maps import MapLocation, Step
 from hwgen.program.nests import tiling_cost
-from hwgen.program.split import Split, splits
+from hwgen.program.split import UNDIVIDED, splits
 from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
@@ -157,7 +157,7 @@ class Grouping:
             If the engine can't compute the pass with this tiling.
         """
         split = tiling.split(task)
-        if split not in [Split(), *(each.split for each in self._divisions(task))]:
+        if split not in [UNDIVIDED, *(each.split for each in self._divisions(task))]:
             raise PlanError(
                 f"{task.name}: {split.teams} teams of {split.members} cores can't divide the layer on an engine of "
                 f"{self._engine.cores} cores"
@@ -256,7 +256,9 @@ class Grouping:
         rooms = ((group, self._room(group, by_rows)) for group in tasks.values() for by_rows in (True, False))
         self._find_all(((task, room, 1) for group, room in rooms for task in group), "looking for smaller tiles")
         works_of = {
-            (begin, end, frames): self._tried_together(tasks[begin, end, frames], frames * sum(single_cycles[begin:end]))
+            (begin, end, frames): self._tried_together(
+                tasks[begin, end, frames], frames * sum(single_cycles[begin:end])
+            )
             for begin, end, frames in spans
         }
         self._measure_all(

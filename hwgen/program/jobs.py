@@ -238,7 +238,7 @@ class Emitter:
         self.present = [self.locations]
 
     def begin(self, frame: int, locations: Sequence[Mapping[str, MapLocation]], passes: int) -> None:
-        """Begin the jobs of another frame, of several frames, or of the layers that are computed for all frames at once.
+        """Begin the jobs of one frame, of several frames, or of the layers that are computed for all frames at once.
 
         Parameters
         ----------
@@ -758,9 +758,12 @@ class _PassJobs:
         if task.is_scattered:
             assert rows == 1
             rows, words, row_stride = words, 1, WORD * lattice.step[1]
-        elif words == location.width and location.joins_rows and pixels < 1 << 16 and lattice.step[0] == 1:
-            if self._lies_in(tile.rows, task.rows, self.split.total_rows):
-                rows, words = 1, pixels
+        elif (
+            (words == location.width and location.joins_rows)
+            and (pixels < 1 << 16 and lattice.step[0] == 1)
+            and self._lies_in(tile.rows, task.rows, self.split.total_rows)
+        ):
+            rows, words = 1, pixels
         bounds = asdict(task.rule) if task.rule else {}
         if task.sum_rule:
             bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
@@ -828,9 +831,9 @@ class _PassJobs:
         span = (item.tile.rows[0] // edge, item.tile.rows[1] // edge)
         rows = self._team_rows(span, self.task.rows // edge, self.split.total_rows // edge)
         if isinstance(rows, slice):
-            rows = slice(*(lattice.at(0, row) for row in span), lattice.step[0])
+            rows = slice(lattice.at(0, span[0]), lattice.at(0, span[1]), lattice.step[0])
         else:
-            rows = lattice.at(0, rows)
+            rows = rows * lattice.step[0] + lattice.first[0]
         region = (slice(block, block + self._item_blocks(item)), rows)
         map_rows = self.all.rows(name)
         map_rows.stored[region] = self._output_entry.used = len(self.all.jobs)

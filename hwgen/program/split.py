@@ -59,6 +59,10 @@ class Split:
         return " x ".join([*teams, *([f"{self.members} maps"] if self.members > 1 else [])])
 
 
+#: Division of a pass that one core computes.
+UNDIVIDED = Split()
+
+
 def splits(engine: EngineConfig, folds: int, rows: int, edge: int, frames: int, *, by_rows: bool) -> list[Split]:
     """Return the divisions of a pass among the cores of an engine that a search compares.
 

@@ -347,7 +347,7 @@ def _engine(task: Task, maps: int, pixels: int, bus_bytes: int) -> EngineConfig:
         If a size is out of range.
     """
     cores = task.goal.cores or 1
-    if cores != AUTO:
+    if isinstance(cores, int):
         return _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores))
     most = MOST_CORES if maps == LANES else 1
     engines = (

@@ -482,6 +482,13 @@ class Access:
         Fields with the rows of a block, the blocks, and the distances between them in bytes; ``None`` for one row.
     writes : bool
         Whether the job writes these bytes.
+    repeats : str or None
+        Field with the number of times that the row follows itself; 0 counts as 1.
+    teams, team_stride : str or None
+        Fields with the number of regions, one for each team of cores (0 counts as 1), and their distance in bytes.
+    top, advance, height : str or None
+        Fields by which rows of a team are left out: row ``y`` of team ``t``, unless ``top + t * advance + y`` is from 0
+        to ``height - 1``. All rows are accessed if ``height`` is 0.
     """
 
     address: str
@@ -492,6 +499,12 @@ class Access:
     blocks: str | None = None
     block_stride: str | None = None
     writes: bool = False
+    repeats: str | None = None
+    teams: str | None = None
+    team_stride: str | None = None
+    top: str | None = None
+    advance: str | None = None
+    height: str | None = None
 
     def span(self, job: Job) -> tuple[int, int]:
         """Return the address of the first byte that ``job`` accesses in this region, and the address behind the last.
@@ -499,17 +512,31 @@ class Access:
         The two are equal if there is none.
         """
         counts = [self._value(job, name) for name in (self.blocks, self.rows, self.words)]
-        begin = self._value(job, self.address)
+        address = self._value(job, self.address)
         if 0 in counts:
-            return begin, begin
-        blocks, rows, words = counts
-        strides = (blocks - 1) * self._value(job, self.block_stride) + (rows - 1) * self._value(job, self.row_stride)
-        return begin, begin + strides + words * self.word_bytes
+            return address, address
+        spans = [self._team_span(job, team, *counts) for team in range(max(self._value(job, self.teams), 1))]
+        found = [span for span in spans if span is not None]
+        return min(begin for begin, _ in found), max(end for _, end in found)
+
+    def _team_span(self, job: Job, team: int, blocks: int, rows: int, words: int) -> tuple[int, int] | None:
+        """Return the addresses of the first byte that a team accesses, and behind the last; ``None`` without rows."""
+        first, end = 0, rows
+        if height := self._value(job, self.height, 0):
+            top = self._value(job, self.top) + team * self._value(job, self.advance)
+            first, end = max(-top, 0), min(height - top, rows)
+            if end <= first:
+                return None
+        begin = self._value(job, self.address) + team * self._value(job, self.team_stride, 0)
+        begin = (begin + first * self._value(job, self.row_stride)) % (1 << 32)
+        strides = (blocks - 1) * self._value(job, self.block_stride)
+        strides += (end - first - 1) * self._value(job, self.row_stride)
+        return begin, begin + strides + words * max(self._value(job, self.repeats), 1) * self.word_bytes
 
     @staticmethod
-    def _value(job: Job, name: str | None) -> int:
+    def _value(job: Job, name: str | None, default: int = 1) -> int:
         if name is None:
-            return 1
+            return default
         part, _, key = name.partition(".")
         return getattr(getattr(job, part), key)
 
@@ -517,6 +544,11 @@ class Access:
 def accesses(engine: EngineConfig) -> tuple[Access, ...]:
     """Return the memory regions of a job of the engine, in this order: input map, weights, parameters, results."""
     word_bytes = WORD_BITS // 8
+    loaded: dict[str, str] = {}
+    stored: dict[str, str] = {}
+    if engine.has_cores:
+        names = ("teams", "team_stride", "top", "advance", "height")
+        loaded, stored = {name: f"load.x_{name}" for name in names}, {name: f"store.{name}" for name in names}
     return (
         Access(
             address="load.x_address",
@@ -526,8 +558,14 @@ def accesses(engine: EngineConfig) -> tuple[Access, ...]:
             row_stride="load.x_row_stride",
             blocks="load.x_blocks",
             block_stride="load.x_block_stride",
+            **loaded,
         ),
-        Access(address="load.w_address", words="load.w_steps", word_bytes=CHAIN * engine.maps),
+        Access(
+            address="load.w_address",
+            words="load.w_steps",
+            word_bytes=CHAIN * engine.maps,
+            repeats="load.w_blocks" if engine.has_cores else None,
+        ),
         Access(address="load.p_address", words="load.p_words", word_bytes=word_bytes),
         Access(
             address="store.address",
@@ -538,6 +576,7 @@ def accesses(engine: EngineConfig) -> tuple[Access, ...]:
             blocks="store.blocks",
             block_stride="store.block_stride",
             writes=True,
+            **stored,
         ),
     )
 

@@ -187,18 +187,23 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             next_place.eq(row_place + part.x_pitch_words + wraps),
             next_rest.eq(Mux(wraps, rest - self.config.pixels, rest)),
         ]
-        place, first = Signal.like(tag.place, name="burst_address"), Signal.like(tag.rest, name="burst_bank")
-        m.d.comb += [place.eq(next_place), first.eq(next_rest)]
+        burst_place, first = Signal.like(tag.place, name="burst_address"), Signal.like(tag.rest, name="burst_bank")
+        m.d.comb += [burst_place.eq(next_place), first.eq(next_rest)]
         with m.If(burst.new_team if deal else burst.new_box):
-            m.d.comb += [place.eq(begin_place), first.eq(begin_rest)]
+            m.d.comb += [burst_place.eq(begin_place), first.eq(begin_rest)]
         with m.Elif(burst.new_block):
-            m.d.comb += [place.eq(Mux(deal.stays, block_place, next_block) if deal else next_block)]
+            m.d.comb += [burst_place.eq(Mux(deal.stays, block_place, next_block) if deal else next_block)]
             m.d.comb += first.eq(begin_rest)
-        lane_place, lane_rest = self._elaborate_first_lane(m, burst, target, place, first)
+        lane_place, lane_rest = self._elaborate_first_lane(m, burst, target, burst_place, first)
         with m.If(take & burst.new_row):
-            m.d.sync += [row_place.eq(place), row_rest.eq(first), tag.place.eq(lane_place), tag.rest.eq(lane_rest)]
+            m.d.sync += [
+                row_place.eq(burst_place),
+                row_rest.eq(first),
+                tag.place.eq(lane_place),
+                tag.rest.eq(lane_rest),
+            ]
             with m.If(burst.new_block):
-                m.d.sync += block_place.eq(place)
+                m.d.sync += block_place.eq(burst_place)
 
     def _elaborate_first_lane(
         self, m: Module, burst: data.View, target: Any, address: Signal, bank: Signal
