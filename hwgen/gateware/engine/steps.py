@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
-from hwgen.gateware.engine.job import COUNT_BITS, Compute
+from hwgen.gateware.engine.job import COUNT_BITS, WORD_BITS, Compute
 
 #: Names of a job's loops around the 8 channels of a block and inside of a group, from the innermost to the outermost.
 _LOOPS = ("columns", "rows", "blocks")
@@ -61,6 +61,7 @@ class StepsConfig:
         cost, engine = Cost(), self.engine
         # As measured: most of it stores two jobs, the current one and the next one, and counts their fields.
         cost.ff = 787 + counter_bits(engine.weight_steps) + 3 * counter_bits(engine.slots)
+        cost.ff += 2 * WORD_BITS * Compute.CORE_WORDS * engine.has_cores
         cost.lut = 199 + counter_bits(engine.weight_steps) + 4 * counter_bits(engine.slots)
         return cost.resources
 
