@@ -35,8 +35,9 @@ class LanesConfig:
         cost.ff = engine.pixels * (100 + 3 * word) + 218 + 10 * word
         cost.lut = engine.pixels * (135 + 4 * word) + 215 + 5 * word  # as measured
         if engine.has_cores:  # rows of each core's taps: positions and comparisons per lane, and the team's distance
-            cost.ff += (engine.cores - 1) * engine.pixels * (INDEX_BITS + 1) + engine.cores * 3 * INDEX_BITS
-            cost.lut += (engine.cores - 1) * engine.pixels * 3 * INDEX_BITS // 2 + engine.cores * 5 * INDEX_BITS
+            cost.ff += (engine.cores - 1) * engine.pixels * (INDEX_BITS + 1) + 41 * engine.cores
+            cost.lut += (engine.cores - 1) * engine.pixels * 3 * INDEX_BITS // 2
+            cost.lut += engine.cores * (114 + 25 * counter_bits(engine.cores)) // 2
         return cost.resources
 
     def component(self) -> Lanes:
