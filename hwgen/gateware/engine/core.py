@@ -53,10 +53,6 @@ def words_latency(config: EngineConfig) -> int:
     return Lanes.LATENCY + config.buffer_latency
 
 
-#: Names of the components of which an engine of several cores has one for each core.
-OF_CORE = ("maps", "weights", "array", "finish")
-
-
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
     """Configuration of the compute core of ``engine``, with its FPGA resources."""
@@ -67,23 +63,24 @@ class CoreConfig:
     def components(self) -> dict[str, ComponentConfig]:
         """Mapping from the name of each component of the compute core to its configuration, without the delays.
 
-        Each core has components with the names in `OF_CORE`.
+        Components that each core has are numbered if there are several cores.
         """
-        configs = {
-            "steps": StepsConfig,
-            "lanes": LanesConfig,
-            "maps": ReuseBufferConfig,
-            "weights": WeightBufferConfig,
-            "array": ArrayConfig,
-            "drains": DrainWalkConfig,
+        engine = self.engine
+        of_core = {
+            "maps": ReuseBufferConfig(engine=engine),
+            "weights": WeightBufferConfig(engine=engine),
+            "array": ArrayConfig(engine=engine),
         }
-        return {name: config(engine=self.engine) for name, config in configs.items()}
+        return {
+            "steps": StepsConfig(engine=engine),
+            "lanes": LanesConfig(engine=engine),
+            **{number: config for name, config in of_core.items() for number in numbered(engine, name)},
+            "drains": DrainWalkConfig(engine=engine),
+        }
 
     @cached_property
     def resources(self) -> Resources:
-        parts = self.components.items()
-        counts = {name: self.engine.cores if name in OF_CORE else 1 for name, _ in parts}
-        return sum((part.resources for name, part in parts for _ in range(counts[name])), self.own)
+        return sum((part.resources for part in self.components.values()), self.own)
 
     @cached_property
     def own(self) -> Resources:

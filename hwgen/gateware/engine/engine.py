@@ -16,7 +16,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import ADDRESS_BITS
 from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
-from hwgen.gateware.engine.core import OF_CORE, Core, CoreConfig
+from hwgen.gateware.engine.core import Core, CoreConfig
 from hwgen.gateware.engine.finish import Finish, FinishConfig, read_latency
 from hwgen.gateware.engine.job import COUNT_BITS
 from hwgen.gateware.engine.load import fills
@@ -43,8 +43,7 @@ class EngineDesign:
     input_ports = guards = ()
     #: Weight loader: none, because programs contain the weights.
     loader = None
-    #: Titles of the engine's components in reports, by the component's name.
-    titles: ClassVar[Mapping[str, str]] = {
+    _TITLES: ClassVar[Mapping[str, str]] = {
         "memory_side": "memory side",
         "steps": "steps",
         "lanes": "lanes",
@@ -54,6 +53,17 @@ class EngineDesign:
         "drains": "drain",
         "finish": "finish",
     }
+
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """Titles of the engine's components in reports, by the component's name."""
+        numbers = [f" {core}" for core in range(self.engine.cores)] if self.engine.has_cores else [""]
+        return {
+            name: title + (number if name not in self._TITLES else "")
+            for key, title in self._TITLES.items()
+            for names in [numbered(self.engine, key)]
+            for name, number in [(key, ""), *zip(names, numbers, strict=True)]
+        }
 
     @property
     def memory_side(self) -> MemorySideConfig:
@@ -76,22 +86,18 @@ class EngineDesign:
 
         Each component is small enough to be synthesised alone.
         """
-        return {"memory_side": self.memory_side, **self.core.components, "finish": self.finish}
+        finishes = dict.fromkeys(numbered(self.engine, "finish"), self.finish)
+        return {"memory_side": self.memory_side, **self.core.components, **finishes}
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
         """Tuple of this design alone, because the engine counts as one layer where an accelerator lists its layers."""
         return (self,)
 
-    def count(self, name: str) -> int:
-        """Return the number of the engine's components of a name: one, or one for each core."""
-        return self.engine.cores if name in OF_CORE else 1
-
     @cached_property
     def resources(self) -> Resources:
         """FPGA resources of all components of the engine, and of the logic between them."""
-        parts = self.components.items()
-        return sum((part.resources for name, part in parts for _ in range(self.count(name))), self.own)
+        return sum((part.resources for part in self.components.values()), self.own)
 
     @property
     def own(self) -> Resources:
