@@ -21,7 +21,7 @@ from hwgen.gateware.engine.config import CHAIN, LANES, MOST_CORES, EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
-from hwgen.options import AUTO, BUS_BITS, ENGINE
+from hwgen.options import BUS_BITS, ENGINE
 from hwgen.program.batch import check_frames
 from hwgen.program.compile import Schedule, in_order, schedule
 from hwgen.program.figures import Figures, figures, maps_read

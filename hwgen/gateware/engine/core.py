@@ -17,7 +17,7 @@ from hwgen.gateware.engine.drain import NOTE, DrainWalk, DrainWalkConfig, drain_
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes, LanesConfig
 from hwgen.gateware.engine.load import fills
-from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, bank_addresses
 from hwgen.gateware.engine.steps import Steps, StepsConfig
 from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig
 from hwgen.gateware.layer import ComponentConfig
@@ -91,6 +91,9 @@ class CoreConfig:
         cost.delay(counter_bits(engine.weight_steps), words + 1 - WeightBuffer.LATENCY)
         cost.delay(control_layout(engine).size, words)
         cost.delay(NOTE.size, Array.DRAIN_LATENCY)
+        if engine.has_cores:  # the rotation of addresses
+            cost.lut += engine.rotation_stages * engine.pixels * counter_bits(engine.map_words)
+            cost.ff += engine.rotation_stages * (engine.pixels + 2) * counter_bits(engine.map_words)
         cost.ff += words + (words - 1) + (words + Array.SUM_LATENCY - 2) + Array.DRAIN_LATENCY + COUNT_BITS
         cost.lut += COUNT_BITS
         return cost.resources
@@ -176,12 +179,15 @@ class Core(ConfiguredComponent[EngineConfig]):
             lanes.job.eq(steps.job),
         ]
         step = delayed(m, "weight_step", steps.step.weights, words + 1 - WeightBuffer.LATENCY)
-        names = numbered(self._config, "inside")
+        config = self._config
+        banks = bank_addresses(m, config, lanes.rest, lanes.words) if config.has_cores else []
+        names = numbered(config, "inside")
         for name, maps, weights, array in zip(names, self._maps, self._weights, self._arrays, strict=True):
             inside = delayed(m, name, getattr(lanes, name), words + 1 - Lanes.INSIDE_LATENCY)
             m.d.comb += [
                 maps.rest.eq(lanes.rest),
-                maps.words.eq(lanes.words),
+                *([] if config.has_cores else [maps.words.eq(lanes.words)]),
+                *(maps.addresses[bank].eq(address) for bank, address in enumerate(banks)),
                 array.words.eq(maps.o),
                 array.inside.eq(inside),
                 weights.step.eq(step),

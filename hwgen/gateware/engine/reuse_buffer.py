@@ -37,7 +37,8 @@ class ReuseBufferConfig:
         for _ in range(engine.pixels):
             cost.ram(word, engine.map_words, "block")
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
-        rotated = engine.rotation_stages * engine.pixels * (word + counter_bits(engine.map_words))
+        address_bits = 0 if engine.has_cores else counter_bits(engine.map_words)
+        rotated = engine.rotation_stages * engine.pixels * (word + address_bits)
         write_lut, write_ff = write_cost(engine, engine.pixels, engine.map_words)
         cost.lut = rotated + write_lut + (engine.bus_words - 1) * counter_bits(engine.map_words)
         if engine.bus_words >= 4:  # slower writes let synthesis share choices of addresses, which takes more LUTs
@@ -68,8 +69,11 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         Words of one bus beat per cycle (`map_write`). They can be read `WRITE_LATENCY` cycles later.
     rest : In(range(pixels))
         Rotation of this cycle's reads: the bank of lane 0.
-    words : In(array of ``pixels`` word addresses)
+    words : In(array of ``pixels`` word addresses), with one core
         Word address of each lane.
+    addresses : In(array of ``pixels`` word addresses), with several cores
+        Word address of each bank, `EngineConfig.rotation_stages` cycles after ``rest``. The cores share a rotation of
+        addresses (`bank_addresses`).
     o : Out(array of ``pixels`` arrays of 8 signed bytes)
         Word of each lane, `EngineConfig.buffer_latency` cycles later.
 
@@ -87,7 +91,9 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
             {
                 "write": In(stream.Signature(map_write(config), always_ready=True)),
                 "rest": In(range(config.pixels)),
-                "words": In(data.ArrayLayout(range(config.map_words), config.pixels)),
+                "addresses" if config.has_cores else "words": In(
+                    data.ArrayLayout(range(config.map_words), config.pixels)
+                ),
                 "o": Out(data.ArrayLayout(data.ArrayLayout(signed(8), LANES), config.pixels)),
             },
         )
@@ -96,11 +102,11 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         m = Module()
         config = self._config
         stages = config.rotation_stages
-        addresses = [self.words[lane] for lane in range(config.pixels)]
-        to_banks = self._rotate(m, "address", addresses, self.rest, ~self.rest, -1)
+        to_banks = self.addresses if config.has_cores else bank_addresses(m, config, self.rest, self.words)
         writes = banked_writes(m, self.write, config.pixels)
         read = []
-        for bank, address in enumerate(to_banks):
+        for bank in range(config.pixels):
+            address = to_banks[bank]
             words = memory.Memory(
                 shape=LANES * 8, depth=config.map_words, init=[], attrs=ram_attributes(config.map_words, "block")
             )
@@ -112,26 +118,38 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         rest = delayed(m, "bank_rotation", self.rest, stages + 1)
         inverse = delayed(m, "bank_rotation_inverse", ~rest, 1)
         rest = delayed(m, "word_rotation", rest, 1)
-        for lane, value in enumerate(self._rotate(m, "data", read, rest, inverse, 1)):
+        for lane, value in enumerate(_rotate(m, config, "data", read, rest, inverse, 1)):
             m.d.comb += self.o[lane].as_value().eq(value)
         return m
 
-    def _rotate(self, m: Module, name: str, values: list[Value], rest: Value, inverse: Value, sign: int) -> list[Value]:
-        """Add a rotation network, and return its outputs: number ``n`` is ``values[(n + sign * rest) % pixels]``.
 
-        Each stage takes one cycle, and handles two bits of ``rest``. Half of the outputs read ``inverse``, the inverted
-        bits. Otherwise synthesis shares two-way choices among outputs, which takes two LUTs per bit instead of one.
-        """
-        pixels = len(values)
-        for stage in range(self._config.rotation_stages):
-            digit, inverted = (bits[2 * stage : 2 * stage + 2] for bits in (rest, inverse))
-            step, rotated = _WAYS**stage, []
-            for output in range(pixels):
-                inputs = [values[(output + sign * way * step) % pixels] for way in range(1 << len(digit))]
-                rotated.append(Signal(values[0].shape(), name=f"{name}_stage_{stage}_{output}", reset_less=True))
-                chosen = Array(inputs[::-1])[inverted] if output // (2 * step) % 2 else Array(inputs)[digit]
-                m.d.sync += rotated[-1].eq(chosen)
-            values = rotated
-            rest = delayed(m, f"{name}_rotation_{stage}", rest, 1)
-            inverse = delayed(m, f"{name}_rotation_inverse_{stage}", inverse, 1)
-        return values
+def bank_addresses(m: Module, config: EngineConfig, rest: Value, words: data.View) -> list[Value]:
+    """Add the rotation network of addresses; return the word address of each bank.
+
+    ``rest`` is the bank of lane 0, and ``words`` are the addresses of the lanes, `EngineConfig.rotation_stages` cycles
+    before.
+    """
+    return _rotate(m, config, "address", [words[lane] for lane in range(config.pixels)], rest, ~rest, -1)
+
+
+def _rotate(
+    m: Module, config: EngineConfig, name: str, values: list[Value], rest: Value, inverse: Value, sign: int
+) -> list[Value]:
+    """Add a rotation network, and return its outputs: number ``n`` is ``values[(n + sign * rest) % pixels]``.
+
+    Each stage takes one cycle, and handles two bits of ``rest``. Half of the outputs read ``inverse``, the inverted
+    bits. Otherwise synthesis shares two-way choices among outputs, which takes two LUTs per bit instead of one.
+    """
+    pixels = len(values)
+    for stage in range(config.rotation_stages):
+        digit, inverted = (bits[2 * stage : 2 * stage + 2] for bits in (rest, inverse))
+        step, rotated = _WAYS**stage, []
+        for output in range(pixels):
+            inputs = [values[(output + sign * way * step) % pixels] for way in range(1 << len(digit))]
+            rotated.append(Signal(values[0].shape(), name=f"{name}_stage_{stage}_{output}", reset_less=True))
+            chosen = Array(inputs[::-1])[inverted] if output // (2 * step) % 2 else Array(inputs)[digit]
+            m.d.sync += rotated[-1].eq(chosen)
+        values = rotated
+        rest = delayed(m, f"{name}_rotation_{stage}", rest, 1)
+        inverse = delayed(m, f"{name}_rotation_inverse_{stage}", inverse, 1)
+    return values
