@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import SMALL, alone, behind, conv, frames_for, networks, timings
+from programs import SMALL, alone, behind, conv, frames_for, networks, tasks_of, timings
 from refusals import left_out_if
 
 import hwgen
+from hwgen.blocking.partition import Partition, external_words
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import pack_map, unpack_map
+from hwgen.program.nests import problem
+from hwgen.program.split import Split
+from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory, EngineRun
@@ -34,7 +38,7 @@ def cores(request):
     return config, engine.files(config)
 
 
-def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0) -> EngineRun:
+def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model, cycles and bytes those of the schedule."""
     timing = timing or MemoryTiming()
     frames = np.stack(frames_for(found.network, found.frames, seed))
@@ -42,7 +46,7 @@ def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: in
     memory[: len(program.image)] = program.image
     for number, frame in enumerate(frames):
         memory[program.input.at(number)] = pack_map(frame, found.network.input.type)
-    run = engine.run(circuit, bytes(memory), memory=EngineMemory(timing=timing), limit=5_000_000)
+    run = engine.run(circuit, bytes(memory), memory=EngineMemory(timing=timing), limit=5_000_000, **options)
     assert run.error == Error.NONE
     for place, wanted in zip(program.outputs, golden.outputs(found.network, frames), strict=True):
         for number in range(found.frames):
@@ -62,6 +66,42 @@ def divisions(found: Schedule) -> set[tuple[int, int, bool]]:
 def test_a_convolution(cores, frames):
     config, circuit = cores
     check(circuit, schedule(alone(conv(maps=40)), config, frames=frames))
+
+
+@pytest.mark.parametrize(("loop", "frames"), [("maps", 1), ("rows", 1), ("frames", 2)])
+def test_traffic_is_that_of_yangs_model(cores, loop, frames):
+    """What the circuit reads and writes, by regions of memory: broadcasts once, halos, and each output once."""
+    config, circuit = cores
+    layer = conv(channels=16, maps=32, size=(12, 10))
+    network = alone(replace(layer, weights=np.maximum(layer.weights, -127)))
+    (task,) = tasks_of(network)
+    count = {"maps": config.cores, "rows": config.cores, "frames": frames}[loop]
+    split = Split(
+        teams=1 if loop == "maps" else count,
+        members=count if loop == "maps" else 1,
+        total_rows=task.rows if loop == "rows" else 0,
+    )
+    tiling = Tiling(
+        rows=2, columns=10, box_rows=12 // count if loop == "rows" else 12, channels=16, taps=3, maps_stay=True
+    )
+    found = schedule(network, config, tilings={"conv": tiling.divided(split)}, frames=frames)
+    partition = {"maps": Partition(kernels=count), "rows": Partition(rows=count), "frames": Partition(frames=count)}[
+        loop
+    ]
+    expected = external_words(problem(task), partition)
+    weights = found.works[0].data.weights
+    program = found.program
+    regions = {
+        "input": (program.input.address, program.input.at(frames - 1).stop),
+        "weights": (weights, weights + expected["weights"]),
+        "output": (program.outputs[0].address, program.outputs[0].at(frames - 1).stop),
+    }
+    run = check(circuit, found, regions=regions)
+    assert run.regions == {
+        "input": (expected["input"], 0),
+        "weights": (expected["weights"], 0),
+        "output": (0, expected["output"]),
+    }
 
 
 @pytest.mark.parametrize(("name", "frames"), [("lenet5", 1), ("resnet8", 1), ("resnet8", 3)])
