@@ -82,7 +82,7 @@ def test_traffic_is_that_of_yangs_model(cores, loop, frames):
         total_rows=task.rows if loop == "rows" else 0,
     )
     tiling = Tiling(
-        rows=2, columns=10, box_rows=12 // count if loop == "rows" else 12, channels=16, taps=3, maps_stay=True
+        rows=1, columns=10, box_rows=12 // count if loop == "rows" else 12, channels=16, taps=3, maps_stay=True
     )
     found = schedule(network, config, tilings={"conv": tiling.divided(split)}, frames=frames)
     partition = {"maps": Partition(kernels=count), "rows": Partition(rows=count), "frames": Partition(frames=count)}[

@@ -31,6 +31,9 @@ _FF, _LUT = 2728, 2425
 #: registers and a FIFO.
 _MORE = {4: (28, 70), 8: (0, 0), 16: (277, 214), 32: (548, 358), 64: (1081, 745)}
 
+#: Additional flip-flops and LUTs on engines of several cores: boxes of teams, choices of cores, more fields of jobs.
+_SEVERAL = 630, 740
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySideConfig:
@@ -59,6 +62,8 @@ class MemorySideConfig:
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
         more_ff, more_lut = _MORE[engine.bus_bytes]
+        if engine.has_cores:
+            cost.ff, cost.lut = _SEVERAL
         cost.lut += _LUT + more_lut
         cost.ff += (
             _FF + more_ff + len(PARTS) * 3 * counter_bits(engine.queue) + 2 * 3 * counter_bits(engine.outstanding)
