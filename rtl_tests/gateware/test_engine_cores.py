@@ -121,18 +121,23 @@ def test_random_networks(cores, network, timing, frames, seed):
     check(circuit, found, timing, seed)
 
 
+@pytest.fixture(scope="module", params=[4, 16, 64])
+def three_cores(request):
+    """An engine of three cores behind another bus, and its circuit."""
+    config = replace(behind(request.param), cores=3)
+    return config, engine.files(config)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("bus_bytes", [4, 16, 64])
 @settings(max_examples=25)
 @given(
-    data=st.data(),
     network=networks(most_layers=3, most_side=20),
     timing=timings(),
     frames=st.sampled_from([1, 2, 3, 4, 5]),
     seed=st.integers(0, 99),
 )
-def test_random_networks_behind_other_buses(bus_bytes, data, network, timing, frames, seed):
-    config = replace(behind(bus_bytes), cores=3)
+def test_random_networks_behind_other_buses(three_cores, network, timing, frames, seed):
+    config, circuit = three_cores
     with left_out_if("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps"):
         found = schedule(network, config, frames=frames)
-    check(engine.files(config), found, timing, seed)
+    check(circuit, found, timing, seed)

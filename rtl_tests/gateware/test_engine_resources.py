@@ -61,3 +61,22 @@ def test_the_whole():
     design = EngineDesign(engine=SMALL)
     (measured,) = synthesis.measure([design])
     check(design.resources, measured)
+
+
+@pytest.mark.long
+def test_components_of_several_cores():
+    """What differs from one core: shared units, and the map buffer, which shares the rotation of its addresses."""
+    design = EngineDesign(engine=EngineConfig(cores=4, map_words=1024, weight_steps=1024))
+    parts = [design.components[name] for name in ("memory_side", "steps", "lanes", "maps_0")]
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        check(part.resources, measured)
+
+
+def test_a_virtex_has_room_for_16_cores():
+    """With the widest bus, all slices but 144, and 85 % of the LUTs."""
+    engine = EngineConfig(cores=16, map_words=1024, bus_bytes=64)
+    used, board = EngineDesign(engine=engine).resources, load_board("vc709")
+    assert used.dsp == 16 * (32 * 13 // 2 + 8) == board.dsp - 144
+    assert used.bram36 <= board.bram36
+    assert used.lut <= 0.85 * board.lut
+    assert used.ff <= 0.85 * board.ff
