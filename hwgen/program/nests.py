@@ -18,6 +18,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.program.array_pass import Pass
 from hwgen.program.layout import blocks
+from hwgen.program.split import UNDIVIDED
 from hwgen.program.tiles import (
     Cost,
     Estimator,
@@ -89,6 +90,8 @@ def _check_boxes(task: Pass, tiling: Tiling, room: Room) -> None:
     rows, columns = task.window.kernel
     if task.maximum and (tiling.taps < rows or tiling.tap_columns not in (None, columns)):
         raise PlanError(f"{task.name}: a chunk of a maximum must have all {rows} x {columns} taps of the kernel")
+    if (tiling.by_taps or tiling.rolling) and task.split != UNDIVIDED:
+        raise PlanError(f"{task.name}: boxes by_taps and rolling boxes must be of one core")
     if tiling.by_taps and (tiling.rolling or tiling.box_rows != tiling.rows):
         raise PlanError(f"{task.name}: boxes by_taps must have one tile each, and not be rolling")
     if tiling.rolling and (tiling.channels < task.channels or tiling.box_rows != tiling.rows):

@@ -192,6 +192,13 @@ def test_plans_of_several_cores_are_read_again():
     assert again.cycles == group.cycles
 
 
+@pytest.mark.parametrize("boxes", ["by_taps", "rolling"])
+def test_boxes_of_one_core(boxes):
+    sizes = {"rows": 1, "columns": 1, "box_rows": 1, "channels": 24, "taps": 3, "members": 2, boxes: True}
+    with pytest.raises(PlanError, match="conv: boxes by_taps and rolling boxes must be of one core"):
+        schedule(alone(conv()), replace(SMALL, cores=4), tilings={"conv": Tiling(maps_stay=True, **sizes)})
+
+
 def test_a_division_that_the_cores_cannot_make():
     tiling = Tiling(rows=1, columns=1, box_rows=1, channels=24, taps=3, maps_stay=True, teams=3, members=2)
     with pytest.raises(PlanError, match="3 teams of 2 cores can't divide the layer on an engine of 4 cores"):
