@@ -46,7 +46,7 @@ def bounds(compiled: Schedule, pace: Fraction | int) -> tuple[int, int, int, int
     for job, place in zip(compiled.jobs, compiled.owners, strict=True):
         drained = job.drain.blocks * job.drain.pixels
         array[place] += max(job.compute.groups * job.compute.folds * group_steps(job.compute), drained)
-        transfers = [fetched_jobs(0, 0), *loads(compiled.engine, job.load), *stores(job.store)]
+        transfers = [fetched_jobs(compiled.engine, 0, 0), *loads(compiled.engine, job.load), *stores(job.store)]
         port[place] += sum(max(beats, 2) for each in transfers for beats, _ in moved(compiled.engine, each))
     port = [ceil(pace * beats) for beats in port]
     groups = (max(sum(each[number] for number in group) for each in (array, port)) for group in compiled.groups)

@@ -544,8 +544,8 @@ class Access:
 def accesses(engine: EngineConfig) -> tuple[Access, ...]:
     """Return the memory regions of a job of the engine, in this order: input map, weights, parameters, results."""
     word_bytes = WORD_BITS // 8
-    loaded: dict[str, str] = {}
-    stored: dict[str, str] = {}
+    loaded: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     if engine.has_cores:
         names = ("teams", "team_stride", "top", "advance", "height")
         loaded, stored = {name: f"load.x_{name}" for name in names}, {name: f"store.{name}" for name in names}
@@ -575,8 +575,8 @@ def accesses(engine: EngineConfig) -> tuple[Access, ...]:
             row_stride="store.row_stride",
             blocks="store.blocks",
             block_stride="store.block_stride",
-            writes=True,
             **stored,
+            writes=True,
         ),
     )
 
