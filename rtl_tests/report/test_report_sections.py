@@ -16,6 +16,7 @@ from hwgen.errors import InputError
 from hwgen.explore import published
 from hwgen.explore.fronts import explore
 from hwgen.gateware.cost import Resources
+from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.network import shapes
 from hwgen.report.page import checks, exploration, html
@@ -132,8 +133,9 @@ def test_synthesis(digits: hwgen.Design):
         {"name": "fc", "dsp": 0, "bram36": 0.5, "lut": 0, "ff": 8},
     ]
     assert document["total"]["estimate"] == {"dsp": 0, "bram36": 0, "lut": 110, "ff": 14}
+    titles = EngineDesign(engine=EngineConfig()).titles
     of_engine = [
-        Row(layer="engine", component=name, estimate=Resources(), measured=Resources(), title=EngineDesign.titles[name])
+        Row(layer="engine", component=name, estimate=Resources(), measured=Resources(), title=titles[name])
         for name in ("maps", "array")
     ]
     assert [part["name"] for part in Synthesis(tuple(of_engine)).document()["layers"]] == ["map buffer", "array"]
