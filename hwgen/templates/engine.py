@@ -42,7 +42,7 @@ from hwgen.templates.task import Task
 ARRAYS = ((8, 13), (8, 7), (8, 5))
 #: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
-#: Share of a board's LUTs that an engine of several cores uses at most.
+#: Share of a board's LUTs that an engine of as many cores as fit uses at most.
 MOST_LUTS = 0.85
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
@@ -348,28 +348,31 @@ def _engine(task: Task, maps: int, pixels: int, bus_bytes: int) -> EngineConfig:
     """
     cores = task.goal.cores or 1
     if isinstance(cores, int):
-        return _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores))
+        return _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores), 1)
     most = MOST_CORES if maps == LANES else 1
     engines = (
-        _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores))
+        _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores), MOST_LUTS)
         for cores in range(most, 1, -1)
     )
     one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes)
-    return next((engine for engine in engines if _fits(task, engine)), one)
+    return next((engine for engine in engines if _fits(task, engine, MOST_LUTS)), one)
 
 
-def _deepest(task: Task, engine: EngineConfig) -> EngineConfig:
-    """Return an engine with the deepest buffers of `DEPTHS` that fit the board; with one core, the engine itself."""
+def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig:
+    """Return an engine with the deepest buffers of `DEPTHS` that fit the board; with one core, the engine itself.
+
+    ``lut_share`` is the share of the board's LUTs that the engine uses at most.
+    """
     if not engine.has_cores:
         return engine
     options = [replace(engine, map_words=maps, weight_steps=weights) for maps, weights in DEPTHS]
-    return next((option for option in options if _fits(task, option)), options[-1])
+    return next((option for option in options if _fits(task, option, lut_share)), options[-1])
 
 
-def _fits(task: Task, engine: EngineConfig) -> bool:
-    """Return whether an engine of several cores fits a task's board, with LUTs to spare."""
+def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
+    """Return whether an engine of several cores fits a task's board, with a share of the board's LUTs."""
     used = EngineDesign(engine=engine).resources
-    return shortage(used, task.board, task.goal.dsp) is None and used.lut <= MOST_LUTS * task.board.lut
+    return shortage(used, task.board, task.goal.dsp) is None and used.lut <= lut_share * task.board.lut
 
 
 def _cores(engine: EngineConfig) -> str:

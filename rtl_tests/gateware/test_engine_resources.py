@@ -73,10 +73,10 @@ def test_components_of_several_cores():
 
 
 def test_a_virtex_has_room_for_16_cores():
-    """With the widest bus, all slices but 144, and 85 % of the LUTs."""
+    """With the widest bus, all slices but 144, and 87 % of the LUTs."""
     engine = EngineConfig(cores=16, map_words=1024, bus_bytes=64)
     used, board = EngineDesign(engine=engine).resources, load_board("vc709")
     assert used.dsp == 16 * (32 * 13 // 2 + 8) == board.dsp - 144
     assert used.bram36 <= board.bram36
-    assert used.lut <= 0.85 * board.lut
+    assert used.lut <= 0.87 * board.lut
     assert used.ff <= 0.85 * board.ff
