@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def cores(request):
     """An engine of several cores, and its circuit."""
     config = replace(SMALL, cores=request.param)
