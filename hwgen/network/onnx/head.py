@@ -91,6 +91,8 @@ def _search(
         if not variable:
             continue
         if node.op_type in _QUANTISING or not floats.issuperset(variable):
+            if node.op_type == "DequantizeLinear" and not (floats - sources).isdisjoint(variable):
+                return [], []  # integers that were moved
             ends |= dict.fromkeys(name for name in variable if name in floats)
             quantised.update(node.output)
             if node.op_type not in _QUANTISING and not floats.isdisjoint(variable):
