@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
@@ -17,7 +18,11 @@ from hwgen.gateware.stream import BeatFormat
 #: Width of the number of frames of a packet, in bits.
 PACKET_BITS = 16
 #: Measured LUTs of a counter of a packet's frames, alone and with what a guard does by it.
-PACKET_COUNTER_LUTS, _PACKET_LUTS = 25, 46
+PACKET_COUNTER_LUTS, _PACKET_LUTS = 25, 37
+#: Layout of the size of a packet of N frames, prepared so that no counter of frames compares with more than a constant:
+#: ``before_last`` is N - 2, and ``single`` tells whether N is 1. ``load`` is high while there is no packet, when
+#: another size may follow; ``next_single`` is its ``single``.
+PACKET = data.StructLayout({"before_last": PACKET_BITS, "single": 1, "load": 1, "next_single": 1})
 #: Signature of a guard's error flags, ``short`` and ``long``, which stay high until ``clear``.
 FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)})
 
@@ -33,7 +38,7 @@ class GuardConfig:
     beats : int
         Number of beats per frame, for the pixel order of the input.
     packets : bool
-        Whether ``last`` ends a packet of several frames, as many as the input ``packet_frames`` says.
+        Whether ``last`` ends a packet of several frames, as many as the input ``packet`` says.
 
     Raises
     ------
@@ -55,7 +60,7 @@ class GuardConfig:
         cost.ff += count + (4 if count else 3)  # a frame of one beat is never too short
         cost.lut += 1.75 * count + (self.beat.data_bits + 7.3 if count else 5)
         if self.packets:
-            cost.ff += PACKET_BITS + (not count)
+            cost.ff += PACKET_BITS + 1 + (not count)
             cost.lut += _PACKET_LUTS + (0 if count else self.beat.data_bits + 7.3)
         return cost.resources
 
@@ -83,8 +88,8 @@ class Guard(ConfiguredComponent[GuardConfig]):
     o : Out(stream)
         The frames with ``config.beats`` beats each. A short frame ends with beats of zeros. A long frame consists of
         its first beats.
-    packet_frames : In(16)
-        Number of frames of a packet, at least 1, if there are packets. It must not change within a packet.
+    packet : In(PACKET)
+        Size of a packet, if there are packets. It must not change within a packet.
     in_packet : Out(1)
         Whether a packet has begun and not ended, if there are packets. Within the first frame it can be low.
     error : Out
@@ -100,7 +105,7 @@ class Guard(ConfiguredComponent[GuardConfig]):
 
     def __init__(self, config: GuardConfig):
         stream = config.beat.signature
-        packets = {"packet_frames": In(PACKET_BITS), "in_packet": Out(1)} if config.packets else {}
+        packets = {"packet": In(PACKET), "in_packet": Out(1)} if config.packets else {}
         super().__init__(config, {"i": In(stream), "o": Out(stream), "error": Out(FRAME_ERROR), **packets})
 
     def elaborate(self, platform):
@@ -131,7 +136,7 @@ class Guard(ConfiguredComponent[GuardConfig]):
             long.eq(moved & ~filling & ~self.i.payload.last & ends),
         ]
         if self.config.packets:
-            index, last = frame_counter(m, "frame_index", self.packet_frames, moved & final)
+            index, last = frame_counter(m, "frame_index", self.packet, moved & final)
             m.d.comb += [ends.eq(final & last), self.in_packet.eq((index != 0) | filling | dropping)]
         with m.If(moved & ends):
             m.d.sync += filling.eq(0)
@@ -146,20 +151,24 @@ class Guard(ConfiguredComponent[GuardConfig]):
         return m
 
 
-def frame_counter(m: Module, name: str, packet_frames: Value, ends: Value) -> tuple[Signal, Value]:
+def frame_counter(m: Module, name: str, packet: Any, ends: Value) -> tuple[Signal, Signal]:
     """Add a counter of a packet's frames; return its value, and whether the present frame is the packet's last one.
 
     Parameters
     ----------
     name : str
         Name of the counter.
-    packet_frames : Value
-        Number of frames of a packet, at least 1.
+    packet : View
+        Size of a packet, of the layout `PACKET`.
     ends : Value
         Whether a frame ends in the present cycle.
     """
-    index, last = Signal(PACKET_BITS, name=name), Signal(name=f"{name}_is_last")
-    m.d.comb += last.eq(index == packet_frames - 1)
+    index, last = Signal(PACKET_BITS, name=name), Signal(init=1, name=f"{name}_is_last")
     with m.If(ends):
-        m.d.sync += index.eq(Mux(last, 0, index + 1))
+        m.d.sync += [
+            index.eq(Mux(last, 0, index + 1)),
+            last.eq(Mux(last, packet.single, index == packet.before_last)),
+        ]
+    with m.Elif(packet.load):
+        m.d.sync += last.eq(packet.next_single)
     return index, last

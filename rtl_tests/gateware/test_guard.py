@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import cases, check_data, frames_for, from_beats, to_beats
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from hypothesis import example, given, settings
@@ -123,10 +123,19 @@ class Packets(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.guard = guard = self.guard
-        m.d.comb += guard.packet_frames.eq(self._frames)
-        wiring.connect(m, wiring.flipped(self.i), guard.i)
+        loaded, single = Signal(), self._frames == 1
+        m.d.sync += loaded.eq(1)
+        m.d.comb += [
+            guard.packet.before_last.eq(self._frames - 2),
+            guard.packet.single.eq(single),
+            guard.packet.next_single.eq(single),
+            guard.packet.load.eq(~loaded),
+            guard.i.valid.eq(self.i.valid & loaded),
+            guard.i.payload.eq(self.i.payload),
+            self.i.ready.eq(guard.i.ready & loaded),
+            guard.error.clear.eq(0),
+        ]
         wiring.connect(m, wiring.flipped(self.o), guard.o)
-        m.d.comb += guard.error.clear.eq(0)
         return m
 
 

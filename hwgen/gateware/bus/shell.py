@@ -23,7 +23,7 @@ from hwgen.gateware.bus.registers import WEIGHTS_ERROR_BIT, Register, registers_
 from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.guard import PACKET_BITS, PACKET_COUNTER_LUTS, Guard, GuardConfig, frame_counter
+from hwgen.gateware.guard import PACKET, PACKET_BITS, PACKET_COUNTER_LUTS, Guard, GuardConfig, frame_counter
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import STATE, WORD
 from hwgen.gateware.naming import named
@@ -189,7 +189,7 @@ class ShellConfig(BusShellConfig):
         streams = len(self.inputs) + len(self.outputs)
         # Counters of 32 bits, and one of 64 bits for cycles. Counters alone take no LUTs.
         cost.ff += 32 * (3 + 4 * len(self.inputs) + 3 * len(self.outputs) + (len(self.outputs) > 1)) + 64
-        cost.ff += PACKET_BITS * (1 + len(self.outputs))
+        cost.ff += (PACKET_BITS + 1) * (1 + len(self.outputs)) + 2 * len(self.inputs)
         cost.lut += 45 * streams + PACKET_COUNTER_LUTS * len(self.outputs)
         if self.weights:
             cost.ff += PART_BITS + 2
@@ -279,13 +279,14 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += bank.clear.eq(self.reset)
 
         wrong: list[Value] = []
-        packet = Signal(PACKET_BITS, init=1, name="packet_frames")
+        packet = Signal(PACKET, init={"single": 1, "next_single": 1}, name="packet")
         ends: dict[str, Value] = {}
+        packets: list[Value] = []
         for end in self.config.inputs:
-            wrong += self._input(m, end, running & bank.control[0] & ~self.reset, packet, ends)
+            wrong += self._input(m, end, running & bank.control[0] & ~self.reset, packet, ends, packets)
         for end in self.config.outputs:
             self._output(m, end, packet, ends)
-        done, busy = self._count(m, bank, packet, ends)
+        done, busy = self._count(m, bank, packet, ends, packets)
 
         lost, state = self._weights(m, bank) if self.config.weights else (Const(0), Const(0, 0))
         errors = Cat(Cat(wrong, Const(0, BITS))[:WEIGHTS_ERROR_BIT], lost) if self.config.weights else Cat(wrong)
@@ -342,11 +343,13 @@ class Shell(BusShell[ShellConfig]):
         m.d.comb += [stream.valid.eq(full), state.clear.eq(1)]
         return state.error | lost, Cat(state.good, full)
 
-    def _input(self, m: Module, end: EndConfig, open_: Value, packet: Value, ends: dict[str, Value]) -> list[Value]:
+    def _input(
+        self, m: Module, end: EndConfig, open_: Value, packet: Any, ends: dict[str, Value], packets: list[Value]
+    ) -> list[Value]:
         """Connect an input AXI4-Stream to the accelerator, through a frame guard and a width converter.
 
-        Return pulses for a short and for a long frame. Add to ``ends``, by the name of the bus, a pulse for the last
-        word of each frame, and whether a packet has begun; ``packet`` is the number of frames of a packet.
+        Return pulses for a short and for a long frame. ``packet`` is the size of packets. Add a pulse for the last word
+        of each frame to ``ends``, by the name of the bus, and to ``packets`` whether a packet has begun.
         """
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         guard = ResetInserter(self.reset)(Guard(end.guard))
@@ -360,7 +363,7 @@ class Shell(BusShell[ShellConfig]):
             # Bytes without ``tkeep`` are undefined.
             into.payload.data.as_value().eq(bus.tdata & Cat(keep.replicate(8) for keep in bus.tkeep)),
             bus.tready.eq(into.ready & open_),
-            guard.packet_frames.eq(packet),
+            guard.packet.eq(packet),
             guard.error.clear.eq(1),
             repack.i.valid.eq(out.valid),
             out.ready.eq(repack.i.ready),
@@ -375,8 +378,8 @@ class Shell(BusShell[ShellConfig]):
         ]
         # A word must have all its bytes, and the last word of a frame exactly the remaining bytes.
         passes = named(into.valid & into.ready & out.valid & out.ready, "word_passes")
-        enters = named(out.valid & out.ready & out.payload.last, "frame_enters")
-        ends[end.name] = Cat(enters, guard.in_packet)
+        ends[end.name] = named(out.valid & out.ready & out.payload.last, "frame_enters")
+        packets.append(guard.in_packet)
         wanted = named(Mux(out.payload.last, end.final_keep, (1 << end.width) - 1), "wanted_bytes")
         lacks, exceeds = Signal(name=f"{end.name}_too_few_bytes"), Signal(name=f"{end.name}_too_many_bytes")
         m.d.sync += [
@@ -385,11 +388,11 @@ class Shell(BusShell[ShellConfig]):
         ]
         return [guard.error.short | lacks, guard.error.long | exceeds]
 
-    def _output(self, m: Module, end: EndConfig, packet: Value, ends: dict[str, Value]) -> None:
+    def _output(self, m: Module, end: EndConfig, packet: Any, ends: dict[str, Value]) -> None:
         """Connect an output stream of the accelerator to the AXI4-Stream bus, through a width converter.
 
-        Add a pulse for each frame's last word to ``ends``, by the name of the bus; ``packet`` is the number of frames
-        of a packet.
+        ``packet`` is the size of packets. Add a pulse for the last word of each frame to ``ends``, by the name of the
+        bus.
         """
         bus, core = getattr(self, end.name), getattr(self, end.port.name)
         repack = Repack(end.repack(end.beats, end.words))
@@ -409,41 +412,46 @@ class Shell(BusShell[ShellConfig]):
         ends[end.name] = named(bus.tvalid & bus.tready & repack.o.payload.last, "frame_leaves")
         index, last = frame_counter(m, f"{end.name}_frame_index", packet, ends[end.name])
         with m.If(self.reset):
-            m.d.sync += index.eq(0)
+            m.d.sync += [index.eq(0), last.eq(packet.single)]
         m.d.comb += bus.tlast.eq(repack.o.payload.last & last)
         for lane in range(end.words.max_values):
             value = repack.o.payload.data[lane]
             word = bus.tdata.word_select(lane, 8 * end.value_bytes)
             m.d.comb += word.eq(value.as_signed() if beat.signed else value)
 
-    def _count(self, m: Module, bank: Bank, packet: Signal, ends: dict[str, Value]) -> tuple[Value, Value]:
+    def _count(
+        self, m: Module, bank: Bank, packet: Any, ends: dict[str, Value], packets: Sequence[Value]
+    ) -> tuple[Value, Value]:
         """Add the counters behind the registers of frames, packets and stalled cycles of every stream.
 
-        Set ``packet``, the number of frames of a packet, while no frame is on its way. ``ends`` are the pulses of
-        frames' last words, by bus, of inputs with whether a packet has begun. Return a pulse when a frame has left on
+        Set ``packet``, the size of packets, while no frame is on its way. ``ends`` are the pulses of frames' last
+        words, by bus, and ``packets`` whether a packet has begun on each input. Return a pulse when a frame has left on
         all outputs, and whether any frame is in flight. Both are one cycle late.
         """
         busy, done, frames = Signal(name="busy"), Signal(name="frame_done"), bank.frames
         begun: list[Value] = []
         ended: list[Value] = []
         moving: list[Value] = []
-        single = Signal(name="is_single_frame")
-        m.d.comb += single.eq(packet == 1)
         for end in self.config.inputs:
             bus, within = getattr(self, end.name), Signal(name=f"{end.name}_in_frame")
             moves = named(bus.tvalid & bus.tready, "word_transfer")
-            # A single frame counts when it has come whole, even if it is longer or shorter than it should be.
-            enters = named(Mux(single, moves & bus.tlast, ends[end.name][0]), "frame_comes")
-            with m.If(moves | enters):
-                m.d.sync += within.eq(~enters)
+            # A single frame has come when it has come whole, even if it is longer or shorter than it should be. A frame
+            # of a packet has come a cycle after its last word.
+            entered = Signal(name=f"{end.name}_frame_entered")
+            m.d.sync += entered.eq(ends[end.name] & ~packet.single & ~self.reset)
+            alone = named(bus.tlast & packet.single, "single_frame_ends")
+            with m.If(moves | entered):
+                m.d.sync += within.eq(moves & ~alone)
             with m.If(self.reset):
                 m.d.sync += within.eq(0)
-            come = self._counter(m, bank, f"{end.name}_frames", enters)
-            self._counter(m, bank, f"{end.name}_packets", moves & bus.tlast)
+            come = self._counter(m, bank, f"{end.name}_frames", moves & alone | entered)
+            whole = Signal(name=f"{end.name}_packet_ended")
+            m.d.sync += whole.eq(moves & bus.tlast & ~self.reset)
+            self._counter(m, bank, f"{end.name}_packets", whole)
             self._counter(m, bank, f"{end.name}_stalled", bus.tvalid & ~bus.tready)
             self._counter(m, bank, f"{end.name}_starved", busy & ~bus.tvalid)
-            begun.append(within | (come != frames))
-            moving += [moves, ends[end.name][1]]
+            begun.append(within | entered | (come != frames))
+            moving.append(moves)
         for end in self.config.outputs:
             bus = getattr(self, end.name)
             leaves = ends[end.name]
@@ -460,9 +468,13 @@ class Shell(BusShell[ShellConfig]):
             m.d.sync += done.eq(Cat(ended).all() & ~done & ~self.reset)
             self._counter(m, bank, "frames", done)
         m.d.sync += busy.eq(Cat(begun).any() & ~self.reset)
-        given = bank.packet_frames[:PACKET_BITS]
-        with m.If(~Cat(begun, moving).any()):
-            m.d.sync += packet.eq(given | (given == 0))
+        frames_of_packet = bank.packet_frames[:PACKET_BITS]
+        m.d.comb += [
+            packet.load.eq(~Cat(begun, moving, packets).any()),
+            packet.next_single.eq(frames_of_packet[1:] == 0),
+        ]
+        with m.If(packet.load):
+            m.d.sync += [packet.single.eq(packet.next_single), packet.before_last.eq(frames_of_packet - 2)]
         self._times(m, bank, done, busy)
         return done, busy
 
