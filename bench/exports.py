@@ -1,8 +1,8 @@
 """Models as exporters and quantisers write them: how many are built whole, and equal ONNX Runtime.
 
-Usage: python bench/exports.py [--frames N] [--only KIND ..]     (kinds: ways, exporters, light; default: all, 4 frames)
+Usage: python bench/exports.py [--frames N] [--only KIND ..]     (settings, exporters, light; default: all, 4 frames)
 
-- ``ways``: one network with the usual operators, quantised in each of the usual ways of ``quantize_static``, with each
+- ``settings``: one network with the usual operators, quantised with the usual settings of ``quantize_static`` and each
   of three averages in front of its classifier;
 - ``exporters``: small models in the manner of published ones, in QDQ and QOperator form;
 - ``light``: the onnx package's light models with seeded weights, quantised with the defaults of ``quantize_static``.
@@ -25,7 +25,7 @@ import onnx
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
 
 import exporters
-import ways
+import quantiser_settings
 from by_parts import compare
 from onnxruntime.quantization import quantize_static
 
@@ -37,12 +37,12 @@ from hwgen.network.zoo import light
 Case = tuple[str, onnx.ModelProto, np.ndarray]
 
 
-def all_ways(frames: int) -> Iterator[Case]:
-    """Yield the network of `ways`, in each way and with each average."""
-    for way in ways.WAYS:
-        for tail in ways.TAILS:
-            model, writer = ways.quantised(way, tail)
-            yield f"{way}; {tail}", model, writer.frames(frames)
+def all_settings(frames: int) -> Iterator[Case]:
+    """Yield the network of `quantiser_settings`, with each setting and each average."""
+    for setting in quantiser_settings.SETTINGS:
+        for tail in quantiser_settings.TAILS:
+            model, writer = quantiser_settings.quantised(setting, tail)
+            yield f"{setting}; {tail}", model, writer.frames(frames)
 
 
 def all_exporters(frames: int) -> Iterator[Case]:
@@ -76,7 +76,7 @@ class _Reader(exporters.CalibrationDataReader):
         return next(self._frames, None)
 
 
-KINDS = {"ways": all_ways, "exporters": all_exporters, "light": all_light}
+KINDS = {"settings": all_settings, "exporters": all_exporters, "light": all_light}
 
 
 def main() -> int:

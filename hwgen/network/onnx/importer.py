@@ -14,11 +14,11 @@ import onnx
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
-from hwgen.network.onnx.early import quantised_early
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
+from hwgen.network.onnx.moved_floats import with_quantised_operands
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
-from hwgen.network.onnx.redundant import without_redundant
+from hwgen.network.onnx.redundant_nodes import without_redundant
 from hwgen.network.onnx.rest import walked, whole_network
 from hwgen.network.onnx.walk import FoldedModel
 
@@ -61,7 +61,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
     try:
         with np.errstate(all="ignore"):
             simplified = without_redundant(model)
-            early, operands = quantised_early(simplified.model, simplified.float_tensors)
+            early, operands = with_quantised_operands(simplified.model, simplified.float_tensors)
             rest, head, removed = without_head(early, where)
             removed |= {name: ("folded", other.reason) for name, other in simplified.replaced.items()}
             yield FoldedModel(

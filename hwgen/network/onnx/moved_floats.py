@@ -25,7 +25,9 @@ _SUMS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 """ONNX operators whose floats are sums, of which the importer knows no value."""
 
 
-def quantised_early(model: onnx.ModelProto, float_tensors: Collection[str] = ()) -> tuple[onnx.ModelProto, set[str]]:
+def with_quantised_operands(
+    model: onnx.ModelProto, float_tensors: Collection[str] = ()
+) -> tuple[onnx.ModelProto, set[str]]:
     """Return an ONNX model with a QuantizeLinear and a DequantizeLinear for each float operand of moving operators.
 
     They have the scale and the zero point of the QuantizeLinear that follows the operator. The result holds the names

@@ -1,4 +1,4 @@
-"""Ways to call ONNX Runtime's ``quantize_static``, and a network with the usual operators to try them on."""
+"""Settings of ONNX Runtime's ``quantize_static``, and a network with the usual operators to try them on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAIRS = {"DedicatedQDQPair": True}
 _SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
 _LAYERS = ["Conv", "Gemm", "MatMul", "Mul", "HardSigmoid", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean"]
 
-WAYS: dict[str, Mapping[str, Any]] = {
+SETTINGS: dict[str, Mapping[str, Any]] = {
     "defaults": {},
     "per channel": {"per_channel": True},
     "int8": _INT8,
@@ -81,14 +81,14 @@ class _Reader(CalibrationDataReader):
         return None if frame is None else {"x": frame[None]}
 
 
-def quantised(way: str, tail: str) -> tuple[onnx.ModelProto, Writer]:
-    """Return the network, quantised in one of the `WAYS`, and its writer."""
+def quantised(setting: str, tail: str) -> tuple[onnx.ModelProto, Writer]:
+    """Return the network, quantised with one of the `SETTINGS`, and its writer."""
     model, writer = network(tail)
     arguments = {
         "quant_format": QuantFormat.QDQ,
         "activation_type": QuantType.QUInt8,
         "weight_type": QuantType.QInt8,
-        **WAYS[way],
+        **SETTINGS[setting],
     }
     with tempfile.TemporaryDirectory() as folder:
         given, prepared, result = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared", "result"))
