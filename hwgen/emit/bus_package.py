@@ -70,7 +70,7 @@ class Package(ABC):
             wrapper.REGISTERS: (json.dumps(self.to_json(), indent=1) + "\n").encode(),
             f"{top}_registers.h": wrapper.c_header(self.shell, top).encode(),
             f"{top}_registers.py": wrapper.python_constants(self.shell, top).encode(),
-            f"{top}_driver.py": wrapper.driver(),
+            **wrapper.python_drivers(top),
             **self.c_driver(),
         }
 

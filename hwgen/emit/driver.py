@@ -1,27 +1,29 @@
 """Python driver of an accelerator or an engine on a board, with NumPy arrays as inputs and outputs.
 
 hwgen writes this file into the folder of a design. The driver reads ``registers.json`` and ``plan.json`` beside it, or
-the program of an engine. It needs Python 3.10 and NumPy, but not hwgen. On a PYNQ board::
+the program of an engine. It needs Python 3.10 and NumPy, but not hwgen. On a board::
 
-    from pynq import Overlay, allocate
-    from NAME_driver import Accelerator
+    from NAME_driver import connect
 
-    overlay = Overlay("design.bit")
-    accelerator = Accelerator(overlay.NAME_axi_0, overlay.axi_dma_0, allocate=allocate)
+    accelerator = connect()
     outputs = accelerator.run(frames)
 
-    from engine_driver import Engine
+    from engine_driver import connect
 
-    overlay = Overlay("engine.bit")
-    engine = Engine(overlay.engine_axi_0, allocate=allocate)
+    engine = connect()
     engine.load("NAME.program")
     outputs = engine.run(frames)
+
+`connect` uses PYNQ if it is installed, and otherwise drivers of the Linux kernel. `Accelerator` and `Engine` take
+objects of another overlay as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
+import logging
 import math
 import struct
 import time
@@ -70,6 +72,9 @@ _DMA_ERRORS = {
     1 << 5: "memory answered with an error",
     1 << 6: "there is no memory at the buffer's address",
 }
+
+
+_log = logging.getLogger("hwgen")
 
 
 class DriverError(Exception):
@@ -421,6 +426,8 @@ class Hardware:
     """
 
     _KIND, _IDENTITY = "", 0
+    #: Access to the hardware, ``pynq`` or ``linux``, if `connect` opened it.
+    through = ""
 
     def __init__(self, registers, folder):
         path = folder / "registers.json"
@@ -1368,3 +1375,75 @@ def _tensors(described, side, streams):
             {"shape": list(stream.shape)} | {name: getattr(stream, name) for name in names} for stream in streams
         ]
     return [Tensor(tensor, stream) for tensor, stream in zip(tensors, streams, strict=True)]
+
+
+def connect(folder=None, *, through=None, **options):
+    """Connect to the accelerator or the engine whose folder this is, as hwgen's Vivado project builds it.
+
+    With PYNQ the bitstream ``NAME.bit`` of the folder is loaded. Without PYNQ the design must have been loaded with a
+    device tree overlay: its registers and DMAs are UIO devices, and u-dma-buf has the memory (``NAME_linux.py``).
+
+    Parameters
+    ----------
+    folder : path, optional
+        Folder of the design. The default is the folder of this file.
+    through : str, optional
+        Access to the hardware: ``pynq`` or ``linux``. By default ``pynq`` if it is installed. A message of the logger
+        ``hwgen`` says which.
+    **options
+        Further parameters of `Accelerator` or `Engine`, such as ``timeout``.
+
+    Returns
+    -------
+    Accelerator or Engine
+        Driver, whose attribute ``through`` is the access.
+
+    Raises
+    ------
+    DriverError
+        If the hardware is missing, or is not the design of the folder.
+    """
+    folder = Path(folder) if folder else Path(__file__).parent
+    described = _Fields(_read(folder / "registers.json"), str(folder / "registers.json"))
+    through = through or ("pynq" if importlib.util.find_spec("pynq") else "linux")
+    if through not in _ACCESSES:
+        raise DriverError(f"through must be {' or '.join(_ACCESSES)}, not {through!r}")
+    module, is_engine = described.text("module"), described.has("engine")
+    counts = [0 if is_engine else len(described.objects(side)) for side in ("inputs", "outputs")]
+    _log.info("%s is reached through %s", module, through)
+    registers, dmas, allocate = _ACCESSES[through](folder, module, *counts)
+    if is_engine:
+        driver = Engine(registers, allocate=allocate, folder=folder, **options)
+    else:
+        driver = Accelerator(registers, dmas, allocate=allocate, folder=folder, **options)
+    driver.through = through
+    return driver
+
+
+def _open_by_pynq(folder, module, inputs, outputs):
+    """Load the bitstream of a folder by PYNQ, and return the design's registers, its DMAs, and ``pynq.allocate``."""
+    import pynq  # type: ignore[import-not-found]  # on a board
+
+    overlay = pynq.Overlay(str(folder / f"{module.removesuffix('_axi')}.bit"))
+    dmas = [getattr(overlay, f"axi_dma_{index}") for index in range(max(inputs, outputs))]
+    return getattr(overlay, f"{module}_0"), dmas, pynq.allocate
+
+
+def _open_by_linux(_folder, module, inputs, outputs):
+    """Open a design's registers, its DMAs and memory by drivers of the Linux kernel."""
+    here = Path(__file__)
+    path = here.with_name(f"{here.stem.removesuffix('driver')}linux.py")
+    spec: Any = importlib.util.spec_from_file_location(path.stem, path)
+    linux = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(linux)
+    except OSError as error:
+        raise DriverError(f"{path} can't be read: {error.strerror}; copy it beside this file") from None
+    try:
+        return linux.devices(module, inputs, outputs)
+    except linux.LinuxError as error:
+        raise DriverError(str(error)) from None
+
+
+#: Functions that open the hardware, by the name of the access.
+_ACCESSES = {"pynq": _open_by_pynq, "linux": _open_by_linux}

@@ -78,9 +78,10 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
     )
 
 
-def driver() -> bytes:
-    """Return the contents of the Python driver for boards, which is equal for all designs."""
-    return resources.files("hwgen.emit").joinpath("driver.py").read_bytes()
+def python_drivers(top: str) -> dict[str, bytes]:
+    """Return the Python driver for boards and its access by Linux, by file name; contents are equal for all designs."""
+    folder = resources.files("hwgen.emit")
+    return {f"{top}_{name}.py": folder.joinpath(f"{name}.py").read_bytes() for name in ("driver", "linux")}
 
 
 def describe(end: EndConfig) -> str:

@@ -97,6 +97,7 @@ def test_folder(built):
     names |= {"Makefile", "lint.vlt", "engine_axi.v", "registers.json", "engine_registers.h", "engine_registers.py"}
     names |= {
         "engine_driver.py",
+        "engine_linux.py",
         "engine_driver.c",
         "engine_driver.h",
         "component.xml",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from hypothesis import strategies as st
 from several_inputs import pictures, siamese
 
 import hwgen
-from hwgen.emit import driver, stimuli, wrapper
+from hwgen.emit import driver, linux, stimuli, wrapper
 from hwgen.gateware.bus.shell import ends_of
 from hwgen.network.quantise import quantise
 
 
-def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: Any) -> list[np.ndarray]:
+def drive(
+    design: hwgen.Design, folder: Path, frames: list[np.ndarray], *, through_linux: bool = False, **more: Any
+) -> list[np.ndarray]:
     """All outputs of the last of several runs: frames of the first are cut short, and Ctrl-C ends two others."""
     built = design.build(folder / "built")
     registers = json.loads((built / "registers.json").read_text())
@@ -45,7 +48,7 @@ def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: 
     (script,) = built.glob("*_driver.py")
     cocotb_bench.run(
         {path.name: path.read_bytes() for path in sources}, top, "cocotb_driver", folder,
-        driver=str(script), design=str(built), registers=registers, runs=[
+        driver=str(script), design=str(built), registers=registers, linux=through_linux, runs=[
             run | {"cut": 1, "error": error}, run | {"interrupted": 20, "error": "interrupted"},
             run | {"interrupted": 35, "error": "interrupted", "restarts": True}, run,
         ],
@@ -55,11 +58,13 @@ def drive(design: hwgen.Design, folder: Path, frames: list[np.ndarray], **more: 
 
 
 @needs_cocotb
-def test_small(tmp_path):
+@pytest.mark.parametrize("through_linux", [False, True])
+def test_small(tmp_path, through_linux):
     model = hwgen.load("decoilfnet-example")
     frames = model.random_frames(4)
     assert isinstance(frames, np.ndarray)
-    (found,) = drive(model.plan("zedboard", dsp=20, multipliers="dsp"), tmp_path, [frames], integers=True)
+    design = model.plan("zedboard", dsp=20, multipliers="dsp")
+    (found,) = drive(design, tmp_path, [frames], integers=True, through_linux=through_linux)
     np.testing.assert_array_equal(found, model.golden(frames, integers=True))
 
 
@@ -153,13 +158,11 @@ def test_frames_that_do_not_fit(built):
         driver.Accelerator(Still(built), still_dma(), folder=built / "nowhere")
 
 
-_STANDARD = {"__future__", "asyncio", "contextlib", "json", "math", "pathlib", "struct", "time", "typing", "zlib"}
-
-
-def test_the_driver_stands_alone(built):
+@pytest.mark.parametrize("module", [driver, linux], ids=["driver", "linux"])
+def test_the_driver_stands_alone(built, module):
     """As it lies in the folder it needs no hwgen."""
-    (script,) = built.glob("*_driver.py")
-    assert script.read_bytes() == Path(driver.__file__).read_bytes()
+    (script,) = built.glob(f"*_{Path(module.__file__).name}")
+    assert script.read_bytes() == Path(module.__file__).read_bytes()
     imports = [line for line in script.read_text().splitlines() if line.startswith(("import ", "from "))]
     names = {line.split()[1].split(".")[0] for line in imports}
-    assert names - _STANDARD == {"numpy"}
+    assert names - {"__future__", *sys.stdlib_module_names} == {"numpy"}

@@ -37,7 +37,7 @@ def check(folder: Path, made: Packaged, *, plan: bool = True) -> None:
     sources = {path.name for path in folder.iterdir() if path.suffix in (".v", ".mem")} - {f"{name}_tb.v"}
     assert made.of("source") == sources
     software = {f"{name}_driver.{kind}" for kind in ("py", "c", "h")}
-    software |= {f"{name}_registers.h", f"{name}_registers.py", "registers.json"}
+    software |= {f"{name}_linux.py", f"{name}_registers.h", f"{name}_registers.py", "registers.json"}
     software |= {"plan.json"} if plan else set()
     assert made.of("file") == {f"{root}/xilinx_miscfiles/software/{each}" for each in software}
     for each in software:
@@ -95,7 +95,7 @@ def test_the_verilog_says_so_too(built):
     assert wrapped.read_text().count("X_INTERFACE") == 3
 
 
-_REST = (".v", "_driver.py", "_driver.c", "_driver.h", "_registers.h", "_registers.py")
+_REST = (".v", "_driver.py", "_linux.py", "_driver.c", "_driver.h", "_registers.h", "_registers.py")
 
 
 @needs_tcl

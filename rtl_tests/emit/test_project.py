@@ -155,7 +155,8 @@ def test_the_project_is_of_the_design(folder):
     name = document["module"].removesuffix("_axi")
     there = {path.name for path in (folder / "pynq").iterdir()}
     assert there == {
-        f"{name}.bit", f"{name}.hwh", f"{name}_driver.py", f"{name}_registers.py", "registers.json", "plan.json"
+        f"{name}.bit", f"{name}.hwh", f"{name}_driver.py", f"{name}_linux.py", f"{name}_registers.py", "registers.json",
+        "plan.json",
     }  # fmt: skip
     assert (folder / f"{name}.xsa").is_file()
 
@@ -230,7 +231,8 @@ def test_an_engine(tmp_path, board, mhz, bus_bytes):
     assert re.search(r"^    engine engine \($", (folder / "engine_axi.v").read_text(), re.MULTILINE)
     there = {path.name for path in (folder / "pynq").iterdir()}
     assert there == {
-        "engine.bit", "engine.hwh", "engine_driver.py", "engine_registers.py", "registers.json", "net.program"
+        "engine.bit", "engine.hwh", "engine_driver.py", "engine_linux.py", "engine_registers.py", "registers.json",
+        "net.program",
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -91,7 +92,7 @@ class Overlay:
         sender, receiver = Channel(send, waiting.clear), Channel(receive, asked.clear)
         dma = Dma(sender, receiver)
         vars(self)[f"{NAME}_axi_0"] = control
-        self.axi_dma_0 = PynqDma(dma.read, dma.write)
+        self.axi_dma_0 = PynqDma(dma)
 
 
 def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
@@ -103,14 +104,15 @@ def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "images.npy", frames)
     np.save(tmp_path / "labels.npy", expected.argmax(axis=1))
     pynq: Any = ModuleType("pynq")
+    pynq.__spec__ = ModuleSpec("pynq", None)
     memory = Memory()
-    pynq.Overlay = lambda name: Overlay(model, tmp_path, memory) if name == f"{NAME}.bit" else None
+    pynq.Overlay = lambda name: Overlay(model, tmp_path, memory) if name == str(tmp_path / f"{NAME}.bit") else None
     pynq.allocate = memory.allocate
     monkeypatch.setitem(sys.modules, "pynq", pynq)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     try:
-        exec(compile(block("howto/pynq.md", "import Accelerator"), "classify.py", "exec"), {})
+        exec(compile(block("howto/pynq.md", "digits_driver import connect"), "classify.py", "exec"), {})
     finally:
         sys.modules.pop(f"{NAME}_driver", None)
     said = capsys.readouterr().out
@@ -156,15 +158,16 @@ def test_the_engine_on_the_board(tmp_path, monkeypatch):
     images = np.load(EXAMPLES / "images.npy")[:3]
     np.save(tmp_path / "images.npy", images)
     pynq: Any = ModuleType("pynq")
+    pynq.__spec__ = ModuleSpec("pynq", None)
     control = SimpleNamespace(read=played.get, write=played.write)
-    pynq.Overlay = lambda name: SimpleNamespace(engine_axi_0=control) if name == "engine.bit" else None
+    pynq.Overlay = lambda name: SimpleNamespace(engine_axi_0=control) if name == str(tmp_path / "engine.bit") else None
     pynq.allocate = played.allocate
     monkeypatch.setitem(sys.modules, "pynq", pynq)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}
     try:
-        exec(compile(block("howto/pynq.md", "import Engine", "digits"), "classify.py", "exec"), found)
+        exec(compile(block("howto/pynq.md", "engine_driver import connect", "digits"), "classify.py", "exec"), found)
     finally:
         sys.modules.pop("engine_driver", None)
     np.testing.assert_array_equal(found["logits"], digits.golden(images))

@@ -6,7 +6,8 @@ PYNQ's objects are those of `pynq_model`, on DMAs that cocotbext-axi's models pl
 - ``runs``: each with the ``frames``, their files ``x`` for the inputs, ``integers``, a file ``y`` for the outputs,
   ``cut``, bytes that the DMA leaves out of each frame, and ``error``, what the driver must say, if anything;
   and perhaps ``weights``, a file that is loaded before, ``interrupted``, the access that Ctrl-C ends (then ``error`` is
-  "interrupted"), and ``restarts``, whether another driver is opened behind it.
+  "interrupted"), and ``restarts``, whether another driver is opened behind it;
+- ``linux``, perhaps: whether the DMAs are those of `hwgen.emit.linux` in place of PYNQ's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from cocotb_dma import Streams
 from cocotbext.axi import AxiLiteMaster
 from pynq_model import PynqDma
 from wrapper_model import Memory
+
+from hwgen.emit import linux
 
 PERIOD_NS = 10
 
@@ -74,12 +77,14 @@ class Processor:
             write=lambda offset, value: self.write(REGISTERS + offset, value),
         )
 
-    def dmas(self) -> list[PynqDma]:
-        """Return stand-ins for PYNQ's objects of the DMAs."""
+    def dmas(self, kind: Any) -> list[Any]:
+        """Return objects of the DMAs: stand-ins for PYNQ's, or those for Linux."""
         return [
-            PynqDma(
-                lambda offset, base=base: self.read(base + offset),
-                lambda offset, value, base=base: self.write(base + offset, value),
+            kind(
+                SimpleNamespace(
+                    read=lambda offset, base=base: self.read(base + offset),
+                    write=lambda offset, value, base=base: self.write(base + offset, value),
+                ),
                 sends=dma.channels[0x00] is not None,
                 receives=dma.channels[0x30] is not None,
             )
@@ -120,8 +125,9 @@ def drive(told: dict[str, Any], processor: Processor, memory: Memory) -> None:
 
 def open_driver(driver: Any, told: dict[str, Any], processor: Processor, memory: Memory) -> Any:
     """Open the emitted Python driver, as a user's program does at its start."""
+    kind = linux.Dma if told.get("linux") else PynqDma
     return driver.Accelerator(
-        processor.registers(), processor.dmas(), allocate=memory.allocate, folder=told["design"], timeout=600
+        processor.registers(), processor.dmas(kind), allocate=memory.allocate, folder=told["design"], timeout=600
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,9 +56,21 @@ class Bench:
         Streams.
     weights : bool
         They are loaded at run time.
+    dma : callable
+        `PynqDma`, or `hwgen.emit.linux.Dma`: makes the object of a DMA from its registers.
     """
 
-    def __init__(self, folder: Path, seed: int, inputs: int = 1, outputs: int = 1, *, weights: bool = False):
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        inputs: int = 1,
+        outputs: int = 1,
+        *,
+        weights: bool = False,
+        dma: Callable[..., Any] = PynqDma,
+    ):
+        self._dma = dma
         self.folder, self.shell = folder, shell_of(inputs, outputs, weights=weights)
         self.document = json.loads(json.dumps(wrapper.to_json(self.shell, "net_axi")))
         shapes = {"input": _shapes(self.document["inputs"]), "output": _shapes(self.document["outputs"])}
@@ -89,15 +101,18 @@ class Bench:
         for dma in self.hardware.dmas:
             dma.settle()
         dmas = [
-            PynqDma(
-                lambda offset, base=base: self.hardware.read(base + offset),
-                lambda offset, value, base=base: self.hardware.write(base + offset, value),
+            self._dma(
+                SimpleNamespace(
+                    read=lambda offset, base=base: self.hardware.read(base + offset),
+                    write=lambda offset, value, base=base: self.hardware.write(base + offset, value),
+                ),
                 sends=dma.send is not None,
                 receives=dma.receive is not None,
-                limit=limit,
             )
             for base, dma in ((DMA + 0x10000 * number, dma) for number, dma in enumerate(self.hardware.dmas))
         ]
+        for dma in dmas:
+            dma.buffer_max_size = limit
         registers = SimpleNamespace(
             read=lambda offset: self.hardware.read(REGISTERS + offset),
             write=lambda offset, value: self.hardware.write(REGISTERS + offset, value),

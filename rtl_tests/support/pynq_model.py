@@ -6,7 +6,6 @@ idle"), and can't be reset by itself: only the registers can do that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 _CONTROL, _STATUS, _ADDRESS, _HIGH_ADDRESS, _LENGTH = 0x00, 0x04, 0x18, 0x1C, 0x28
@@ -58,7 +57,7 @@ class PynqChannel:
             raise RuntimeError("DMA channel not started")
         if not self._is_first and not self.idle:
             raise RuntimeError("DMA channel not idle")
-        if size >= self._dma.limit:
+        if size >= self._dma.buffer_max_size:
             raise ValueError(f"Transfer size is {size} bytes")
         if not self._offset:
             buffer.flush()
@@ -86,24 +85,16 @@ class PynqDma:
 
     Parameters
     ----------
-    read, write : callable
-        Reach the registers by their offsets.
+    registers : object
+        Reaches the registers by their offsets, with ``read`` and ``write``.
     sends, receives : bool
         Which channels there are.
-    limit : int
-        Bytes that no transfer reaches.
+    length_bits : int
+        Width of the length register.
     """
 
-    def __init__(
-        self,
-        read: Callable[[int], int],
-        write: Callable[[int, int], None],
-        *,
-        sends: bool = True,
-        receives: bool = True,
-        limit: int = 1 << 26,
-    ):
-        self.read, self.write, self.limit = read, write, limit
-        self.buffer_max_size = limit
+    def __init__(self, registers: Any, *, sends: bool = True, receives: bool = True, length_bits: int = 26):
+        self.read, self.write = registers.read, registers.write
+        self.buffer_max_size = 1 << length_bits
         self.sendchannel = PynqChannel(self, 0x00) if sends else None
         self.recvchannel = PynqChannel(self, 0x30) if receives else None
